@@ -133,6 +133,7 @@ FOREIGN = {
     "python_multipart": {"api/forms.py"},
     "websockets": {"transports/websocket/frames.py"},
     "llguidance": {"engine/paged/guidance.py"},
+    "tvm_ffi": {"engine/paged/xgrammar_core.py"},
     "starlette": {"ray_serve.py"},
     "ray": {"ray_serve.py"},
     "huggingface_hub": {"hub/"},

@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.genai import pipeline_choice
 from lean_ovms.errors import GrammarTooComplex
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
@@ -56,9 +57,14 @@ TOOLS: list[Json] = [
 ]
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def engine() -> AsyncIterator[Engine]:
-    engine = Engine(Config(grammar_timeout_s=30))  # what is right is tested here, on a busy machine too
+without_xgrammar = pytest.mark.skipif(not pipeline_choice.has_xgrammar(), reason="xgrammar is not installed")
+LIBRARIES = ["auto", pytest.param("xgrammar", marks=without_xgrammar)]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=LIBRARIES)
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    # What is right is tested here, on a busy machine too.
+    engine = Engine(Config(grammar_timeout_s=30, structured_output_backend=request.param))
     await engine.start()
     yield engine
     await engine.stop()
@@ -375,8 +381,10 @@ HOSTILE: dict[str, Json] = {
 }  # fmt: skip
 
 
-async def test_a_hostile_grammar_is_refused_while_others_go_on() -> None:
-    engine = Engine(Config(grammar_timeout_s=0.1))  # a fast machine takes 0.5 s for the least of them
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_hostile_grammar_is_refused_while_others_go_on(library: str) -> None:
+    # A fast machine takes 0.5 s for the least of them.
+    engine = Engine(Config(grammar_timeout_s=0.1, structured_output_backend=library))
     await engine.start()
     try:
         before = engine.pid

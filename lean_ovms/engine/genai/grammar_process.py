@@ -10,7 +10,6 @@ from . import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import os
-import resource
 import sys
 import time
 from typing import Any
@@ -20,7 +19,7 @@ from jsonschema import Draft202012Validator, SchemaError
 
 from ...errors import GrammarInvalid
 from ..generation import grammar_limits
-from ..generation.grammar_answers import serve
+from ..generation.grammar_answers import data_bytes, limit_memory, serve
 from ..generation.grammar_limits import Bounds, members
 from ..generation.pipeline import GrammarCost
 from .grammar_compiler import GrammarCompiler, reason
@@ -38,9 +37,7 @@ def load(message: dict[str, Any]) -> GrammarCompiler:
     """A compiler for the model's tokenizer, and from here on no more memory than allowed."""
     compiler = GrammarCompiler(genai.Tokenizer(message["model_dir"]), message["width"])
     compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
-    limit = data_bytes() + message["memory_bytes"]
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(message["memory_bytes"])
     return compiler
 
 
@@ -78,15 +75,6 @@ def check_schemas(tag: Any) -> None:
                 Draft202012Validator.check_schema(value)
             except SchemaError as error:
                 raise GrammarInvalid(f"not a JSON schema: {error.message}"[:500]) from error
-
-
-def data_bytes() -> int:
-    """This process's private writable memory, as RLIMIT_DATA counts it."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) << 10
-    return 0
 
 
 if __name__ == "__main__":

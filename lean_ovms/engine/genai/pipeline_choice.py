@@ -6,6 +6,7 @@ AUTO takes the paged engine for text models on the CPU where nothing is in its w
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from .load_errors import is_gguf
 
 VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
 PAGED, CONTINUOUS = "PAGED", "LM_CB"
+XGRAMMAR_INSTALL = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
+XGRAMMAR_MODULES = ("xgrammar", "tvm_ffi")
+XGRAMMAR_MISSING = "--structured_output_backend xgrammar without the package xgrammar"
 
 PROVEN = frozenset(
     (
@@ -73,11 +77,16 @@ def only_genai(config: Config) -> str:
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,
         "a LoRA adapter for all requests": config.lora_modules,
-        "--structured_output_backend xgrammar": config.structured_output_backend == "xgrammar",
+        XGRAMMAR_MISSING: config.structured_output_backend == "xgrammar" and not has_xgrammar(),
         f"--target_device {config.target_device}": config.target_device != "CPU",
         "a GGUF file": is_gguf(config.model_dir),
     }
     return next((what for what, given in needs.items() if given), "")
+
+
+def has_xgrammar() -> bool:
+    """The packages are installed that the paged engine needs to match grammars with XGrammar. They are not imported."""
+    return all(importlib.util.find_spec(module) is not None for module in XGRAMMAR_MODULES)
 
 
 def has_vision(model_dir: Path) -> bool:

@@ -42,7 +42,8 @@ COMMAND = (sys.executable, "-m", "lean_ovms.engine.genai.grammar_process")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerSettings:
     """Of the checker process. width: of the logits. timeout_s: CPU time of compiling one grammar; probe_s: of trying
-    it. memory_bytes: for compiling.
+    it. memory_bytes: for compiling. pieces, eos: bytes of each token, and those that end a text; for a process that
+    does not read the model.
     """
 
     model_dir: str
@@ -50,6 +51,8 @@ class CheckerSettings:
     timeout_s: float
     memory_bytes: int
     probe_s: float = 1.0
+    pieces: Sequence[bytes] = ()
+    eos: Sequence[int] = ()
 
 
 class ProcessGrammarChecker:
@@ -109,7 +112,13 @@ class ProcessGrammarChecker:
 
     def _start(self) -> None:
         settings = self.settings
-        first = {"model_dir": settings.model_dir, "width": settings.width, "memory_bytes": settings.memory_bytes}
+        first = {
+            "model_dir": settings.model_dir,
+            "width": settings.width,
+            "memory_bytes": settings.memory_bytes,
+            "pieces": [piece.decode("latin-1") for piece in settings.pieces],
+            "eos": list(settings.eos),
+        }
         try:
             self._process, self._socket = spawn_with_socket(
                 self._command,
@@ -127,7 +136,7 @@ class ProcessGrammarChecker:
         assert self._socket is not None
         deadline, last_cpu_s = time.monotonic() + timeout_s, self._cpu_s() + cpu_s
         self._socket.sendall(json.dumps(message).encode() + b"\n")
-        data = b""
+        data = bytearray()
         while not data.endswith(b"\n"):
             left_s = deadline - time.monotonic()
             readable, _, _ = select.select(

@@ -10,7 +10,6 @@ that the draft model is often wrong about gets shorter guesses, and at last few.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import last_line
 from .block_manager import BlockManager
-from .grammar import Matcher, one_by_one
+from .grammar import Prepare, one_by_one
 from .logprobs import log_sum_exp
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
@@ -110,7 +109,7 @@ class DraftModel:
         max_sequences: int,
         width: int,
         caching: bool = True,
-        prepare: Callable[[list[Matcher]], None] = one_by_one,
+        prepare: Prepare = one_by_one,
         tile: int = 1,
     ) -> None:
         """context: the draft's own. max_sequences: guessed for at once. width: of the main model's logits.

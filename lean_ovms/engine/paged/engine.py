@@ -18,7 +18,7 @@ from . import logprobs
 from .adapters import AdapterTable
 from .beam_search import BeamSearch, Continuation
 from .block_manager import BlockManager
-from .grammar import Matcher, one_by_one
+from .grammar import Matcher, Prepare, one_by_one
 from .logits import NoToken
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
@@ -50,7 +50,7 @@ class Engine:
         max_sequences: int,
         split: bool = True,
         caching: bool = True,
-        prepare: Callable[[list[Matcher]], None] = one_by_one,
+        prepare: Prepare = one_by_one,
         tile: int = 1,
         proposer: Proposer | None = None,
         adapters: AdapterTable | None = None,

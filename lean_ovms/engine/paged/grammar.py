@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..generation.pipeline import Compiler, GrammarChecker
+
+MAX_FORCED_BYTES = 128
+"""Of a text without a choice that is guessed ahead in one step."""
+TOO_COMPLEX = "the grammar is too complex to be matched with this text"
+_BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
+FORBIDDEN = _BITS.astype(np.float32)
+"""[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
 
 
 class Matcher(Protocol):
@@ -35,7 +45,30 @@ class Matcher(Protocol):
         ...
 
 
-def one_by_one(matchers: list[Matcher]) -> None:
+class Library(Compiler, GrammarChecker, Protocol):
+    """What compiles grammars for a vocabulary and begins texts in them."""
+
+    def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
+        """A grammar at its beginning. stops: tokens that may end the text where the grammar can end."""
+        ...
+
+
+Prepare = Callable[[Sequence[Matcher]], None]
+"""Computes the masks of a step."""
+
+
+def one_by_one(matchers: Sequence[Matcher]) -> None:
     """Compute their masks."""
     for matcher in matchers:
         matcher.prepare()
+
+
+def forbid(line: NDArray[np.float32], mask: NDArray[np.uint32] | None, ends: Collection[int]) -> None:
+    """Forbid, in logits [vocab], all tokens whose bit in a mask is 0 (None: all), but the ends."""
+    kept_ids = list(ends)
+    kept = line[kept_ids]
+    if mask is None:
+        line[:] = -np.inf
+    else:
+        line += FORBIDDEN[mask.view(np.uint8)].reshape(-1)[: len(line)]
+    line[kept_ids] = kept

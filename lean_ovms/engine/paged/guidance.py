@@ -19,8 +19,9 @@ from ..generation.grammar_checker import ProcessGrammarChecker
 from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
 from . import regular, structural_tag
-from .grammar import Matcher
+from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, forbid
 from .logits import NoToken
+from .longest_tokens import Tokens
 from .wide import cores
 
 log = logging.getLogger(__name__)
@@ -36,44 +37,10 @@ TRIAL_TEXTS, TRIAL_TOKENS, TRIAL_S, MASK_S = 3, 24, 0.25, 0.05
 there, all together TRIAL_S."""
 INLINE_BYTES = 4096
 """Of a grammar that is read in a thread here; longer ones, up to a second of Python, in a process of their own."""
-TOO_COMPLEX = "the grammar is too complex to be matched with this text"
 PARALLEL, MASK_THREADS = 4, 8
 """Masks of a step from which on several threads share them, and how many threads."""
 COST_BYTES = 256 << 10
-MAX_FORCED_BYTES = 128
-"""Of a text without a choice that is guessed ahead in one step."""
-_BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
 _executor: Any = None  # of masks that several threads share
-FORBIDDEN = _BITS.astype(np.float32)
-"""[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
-
-
-class _Tokens:
-    """A vocabulary in the form that llguidance reads. It tokenizes by the longest pieces; no mask depends on that."""
-
-    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
-        self.tokens = list(pieces)
-        self.eos_token_id = eos[0]
-        self.bos_token_id = None
-        self.special_token_ids = list(eos)
-        ends = set(eos)
-        self._ids = {piece: i for i, piece in enumerate(pieces) if piece and i not in ends}
-        self._longest = max(map(len, self._ids), default=1)
-
-    def __call__(self, text: bytes | str) -> list[int]:
-        data = text.encode() if isinstance(text, str) else text
-        ids: list[int] = []
-        at = 0
-        while at < len(data):
-            for size in range(min(self._longest, len(data) - at), 0, -1):
-                token = self._ids.get(data[at : at + size])
-                if token is not None:
-                    ids.append(token)
-                    at += size
-                    break
-            else:
-                raise ValueError("a byte that no token has")
-        return ids
 
 
 class Guidance:
@@ -101,7 +68,7 @@ class Guidance:
         self._tokenizer: Any = None
         self._lock = threading.Lock()
         self._compiled: dict[str, Any] = {}
-        self._tokens = _Tokens(self._pieces, self._eos)
+        self._tokens = Tokens(self._pieces, self._eos)
 
     def compile(self, tag: str) -> None:
         """Make it ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
@@ -207,14 +174,13 @@ def _raise_for(state: Any) -> None:
 class GuidanceMatcher:
     """grammar.Matcher. The state of a text in its grammar, and the mask of what may come next."""
 
-    __slots__ = ("_ready", "_stops", "_tokens", "_width", "mask", "state")
+    __slots__ = ("_ready", "_stops", "_tokens", "mask", "state")
 
-    def __init__(self, state: Any, stops: frozenset[int], tokens: _Tokens) -> None:
+    def __init__(self, state: Any, stops: frozenset[int], tokens: Tokens) -> None:
         self.state = state
         self._stops = stops
         self._tokens = tokens
-        self._width = width = len(tokens.tokens)
-        self.mask = np.zeros(-(-width // 32), np.uint32)
+        self.mask = np.zeros(-(-len(tokens.tokens) // 32), np.uint32)
         self._ready = False
 
     @property
@@ -236,13 +202,8 @@ class GuidanceMatcher:
         self.prepare()
         if self.state.is_error():
             raise NoToken(TOO_COMPLEX)
-        ends = list(self._stops) if self.state.is_accepting() else []
-        kept = line[ends]
-        if self._ready:
-            line += FORBIDDEN[self.mask.view(np.uint8)].reshape(-1)[: self._width]
-        else:
-            line[:] = -np.inf
-        line[ends] = kept
+        ends = self._stops if self.state.is_accepting() else ()
+        forbid(line, self.mask if self._ready else None, ends)
 
     def consume(self, token: int) -> bool:
         """True when the grammar is over: an end token ends it (and the text, by its stops) where it may end."""

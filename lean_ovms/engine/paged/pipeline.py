@@ -7,6 +7,8 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 # isort: split
 import logging
 import sys
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +35,7 @@ from ..generation.pipeline import (
 from .adapters import Adapter, AdapterTable, fits
 from .draft import DraftModel
 from .engine import Engine
-from .guidance import Guidance, prepare
+from .grammar import Library, Prepare
 from .model import NotPageable, PagedModel
 from .params import NO_LOGPROBS, Params
 from .sequence import Request
@@ -49,6 +51,7 @@ TWICE = 1 << 30
 MOST_DRAFTED = 20
 """Tokens that a draft model guesses at most where its confidence alone decides: transformers' default."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
+XGRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.xgrammar_process")
 
 
 class Adapters:
@@ -85,6 +88,7 @@ class PagedPipeline:
         """Load and warm up. Raises errors.StartError with the reason in one line, NotPageable where LM_CB may serve."""
         settings = settings or resolve(config, free_memory_bytes(), paged=True)
         _refuse(config)
+        self._library, prepare = _library(config)
         check_files(config, TEXT_MODEL)
         small = is_small(config.model_dir / TEXT_MODEL)
         with as_start_error(config):
@@ -110,7 +114,7 @@ class PagedPipeline:
                 prepare=prepare,
                 tile=tile,
                 adapters=AdapterTable(self._model, self._model.groups, config.max_loras),
-                proposer=self._draft(draft, config, settings, blocks) if draft is not None else None,
+                proposer=self._draft(draft, config, settings, blocks, prepare) if draft is not None else None,
             )
             # Two more threads want a core then, this one and the front end's. Where the network's threads have all
             # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
@@ -129,8 +133,8 @@ class PagedPipeline:
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)
-        self._guidance = self._grammars(config)
-        self.grammars = Grammars(self._guidance, self._guidance) if self._guidance is not None else None
+        self._compiler = self._grammars(config)
+        self.grammars = Grammars(self._compiler, self._compiler) if self._compiler is not None else None
         self.image_token_counter: ImageTokenCounter | None = None
 
     # --- pipeline.Pipeline
@@ -154,9 +158,9 @@ class PagedPipeline:
         assert isinstance(request.native, Params)
         matcher = None
         if request.constraint:
-            if self._guidance is None:
+            if self._compiler is None:
                 raise BadRequest("structured output is not possible with this model")
-            matcher = self._guidance.matcher(request.constraint, request.stops)
+            matcher = self._compiler.matcher(request.constraint, request.stops)
         return self._engine.add(request.tokens, request.native, done=request.done, echo=request.echo, matcher=matcher)
 
     def start(self) -> bool:
@@ -216,7 +220,7 @@ class PagedPipeline:
 
     # --- loading
 
-    def _grammars(self, config: Config) -> Guidance | None:
+    def _grammars(self, config: Config) -> Library | None:
         """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
@@ -225,24 +229,16 @@ class PagedPipeline:
                 raise NotPageable(f"no structured output with it: {unknown}")
             log.warning("no structured output with this model: %s", unknown)
             return None
-        reader = ProcessGrammarChecker(
-            CheckerSettings(
-                model_dir=str(config.model_dir),
-                width=self._model.vocab_size,
-                timeout_s=config.grammar_timeout_s,
-                memory_bytes=config.grammar_memory_mb << 20,
-                probe_s=0.0,
-            ),
-            GRAMMAR_PROCESS,
-        )
-        return Guidance(words.pieces, self._model.vocab_size, eos, reader)
+        return self._library(config, words.pieces, self._model.vocab_size, eos)
 
     def _block_bytes(self, config: Config, draft: PagedModel | None) -> int:
         """Of a KV block, with the draft model's where --cache_size is for both."""
         return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
 
-    def _draft(self, network: PagedModel, config: Config, settings: PipelineSettings, blocks: int) -> DraftModel:
-        """blocks: of the main model's cache."""
+    def _draft(
+        self, network: PagedModel, config: Config, settings: PipelineSettings, blocks: int, prepare: Prepare
+    ) -> DraftModel:
+        """blocks: of the main model's cache. prepare: computes masks."""
         directory = Path(config.draft_model_path)
         if config.draft_cache_size:
             blocks = max(1, (config.draft_cache_size << 30) // network.block_bytes)
@@ -269,6 +265,49 @@ class PagedPipeline:
                 self._engine.step()
         self._engine.blocks.clear_cache()
         self._engine.scheduler.chunk_sizes.forget()
+
+
+def _library(config: Config) -> tuple[Callable[[Config, Seq[bytes], int, Seq[int]], Library], Prepare]:
+    """What makes the compiler of grammars from (config, pieces, width, ends), and what computes the masks of a step.
+
+    Only the library that is used is imported. Raises StartError.
+    """
+    if config.structured_output_backend != "xgrammar":
+        from . import guidance
+
+        return _guidance, guidance.prepare
+    from . import xgrammar_core, xgrammar_matcher
+
+    try:
+        xgrammar_core.load()
+    except xgrammar_core.NotUsable as error:
+        raise StartError(
+            f"--structured_output_backend xgrammar: {error}; {pipeline_choice.XGRAMMAR_INSTALL}"
+        ) from error
+    return _xgrammar, xgrammar_matcher.prepare
+
+
+def _guidance(config: Config, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
+    from .guidance import Guidance
+
+    return Guidance(pieces, width, eos, ProcessGrammarChecker(_checker_settings(config, width), GRAMMAR_PROCESS))
+
+
+def _xgrammar(config: Config, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
+    from .xgrammar_matcher import XGrammar, padded
+
+    settings = replace(_checker_settings(config, width), pieces=padded(pieces, width), eos=sorted(eos), probe_s=1.0)
+    return XGrammar(pieces, width, eos, ProcessGrammarChecker(settings, XGRAMMAR_PROCESS))
+
+
+def _checker_settings(config: Config, width: int) -> CheckerSettings:
+    return CheckerSettings(
+        model_dir=str(config.model_dir),
+        width=width,
+        timeout_s=config.grammar_timeout_s,
+        memory_bytes=config.grammar_memory_mb << 20,
+        probe_s=0.0,
+    )
 
 
 def _network(config: Config, settings: PipelineSettings) -> PagedModel:
@@ -299,5 +338,7 @@ def _draft_network(config: Config, settings: PipelineSettings) -> PagedModel:
 def _refuse(config: Config) -> None:
     """What this engine cannot do and GenAI's can. Raises StartError."""
     need = pipeline_choice.only_genai(config)
+    if need == pipeline_choice.XGRAMMAR_MISSING:
+        raise StartError(f"--pipeline_type PAGED does not support {need}; {pipeline_choice.XGRAMMAR_INSTALL}")
     if need:
         raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type LM_CB does")

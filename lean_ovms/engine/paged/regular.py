@@ -39,7 +39,7 @@ class _Unrolled:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._order, self._back = _walked(rules)
+        self._order, self._back = walked(rules)
         self._recurring = _leading_to({name for name, _ in self._back}, rules)
         self._names: dict[str, str] = {}
         self._lines: list[str] = []
@@ -158,7 +158,7 @@ def _range(low: int, high: int) -> str:
     return f"\\x{{{low:x}}}" if low == high else f"\\x{{{low:x}}}-\\x{{{high:x}}}"
 
 
-def _walked(rules: Rules) -> tuple[list[str], set[tuple[str, str]]]:
+def walked(rules: Rules) -> tuple[list[str], set[tuple[str, str]]]:
     """The rules that root needs, each after those that it names, and the names that lead back (every circle has one).
 
     A depth-first walk with a stack of its own.

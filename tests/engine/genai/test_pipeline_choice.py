@@ -1,6 +1,7 @@
 """Which pipeline serves a model."""
 
 import json
+import sys
 
 import pytest
 
@@ -64,7 +65,6 @@ OBSTACLES = [
     ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
     ({"sparse_attention_config": "{}"}, "does not support --sparse_attention_config"),
     ({"lora_modules": "a=/x"}, "does not support a LoRA adapter for all requests"),
-    ({"structured_output_backend": "xgrammar"}, "does not support --structured_output_backend xgrammar"),
     ({"target_device": "GPU"}, "does not support --target_device GPU"),
     ({"model_type": "rwkv"}, "not tested with models of the type rwkv"),
 ]
@@ -87,3 +87,19 @@ def test_auto_takes_the_paged_engine_with_these_too(config, options):
 @pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))
 def test_every_proven_architecture_is_paged(config, model_type):
     assert pipeline_choice.choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
+
+
+@pytest.mark.parametrize(("installed", "pipeline"), [(True, "PAGED"), (False, "LM_CB")])
+def test_auto_takes_the_paged_engine_for_xgrammar_where_its_package_is(config, monkeypatch, installed, pipeline):
+    monkeypatch.setattr(pipeline_choice, "has_xgrammar", lambda: installed)
+    found = pipeline_choice.choose(config(structured_output_backend="xgrammar"), ("CPU",))
+    assert found.pipeline == pipeline
+    assert installed or "xgrammar without the package xgrammar" in found.reason
+
+
+def test_the_packages_of_xgrammar_are_looked_for_and_not_imported(monkeypatch):
+    monkeypatch.setattr(pipeline_choice, "XGRAMMAR_MODULES", ("json", "no_such_module"))
+    assert not pipeline_choice.has_xgrammar()
+    monkeypatch.setattr(pipeline_choice, "XGRAMMAR_MODULES", ("json", "this"))
+    assert pipeline_choice.has_xgrammar()
+    assert "this" not in sys.modules

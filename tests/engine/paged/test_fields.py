@@ -1,5 +1,6 @@
 """Request fields of the paged engine on the demo model, against logits computed without paged attention."""
 
+import json
 import math
 import random
 import re
@@ -9,7 +10,7 @@ import openvino as ov
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.genai import pipeline_choice, settings
 from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat, load
@@ -24,6 +25,15 @@ NEAR = 2e-4
 @pytest.fixture(scope="module")
 def paged():
     return load(blocks=600, enable_prefix_caching=True, pipeline_type="PAGED")
+
+
+@pytest.fixture(scope="module")
+def with_xgrammar():
+    if not pipeline_choice.has_xgrammar():
+        pytest.skip("xgrammar is not installed")
+    loaded = load(blocks=600, pipeline_type="PAGED", structured_output_backend="xgrammar")
+    yield loaded
+    loaded.grammars.compiler.close()
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +194,13 @@ def test_bad_words_are_not_completed_across_tokens(paged):
     assert "3" in without  # only the last token of a word is forbidden, behind all before it
 
 
-def test_min_tokens_and_beams_go_with_a_grammar(paged):
-    tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "(yes|no)( please)*"}}'
+@pytest.mark.parametrize("library", ["guidance", "xgrammar"])
+def test_min_tokens_and_beams_go_with_a_grammar(request, library):
+    paged = request.getfixturevalue("paged" if library == "guidance" else "with_xgrammar")
+    form = {"type": "grammar", "grammar": 'root ::= ("yes" | "no") (" please")*'}
+    tag = json.dumps({"type": "structural_tag", "format": form})
+    assert paged.grammars is not None
+    paged.grammars.compiler.compile(tag)
     for least, beams in ((6, 1), (4, 3)):
         handle = paged.add(
             PipelineRequest(

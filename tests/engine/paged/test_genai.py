@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms import lora_modules
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.genai import pipeline_choice, settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.grammar_compiler import stand_in
 from lean_ovms.engine.generation.pipeline import PipelineRequest
@@ -307,11 +307,17 @@ def test_the_cache_is_as_large_as_the_option():
         ({"sparse_attention_config": "{}"}, "sparse_attention_config"),
         ({"lora_modules": "a=/x"}, "a LoRA adapter for all requests"),
         ({"target_device": "GPU"}, "target_device GPU"),
-        ({"structured_output_backend": "xgrammar"}, "structured_output_backend xgrammar"),
         ({"model_path": "/x/y.gguf"}, "GGUF"),
     ],
 )
 def test_what_only_openvino_genai_can_do_stops_the_start(options, what):
     config = Config(pipeline_type="PAGED", **options)
     with pytest.raises(StartError, match=what):
+        PagedPipeline(config, settings.resolve(Config(), 1 << 30))
+
+
+def test_the_paged_engine_without_the_package_for_xgrammar_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(pipeline_choice, "has_xgrammar", lambda: False)
+    config = Config(pipeline_type="PAGED", structured_output_backend="xgrammar")
+    with pytest.raises(StartError, match="without the package xgrammar; pip install --no-deps xgrammar=="):
         PagedPipeline(config, settings.resolve(Config(), 1 << 30))

@@ -1,0 +1,136 @@
+"""XGrammar's C++ library without its Python package, which imports torch and transformers. Only this module knows it.
+
+The classes are those that the library registers with tvm_ffi (apache-tvm-ffi, its only need); what they are called and
+take is tried when they are loaded, so that another version stops the start and fails no request.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PREFIX = "xgrammar.tvm_ffi_binding."
+RAW = 0
+"""The kind of a vocabulary whose tokens are their bytes."""
+_PIECES, _END = (b"", b"a", b"b"), 0
+
+
+class NotUsable(Exception):
+    """The library is not installed, or is another version. The message says which."""
+
+
+class Core:
+    """The library's classes."""
+
+    def __init__(self, registered: Any) -> None:
+        """registered: from a name to the class."""
+        self._vocabulary = registered("TokenizerInfo")
+        self._compiler = registered("GrammarCompiler")
+        self._compiled = registered("CompiledGrammar")
+        self._matcher = registered("GrammarMatcher")
+        registered("Grammar")
+
+    def vocabulary(self, pieces: Sequence[bytes], ends: Sequence[int]) -> Any:
+        """A token without bytes is in no text. 0.2 s for 150,000 tokens."""
+        return self._vocabulary(list(pieces), RAW, len(pieces), list(ends), False)
+
+    def compiler(self, vocabulary: Any) -> Any:
+        """One thread, and no cache."""
+        return self._compiler(vocabulary, 1, False, -1)
+
+    def compile(self, compiler: Any, ebnf: str) -> str:
+        """A compiled grammar as JSON. Raises RuntimeError. Takes any time and memory, and may end the process."""
+        return str(compiler.compile_grammar_from_strings(ebnf, "root").serialize_json())
+
+    def compiled(self, text: str, vocabulary: Any) -> Any:
+        """From `compile`'s JSON. Raises RuntimeError."""
+        return self._compiled.deserialize_json(text, vocabulary)
+
+    def matcher(self, compiled: Any) -> Any:
+        """At the beginning of a text."""
+        return self._matcher(compiled, None, False, -1, None)
+
+
+def fill(matcher: Any, mask: NDArray[np.int32]) -> None:
+    """The mask [1, vocabulary / 32] of what may come next. Takes any time."""
+    if not matcher.fill_next_token_bitmask(mask, 0, False):
+        mask.fill(-1)
+
+
+def accept(matcher: Any, token: int) -> bool:
+    """False for one that may not come next."""
+    return bool(matcher.accept_token(token, False))
+
+
+def forced(matcher: Any) -> bytes:
+    """The text that has to come next. Takes any time."""
+    try:
+        return str(matcher.find_jump_forward_string()).encode()
+    except UnicodeDecodeError:
+        return b""  # it ends within a character
+
+
+@cache
+def load() -> Core:
+    """Raises NotUsable. 17 MB and 0.25 s; torch is not imported, also where it is installed (2026-11)."""
+    try:
+        with _without_torch():
+            import tvm_ffi
+            from tvm_ffi import libinfo
+        spec = importlib.util.find_spec("xgrammar")
+        if spec is None:
+            raise ImportError("No module named 'xgrammar'")
+        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+        libinfo.load_lib_module("xgrammar", "xgrammar_bindings", extra_lib_paths=folders)
+
+        def registered(name: str) -> Any:
+            return tvm_ffi.register_object(PREFIX + name)(type(name, (tvm_ffi.Object,), {}))
+
+        core = Core(registered)
+        _try(core)
+    except (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[-1]
+        raise NotUsable(f"xgrammar cannot be used: {reason}"[:500]) from error
+    return core
+
+
+def _try(core: Core) -> None:
+    """One grammar, with all that is called later. Raises RuntimeError."""
+    vocabulary = core.vocabulary(_PIECES, [_END])
+    compiled = core.compiled(core.compile(core.compiler(vocabulary), 'root ::= "ab"'), vocabulary)
+    matcher, mask = core.matcher(compiled), np.zeros((1, 1), np.int32)
+    fill(matcher, mask)
+    right = (
+        mask[0, 0] & 0b111 == 0b010 and forced(matcher) == b"ab" and accept(matcher, 1) and accept(matcher.fork(), 2)
+    )
+    if not right or matcher.is_completed() or accept(matcher, 1):
+        raise RuntimeError("it matches otherwise than expected")
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """tvm_ffi imports torch (seconds, and hundreds of MB) where it is installed; nothing here needs that."""
+    if "torch" in sys.modules:
+        yield
+        return
+    name = "TVM_FFI_DISABLE_TORCH_C_DLPACK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    sys.modules["torch"] = None  # type: ignore[assignment]  # an import of it fails, as where it is not installed
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,106 @@
+"""Compiles grammars with XGrammar where that may take too long or crash: `python -m` this module <fd>.
+
+It answers with the compiled grammar as JSON, what that took, and the time of its slowest mask in random texts
+(generation/grammar_answers.py). The process that started it kills it when no answer comes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import GrammarInvalid
+from ..errors import last_line
+from ..generation import grammar_limits
+from ..generation.grammar_answers import Check, limit_memory, serve
+from ..generation.grammar_limits import Bounds, too_complex
+from . import ebnf_writer, structural_tag, xgrammar_core
+
+Choose = Callable[[NDArray[np.int64]], Any]
+TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 256, 0.5
+"""Random texts of a new grammar, a long one, and the CPU time of each kind after which no further token is tried."""
+MASK_S, ALLOWED_SLOW = 0.05, 1
+"""CPU time of a mask. So many over it are put down to the machine, unless one takes as long as several."""
+MAX_COMPILED_BYTES = 16 << 20
+"""Of a compiled grammar as JSON: 0.4 s to read for each 5 MB."""
+
+
+def load(message: dict[str, Any]) -> Check:
+    """What compiles grammars for a vocabulary; from here on no more memory than allowed."""
+    compiler = Compiler([piece.encode("latin-1") for piece in message["pieces"]], message["eos"])
+    limit_memory(message["memory_bytes"])
+    return compiler.check
+
+
+class Compiler:
+    """Compiles and tries grammars for one vocabulary."""
+
+    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
+        self._core = xgrammar_core.load()
+        self._vocabulary = self._core.vocabulary(pieces, eos)
+        self._compiler = self._core.compiler(self._vocabulary)
+        self._eos = list(eos)
+        self._width = len(pieces)
+        self._x = next((i for i, piece in enumerate(pieces) if piece == b"x"), 0)
+
+    def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+        """Raises GrammarInvalid and GrammarTooComplex."""
+        began = time.process_time()
+        grammar_limits.check(tag, bounds)
+        text = ebnf_writer.ebnf(structural_tag.parse(tag))
+        try:
+            compiled = self._core.compile(self._compiler, text)
+        except RuntimeError as error:
+            raise GrammarInvalid(f"XGrammar cannot compile the grammar: {_reason(error)}") from error
+        if len(compiled) > MAX_COMPILED_BYTES:
+            raise too_complex(f"compiled it has more than {MAX_COMPILED_BYTES >> 20} MB")
+        seconds = time.process_time() - began
+        mask_s = self._tried(self._core.compiled(compiled, self._vocabulary))
+        return {"seconds": seconds, "mask_s": mask_s, "compiled": compiled}
+
+    def _tried(self, compiled: Any) -> float:
+        """CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""
+        times: list[float] = []
+        end = time.process_time() + TRIAL_S
+        for seed in range(TRIAL_TEXTS):
+            self._walk(self._core.matcher(compiled), TRIAL_TOKENS, random.Random(seed).choice, end, times)
+        self._walk(self._core.matcher(compiled), LONG_TOKENS, self._letter, time.process_time() + TRIAL_S, times)
+        return max(times, default=0.0)
+
+    def _letter(self, allowed: NDArray[np.int64]) -> int:
+        """An x where it may stand, so that counted repetitions become long; else the first token."""
+        found = int(np.searchsorted(allowed, self._x))
+        return int(allowed[found if found < len(allowed) and allowed[found] == self._x else 0])
+
+    def _walk(self, matcher: Any, most: int, choose: Choose, end: float, times: list[float]) -> None:
+        mask = np.zeros((1, -(-self._width // 32)), np.int32)
+        for _ in range(most):
+            began = time.thread_time()
+            xgrammar_core.fill(matcher, mask)
+            times.append(time.thread_time() - began)
+            if sum(int(mask_s / MASK_S) for mask_s in times) > ALLOWED_SLOW:
+                raise too_complex(f"a token takes more than {1000 * MASK_S:.0f} ms to match")
+            bits = np.unpackbits(mask.view(np.uint8)[0], bitorder="little")[: self._width]
+            bits[self._eos] = 0
+            allowed = np.flatnonzero(bits)
+            if not len(allowed) or time.process_time() > end:
+                return
+            xgrammar_core.accept(matcher, int(choose(allowed)))
+
+
+def _reason(error: Exception) -> str:
+    """XGrammar's message, without the path of its source file."""
+    text = last_line(error)
+    return (text.partition(".cc:")[2].partition(": ")[2] if ".cc:" in text else text)[:300]
+
+
+if __name__ == "__main__":
+    code = serve("lean_ovms.engine.paged.xgrammar_process", sys.argv[1:], load)
+    os._exit(code)

@@ -1,0 +1,232 @@
+"""XGrammar's library on the paged engine: its masks beside llguidance's, and what happens when one takes for ever.
+
+Skipped where its packages are not installed.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.genai import pipeline_choice
+from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.paged import xgrammar_matcher
+from lean_ovms.engine.paged.grammar import TOO_COMPLEX
+from lean_ovms.engine.paged.guidance import Guidance
+from lean_ovms.engine.paged.logits import NoToken
+from lean_ovms.engine.paged.pipeline import XGRAMMAR_PROCESS
+from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
+from lean_ovms.text.grammar.build import build
+from lean_ovms.types import OutputConstraint
+from tests.engine.paged import test_grammar as grammars
+from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint, grammar, tag, tokens
+from tests.engine.paged.xgrammar_library import xgrammar_library
+
+pytestmark = pytest.mark.skipif(
+    not pipeline_choice.has_xgrammar(), reason=f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}"
+)
+LONG_S = 60
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+}
+
+
+@pytest.fixture(scope="module")
+def guidance():
+    return Guidance(PIECES, WIDTH, [EOS, 0])
+
+
+@pytest.fixture(scope="module")
+def library():
+    with xgrammar_library(PIECES, WIDTH, [EOS, 0]) as found:
+        yield found
+
+
+def schema(value):
+    return constraint({"type": "json_schema", "json_schema": value})
+
+
+def calls(how):
+    return build(OutputConstraint(tool_calls=how), grammars.context("hermes3", "qwen3", TOOL)).tag
+
+
+FORMS = {
+    "person": schema(grammars.PERSON),
+    "object": schema({"type": "object"}),
+    "numbers": schema({"type": "array", "items": {"type": "number"}, "maxItems": 3}),
+    "enum": schema({"enum": ["a", "ab", 1, None]}),
+    "length": schema({"type": "string", "maxLength": 5}),
+    "pattern": schema({"type": "string", "pattern": "^[a-c]+$"}),
+    "one of": schema({"oneOf": [{"type": "integer"}, {"type": "boolean"}]}),
+    "regex": constraint({"type": "regex", "pattern": "[a-z]{3}-\\d{4}"}),
+    "choice": constraint({"type": "or", "elements": [{"type": "const_string", "value": v} for v in ("no", "now")]}),
+    "calls": calls("schema"),
+    "required": calls("required"),
+    "free text": tag(type="any_text", excludes=["no"]),
+    "until": tag(type="tag", begin="<a>", content={"type": "any_text"}, end="</a>"),
+    "until lines": tag(type="tag", begin="<a>", content={"type": "any_text"}, end="\n</a>\n"),
+    "nested": grammar('root ::= "(" root ")" | ""'),
+}
+
+
+def in_characters(ids):
+    """Without those that are no whole characters: XGrammar leaves the bytes of free text open, llguidance does not."""
+    found = set()
+    for i in ids:
+        try:
+            PIECES[i].decode()
+        except UnicodeDecodeError:
+            continue
+        found.add(i)
+    return found
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_both_libraries_allow_the_same_tokens_and_foresee_the_same_text(library, guidance, name):
+    for seed in range(2):
+        dice = random.Random(seed)
+        ours, theirs = begin(library, FORMS[name]), begin(guidance, FORMS[name])
+        for _ in range(25):
+            found, wanted = in_characters(allowed(ours)), in_characters(allowed(theirs))
+            assert found == wanted
+            assert ours.forced() == theirs.forced()
+            if not (choice := sorted(wanted - {EOS, 0})):
+                break
+            token = dice.choice(choice)
+            assert ours.consume(token) is theirs.consume(token) is False
+
+
+def test_a_regular_expression_that_it_cannot_impose_is_refused(library):
+    with pytest.raises(GrammarInvalid, match="guidance may"):
+        library.compile(constraint({"type": "regex", "pattern": r"\bword\b"}))
+
+
+def test_a_token_against_the_mask_leaves_none(library):
+    matcher = begin(library, grammar('root ::= "a" "b"'))
+    matcher.consume(tokens("b")[0])
+    for one in (matcher, matcher.fork()):
+        with pytest.raises(NoToken, match=TOO_COMPLEX):
+            allowed(one)
+        assert one.forced() == []
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_masks_of_several_texts_are_those_of_each_alone(library, monkeypatch, cores):
+    monkeypatch.setattr(xgrammar_matcher, "cores", lambda: cores)
+    made = [begin(library, grammar(f'root ::= "{letter}" "z"')) for letter in "abcdef"]
+    made[0].consume(tokens("a")[0])
+    xgrammar_matcher.prepare(made)
+    assert not any(one.needs_mask for one in made)
+    assert [allowed(one) for one in made] == [{tokens(letter)[0]} for letter in "zbcdef"]
+
+
+def test_what_was_dropped_can_begin_until_the_next_time(library):
+    one = grammar('root ::= "dropped"')
+    library.compile(one)
+    library.clear()
+    assert library.matcher(one, frozenset({EOS})).forced()
+    library.clear()
+    library.clear()
+    with pytest.raises(BadRequest, match="try again"):
+        library.matcher(one, frozenset({EOS}))
+
+
+@contextmanager
+def stuck(monkeypatch, *matchers):
+    """The masks of these come when it is over."""
+    go_on, fill = threading.Event(), xgrammar_matcher.xgrammar_core.fill
+    states = {id(one._state) for one in matchers}
+
+    def slow(state, mask):
+        if id(state) in states:
+            go_on.wait(LONG_S)
+        fill(state, mask)
+
+    monkeypatch.setattr(xgrammar_matcher.xgrammar_core, "fill", slow)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def test_a_mask_that_does_not_come_is_an_error_of_its_text_alone(monkeypatch):
+    with xgrammar_library(PIECES, WIDTH, [EOS], limit_s=0.001) as library:
+        sources = [grammar(f'root ::= "{letter}"') for letter in "abc"]
+        made = [begin(library, source) for source in sources]
+        again = begin(library, sources[1])
+        with stuck(monkeypatch, made[1]):
+            xgrammar_matcher.prepare(made)
+            assert library._threads.left == 1
+            assert [allowed(made[place]) for place in (0, 2)] == [{tokens("a")[0]}, {tokens("c")[0]}]
+            for one in (made[1], made[1].fork(), again):  # and of others with this grammar
+                with pytest.raises(NoToken):
+                    allowed(one)
+            with pytest.raises(GrammarTooComplex):
+                library.matcher(sources[1], frozenset({EOS}))
+            monkeypatch.setattr(xgrammar_matcher, "MOST_LEFT", 1)
+            with pytest.raises(Unavailable):
+                library.compile(grammar('root ::= "new"'))
+        while library._threads.left:
+            threading.Event().wait(0.01)
+        library.compile(grammar('root ::= "new"'))
+
+
+def test_looking_ahead_stops_when_it_takes_long(library, monkeypatch):
+    matcher = begin(library, grammar('root ::= "abc"'))
+    monkeypatch.setattr(xgrammar_matcher, "GUESS_S", -1)
+    assert matcher.forced()
+    assert matcher.forced() == []
+    assert matcher.fork().forced() == []
+    assert allowed(matcher)
+
+
+def test_the_process_compiles_and_is_killed_when_it_takes_too_long():
+    pieces = xgrammar_matcher.padded(PIECES, WIDTH)
+    settings = CheckerSettings(
+        model_dir="", width=WIDTH, timeout_s=20, memory_bytes=256 << 20, probe_s=1, pieces=pieces, eos=[EOS]
+    )
+    checker = ProcessGrammarChecker(settings, XGRAMMAR_PROCESS)
+    try:
+        answer = checker.ask(grammar('root ::= "a" | "b"'), Bounds())
+        assert json.loads(answer["compiled"])
+        with pytest.raises(GrammarInvalid, match="no rule"):
+            checker.ask(grammar("root ::= x"), Bounds())
+        checker.settings = CheckerSettings(model_dir="", width=0, timeout_s=0.3, memory_bytes=0, probe_s=0)
+        with pytest.raises(GrammarTooComplex, match="compiling it takes more than"):
+            checker.ask(constraint({"type": "regex", "pattern": "([a-z]{1,90}[0-9a-z]{1,90}){1,100}"}), Bounds())
+        assert checker.pid is None
+    finally:
+        checker.stop()
+
+
+def test_torch_is_not_imported_where_it_is_installed(tmp_path):
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    (tmp_path / "transformers.py").write_text("raise SystemExit('transformers was imported')\n")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from lean_ovms.engine.paged import xgrammar_core\n"
+        "xgrammar_core.load()\n"
+        "assert not {'torch', 'transformers', 'xgrammar', 'pydantic', 'openvino'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_version_says_so(monkeypatch):
+    core = xgrammar_matcher.xgrammar_core
+    monkeypatch.setattr(core, "accept", lambda matcher, token: False)
+    with pytest.raises(core.NotUsable, match="xgrammar cannot be used: it matches otherwise than expected"):
+        core.load.__wrapped__()
+
+
+def test_masks_are_as_wide_as_the_logits(library):
+    line = np.zeros(WIDTH, np.float32)
+    begin(library, tag(type="any_text")).apply(line)
+    assert np.isneginf(line[len(PIECES) :]).all()
