@@ -36,7 +36,7 @@ STRUCTURED = (
     Field(
         name="structured_outputs",
         kind="object",
-        help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF), structural_tag",
+        help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
     ),
     Field(
         name="guided_json",
@@ -51,7 +51,7 @@ STRUCTURED = (
         help="vLLM's older form: one of these strings",
         schema={"items": {"type": "string", "minLength": 1}, "minItems": 1},
     ),
-    Field(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
+    Field(name="guided_grammar", kind="string", help="vLLM's older form: a grammar (EBNF, Lark)"),
     Field(
         name="json_schema", kind="any", help="llama.cpp's form: a JSON schema", schema=any_of(OBJECT, BOOLEAN, STRING)
     ),
@@ -79,8 +79,7 @@ def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | No
     """(the requested constraint, warnings for formats that are not applied). Raises BadRequest."""
     requested = {name: values[name] for name in _READERS if values.get(name) is not None}
     if len(requested) > 1:
-        first, second = list(requested)[:2]
-        raise BadRequest(f"{first} and {second} exclude each other", param=second)
+        _refuse_different(requested)
     for name, value in requested.items():
         strict = name not in ("response_format", "text.format", "output_config.format")
         try:
@@ -93,6 +92,15 @@ def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | No
             raise GrammarTooComplex(f"{name} has more than {config.grammar_max_bytes} bytes", param=name)
         return (None if form is None else OutputConstraint(format=form, param=name, strict=strict)), []
     return None, []
+
+
+def _refuse_different(requested: Json) -> None:
+    """Clients of several versions of vLLM send one constraint in the form of each. Raises BadRequest for two."""
+    (first, value), *others = requested.items()
+    form = _READERS[first](value, first)
+    for name, other in others:
+        if _READERS[name](other, name) != form:
+            raise BadRequest(f"{first} and {name} exclude each other", param=name)
 
 
 def add_tool_rule(

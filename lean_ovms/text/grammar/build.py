@@ -15,7 +15,7 @@ import orjson
 
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint
-from . import tool_choice
+from . import lark, tool_choice
 from .ebnf import Ebnf, literal, optional, until
 from .json_schema import WIDE, JsonValues
 from .output_form import OutputForm
@@ -192,7 +192,7 @@ class _Builder:
         return {key: self._translate(part, depth + 1) if key in nested else part for key, part in form.items()}
 
     def _as_grammar(self, form: Json) -> Json | None:
-        """A choice of texts or a regular expression as a grammar, which XGrammar compiles correctly."""
+        """A choice of texts, a regular expression or Lark's notation as a grammar that XGrammar compiles correctly."""
         ebnf = Ebnf()
         texts = _texts(form)
         if texts is not None:
@@ -202,6 +202,11 @@ class _Builder:
                 return self._grammar(ebnf, pattern(form["pattern"], ebnf, plain=True))
             except NotSupported:
                 return None  # XGrammar reports what is wrong, or supports more
+        if form.get("type") == "grammar" and isinstance(form.get("grammar"), str) and lark.is_lark(form["grammar"]):
+            try:
+                return self._grammar(ebnf, lark.root(form["grammar"], ebnf))
+            except NotSupported as error:
+                raise GrammarInvalid(f"The grammar cannot be read: {error}") from None
         return None
 
     def _assemble(self, before: str, calls: str | None, content: Json) -> Json:

@@ -1,115 +1,75 @@
-"""A grammar in Lark's notation as one regular expression, in the dialect of regex.py.
+"""A grammar in Lark's notation as one regular expression, in the dialect of regex.py, or as rules in EBNF.
 
 https://lark-parser.readthedocs.io/en/stable/grammar.html, as far as OpenAI's custom tools use it
-(https://platform.openai.com/docs/guides/function-calling#context-free-grammars). A rule that contains itself is no
-regular expression, and %ignore would put a choice between any two symbols: both are refused, as are templates and flags
-of expressions. Pure text; knows no tools.
+(https://platform.openai.com/docs/guides/function-calling#context-free-grammars); also %json and a rule's [capture] of
+llguidance (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md). A rule that contains itself is no
+regular expression, and %ignore puts a choice between any two symbols: both are for EBNF only. Templates and flags of
+expressions are refused. Pure text; knows no tools.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
 
-from .regex import NotSupported
+from .ebnf import Ebnf
+from .lark_tokens import COMMON, Token, inside_of, tokens, value_of
+from .lark_writers import PatternWriter, RuleWriter, Writer
+from .regex import MAX_COUNT, NotSupported
 
-MAX_CHARACTERS = 20_000
-"""Of the expression: each use of a rule is written out."""
 MAX_DEPTH = 30
 
-COMMON = {
-    "DIGIT": "[0-9]",
-    "HEXDIGIT": "[a-fA-F0-9]",
-    "INT": "[0-9]+",
-    "SIGNED_INT": "[+\\-]?[0-9]+",
-    "DECIMAL": "(?:[0-9]+\\.[0-9]*|\\.[0-9]+)",
-    "FLOAT": "(?:[0-9]+[eE][+\\-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+\\-]?[0-9]+)?)",
-    "SIGNED_FLOAT": "[+\\-]?(?:[0-9]+[eE][+\\-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+\\-]?[0-9]+)?)",
-    "NUMBER": "(?:[0-9]+(?:\\.[0-9]*)?|\\.[0-9]+)(?:[eE][+\\-]?[0-9]+)?",
-    "SIGNED_NUMBER": "[+\\-]?(?:[0-9]+(?:\\.[0-9]*)?|\\.[0-9]+)(?:[eE][+\\-]?[0-9]+)?",
-    "ESCAPED_STRING": '"(?:[^"\\\\\\n\\r]|\\\\[^\\n\\r])*"',
-    "LCASE_LETTER": "[a-z]",
-    "UCASE_LETTER": "[A-Z]",
-    "LETTER": "[A-Za-z]",
-    "WORD": "[A-Za-z]+",
-    "CNAME": "[A-Za-z_][A-Za-z0-9_]*",
-    "WS_INLINE": "[ \\t]+",
-    "WS": "[ \\t\\f\\r\\n]+",
-    "CR": "\\r",
-    "LF": "\\n",
-    "NEWLINE": "(?:\\r?\\n)+",
-}
-"""The terminals of Lark's own library (lark/grammars/common.lark)."""
-
-_TOKEN = re.compile(
-    r"""
-    (?P<skip> [ \t\f]+ | (?://|\#)[^\n]* )
-  | (?P<alternative> (?:\r?\n\s*)*\| )
-  | (?P<end> \r?\n )
-  | (?P<string> "(?:\\.|[^"\\\n])*"i? )
-  | (?P<regex> /(?!/)(?:\\.|[^/\\\n])+/[a-z]* )
-  | (?P<statement> %[a-z]+ )
-  | (?P<name> [!?]*_*[A-Za-z][A-Za-z0-9_]* )
-  | (?P<number> [0-9]+ )
-  | (?P<mark> -> | \.\. | [:()\[\]{}~*+?.,] )
-    """,
-    re.VERBOSE,
-)
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
+_COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def as_pattern(definition: str) -> str:
     """A regular expression for the texts of the rule `start`, without anchors. Raises NotSupported."""
-    return _Grammar(definition).rule("start")
+    return _Inlined(definition).rule("start")
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    at = 0
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise NotSupported(f"Lark: unexpected {text[at : at + 20]!r}")
-        at = found.end()
-        if found.lastgroup != "skip":
-            yield _Token(found.lastgroup or "", found[0])
-    yield _Token("end", "\n")
+def root(definition: str, ebnf: Ebnf) -> str:
+    """An expression in EBNF for the texts of the rule `start`, or of the first. Raises NotSupported."""
+    return _Rules(definition, ebnf).whole()
+
+
+def is_lark(grammar: str) -> bool:
+    """Whether a grammar is in Lark's notation, not in EBNF: its rules have a colon."""
+    return "::=" not in grammar and ":" in grammar
 
 
 class _Grammar:
-    """Its rules and terminals: the tokens of each until it is used, then its expression."""
+    """Its rules and terminals: the tokens of each, and the common terminals that it imports."""
 
-    def __init__(self, text: str) -> None:
-        self._bodies: dict[str, list[_Token]] = {}
-        self._patterns: dict[str, str] = {}
-        self._open: list[str] = []
-        line: list[_Token] = []
-        for token in _tokens(text):
+    def __init__(self, text: str, writer: Writer) -> None:
+        self.writer = writer
+        self.ignored: list[list[Token]] = []
+        self.open: list[str] = []
+        self._bodies: dict[str, list[Token]] = {}
+        self._imported: dict[str, str] = {}
+        line: list[Token] = []
+        for token in tokens(text):
             if token.kind != "end":
                 line.append(token)
             elif line:
                 self._statement(line)
                 line = []
 
-    def _statement(self, line: list[_Token]) -> None:
+    def _statement(self, line: list[Token]) -> None:
+        if line[0].text == "%ignore":
+            self.ignored.append(line[1:])
+            return
         if line[0].kind == "statement":
             self._import(line)
             return
         name, *rest = line
         if len(rest) > 1 and rest[0].text == "." and rest[1].kind == "number":
             rest = rest[2:]  # a priority decides between parses of one text, not which texts there are
+        if rest and rest[0].text == "[":
+            rest = _without_capture(rest)
         if name.kind != "name" or not rest or rest[0].text != ":":
             raise NotSupported(f"Lark: {name.text!r} begins no rule")
         self._bodies[name.text.lstrip("!?")] = rest[1:]
 
-    def _import(self, line: list[_Token]) -> None:
+    def _import(self, line: list[Token]) -> None:
         """%import common.NAME, with -> OTHER, or common (NAME, NAME)."""
         words = [token.text for token in line]
         names = [word for word in words[3:] if word not in "(),"]
@@ -121,27 +81,92 @@ class _Grammar:
         for name, as_name in zip(wanted, called, strict=True):
             if name not in COMMON:
                 raise NotSupported(f"Lark: common.{name}")
-            self._patterns[as_name] = COMMON[name]
+            self._imported[as_name] = COMMON[name]
+
+    def first(self) -> str:
+        """The name of the rule that is the whole."""
+        return "start" if "start" in self._bodies else next(iter(self._bodies), "start")
+
+    def written(self, name: str) -> str:
+        """What the rule's body is. Raises NotSupported."""
+        if name in self._imported:
+            return self.writer.pattern(self._imported[name])
+        if name not in self._bodies or len(self.open) > MAX_DEPTH:
+            raise NotSupported(f"Lark: {name} is not defined" if name not in self._bodies else "Lark: too deep")
+        self.open.append(name)
+        found = _Body(self, self._bodies[name], lexed=name.lstrip("_")[:1].islower()).whole()
+        self.open.pop()
+        return found
 
     def rule(self, name: str) -> str:
-        """Its expression."""
-        if name not in self._patterns:
-            if name in self._open:
+        """An expression that stands for a rule."""
+        raise NotImplementedError
+
+    def after_terminal(self) -> str:
+        """What may follow any terminal; "" if nothing."""
+        return ""
+
+
+def _without_capture(tokens: list[Token]) -> list[Token]:
+    """The rest after [capture] or [capture="name"], which name a part of the output. Raises NotSupported."""
+    end = next((at for at, token in enumerate(tokens) if token.text == "]"), len(tokens))
+    attributes = [token.text for token in tokens[1:end] if token.kind == "name"]
+    if others := [name for name in attributes if name != "capture"]:
+        raise NotSupported(f"Lark: a rule's attribute {others[0]}")
+    return tokens[end + 1 :]
+
+
+class _Inlined(_Grammar):
+    """Every rule written out where it is used."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, PatternWriter())
+        self._known: dict[str, str] = {}
+        if self.ignored:
+            raise NotSupported("Lark: %ignore")
+
+    def rule(self, name: str) -> str:
+        if name not in self._known:
+            if name in self.open:
                 raise NotSupported(f"Lark: {name} contains itself")
-            if name not in self._bodies or len(self._open) > MAX_DEPTH:
-                raise NotSupported(f"Lark: {name} is not defined" if name not in self._bodies else "Lark: too deep")
-            self._open.append(name)
-            self._patterns[name] = _Body(self, self._bodies[name]).whole()
-            self._open.pop()
-        return self._patterns[name]
+            self._known[name] = self.written(name)
+        return self._known[name]
+
+
+class _Rules(_Grammar):
+    """A rule in EBNF for each."""
+
+    def __init__(self, text: str, ebnf: Ebnf) -> None:
+        self._ebnf = ebnf
+        super().__init__(text, RuleWriter(self._ebnf))
+        self._names: dict[str, str] = {}
+        self._between = ""
+        if self.ignored:
+            options = [_Body(self, tokens, lexed=False).whole() for tokens in self.ignored]
+            self._between = self._ebnf.rule("ignored", f"({self.writer.either(options)})*")
+
+    def rule(self, name: str) -> str:
+        if name not in self._names:
+            self._names[name] = self._ebnf.name(name)
+            self._ebnf.define(self._names[name], self.written(name))
+        return self._names[name]
+
+    def after_terminal(self) -> str:
+        return self._between
+
+    def whole(self) -> str:
+        """The expression of the first rule."""
+        return f"{self._between} {self.rule(self.first())}".strip()
 
 
 class _Body:
-    """What is right of a rule's colon."""
+    """What is right of a rule's colon. lexed: what is ignored may stand after its terminals."""
 
-    def __init__(self, grammar: _Grammar, tokens: list[_Token]) -> None:
+    def __init__(self, grammar: _Grammar, tokens: list[Token], *, lexed: bool) -> None:
         self._grammar = grammar
-        self._tokens = [*tokens, _Token("end", "")]
+        self._writer = grammar.writer
+        self._tokens = [*tokens, Token("end", "")]
+        self._after = grammar.after_terminal() if lexed else ""
         self._at = 0
         self._depth = 0
 
@@ -154,7 +179,7 @@ class _Body:
     def _peek(self) -> str:
         return self._tokens[self._at].text
 
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -163,30 +188,32 @@ class _Body:
         while self._tokens[self._at].kind == "alternative":
             self._at += 1
             options.append(self._sequence())
-        found = options[0] if len(options) == 1 else f"(?:{'|'.join(options)})"
-        if len(found) > MAX_CHARACTERS:
-            raise NotSupported(f"Lark: more than {MAX_CHARACTERS} characters as a regular expression")
-        return found
+        return self._writer.either(options)
 
     def _sequence(self) -> str:
         items = []
-        while self._tokens[self._at].kind in ("string", "regex", "name") or self._peek() in ("(", "["):
+        while self._tokens[self._at].kind in ("string", "regex", "name", "json") or self._peek() in ("(", "["):
             items.append(self._repeated(self._atom()))
         if self._peek() == "->":  # a name for the parse tree
             self._at += 2
-        return "".join(items)
+        return self._writer.series(items)
 
     def _atom(self) -> str:
         token = self._next()
         if token.text in ("(", "["):
             return self._group(")" if token.text == "(" else "]")
-        if token.kind == "regex":
-            return _regex(token.text)
-        if token.kind == "string":
-            return self._string(token.text)
-        if self._peek() == "{":
+        if token.kind == "name" and self._peek() == "{":
             raise NotSupported("Lark: templates")
-        return self._grammar.rule(token.text)
+        found = self._symbol(token)
+        terminal = token.kind != "name" or token.text.lstrip("_")[:1].isupper()
+        return f"({found} {self._after})" if self._after and terminal else found
+
+    def _symbol(self, token: Token) -> str:
+        if token.kind == "regex":
+            return self._writer.pattern(inside_of(token.text))
+        if token.kind == "json":
+            return self._writer.json(json.loads(token.text))
+        return self._string(token.text) if token.kind == "string" else self._grammar.rule(token.text)
 
     def _group(self, end: str) -> str:
         self._depth += 1
@@ -196,22 +223,22 @@ class _Body:
         if self._next().text != end:
             raise NotSupported(f"Lark: a {end} is missing")
         self._depth -= 1
-        return inside if end == ")" else f"(?:{inside})?"
+        return self._writer.group(inside) if end == ")" else self._writer.repeat(inside, 0, 1)
 
     def _string(self, text: str) -> str:
         if self._peek() != "..":
-            return _literal(text)
+            return self._writer.text(value_of(text.removesuffix("i")), any_case=text.endswith("i"))
         self._at += 1
-        low, high = _value(text), _value(self._next().text)
+        low, high = value_of(text), value_of(self._next().text)
         if len(low) != 1 or len(high) != 1:
             raise NotSupported("Lark: a range is of single characters")
-        return f"[{_in_class(low)}-{_in_class(high)}]"
+        return self._writer.span(low, high)
 
     def _repeated(self, item: str) -> str:
         mark = self._peek()
-        if mark in ("*", "+", "?"):
+        if mark in _COUNTS:
             self._at += 1
-            return f"(?:{item}){mark}"
+            return self._writer.repeat(item, *_COUNTS[mark])
         if mark != "~":
             return item
         self._at += 1
@@ -219,45 +246,12 @@ class _Body:
         if self._peek() == "..":
             self._at += 1
             most = self._count()
-        return f"(?:{item}){{{least},{most}}}"
+        return self._writer.repeat(item, least, most)
 
-    def _count(self) -> str:
+    def _count(self) -> int:
         token = self._next()
         if token.kind != "number":
             raise NotSupported("Lark: ~ needs a number")
-        return token.text
-
-
-def _regex(text: str) -> str:
-    inside, _, flags = text[1:].rpartition("/")
-    if flags:
-        raise NotSupported(f"Lark: the flags {flags} of an expression")
-    return f"(?:{inside})"
-
-
-def _value(text: str) -> str:
-    if not text.endswith('"'):
-        raise NotSupported("Lark: a range is of single characters")
-    return _ESCAPE.sub(_unescaped, text[1:-1])
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    code = found[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
-
-
-def _literal(text: str) -> str:
-    any_case = text.endswith("i")
-    chars = _value(text.removesuffix("i"))
-    return "".join(
-        f"[{char.lower()}{char.upper()}]" if any_case and len({char.lower(), char.upper()}) > 1 else _plain(char)
-        for char in chars
-    )
-
-
-def _plain(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 32 else f"\\{char}" if char in r"\^$.|?*+()[]{}/" else char
-
-
-def _in_class(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 32 else f"\\{char}" if char in r"\^]-[" else char
+        if len(token.text) > 6 or int(token.text) > MAX_COUNT:
+            raise NotSupported(f"Lark: a count beyond {MAX_COUNT}")
+        return int(token.text)

@@ -95,6 +95,7 @@ async def test_nothing_is_imposed_that_was_not_asked_for(make_app: MakeApp, fiel
 
 CHOICE = {"type": "grammar", "grammar": 'root ::= ("a" | "b")\n'}
 REGEX = {"type": "grammar", "grammar": 'root ::= ("a"){1,}\n'}
+LARK = {"type": "grammar", "grammar": 'root ::= start\nstart ::= ("a"){1,}\n'}
 LOOK = {"type": "regex", "pattern": "(?=a)a"}
 TAGGED = {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": "</a>"}
 AS_IT_COMES = [
@@ -111,6 +112,9 @@ AS_IT_COMES = [
     ({"grammar": CHOICE["grammar"]}, CHOICE),
     ({"guided_grammar": "root ::= a"}, {"type": "grammar", "grammar": "root ::= a"}),
     ({"guided_choice": ["a", "b"]}, CHOICE),
+    ({"guided_grammar": 'start: "a"+'}, LARK),
+    ({"structured_outputs": {"grammar": 'start: "a"+'}, "guided_grammar": 'start: "a"+'}, LARK),
+    ({"structured_outputs": {"regex": "a+"}, "guided_regex": "a+", "response_format": None}, REGEX),
 ]
 
 
@@ -234,6 +238,8 @@ WRONG = [
     ({"guided_choice": "yes"}, "guided_choice"),
     ({"guided_regex": ""}, "guided_regex"),
     ({"guided_json": 5}, "guided_json"),
+    ({"guided_grammar": "start: nothing"}, "guided_grammar"),
+    ({"structured_outputs": {"grammar": "a: A"}, "guided_grammar": "a: B"}, "guided_grammar"),
     ({"grammar": 5}, "grammar"),
     ({"grammar": "root ::= (", "json_schema": {}}, "grammar"),
     ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),

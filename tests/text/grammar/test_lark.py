@@ -1,4 +1,6 @@
-"""Grammars in Lark's notation become regular expressions: Python's own is the oracle of the texts that fit."""
+"""Grammars in Lark's notation become regular expressions: Python's own is the oracle of the texts that fit. They become
+rules in EBNF, too: the oracle is every way to read a text.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ import re
 
 import pytest
 
+from lean_ovms.engine.paged import ebnf_parser
+from lean_ovms.engine.paged.ebnf_parser import Chars, Either, Ref, Repeat, Series, Text
 from lean_ovms.text.grammar import lark, regex
 from lean_ovms.text.grammar.ebnf import Ebnf
 
@@ -34,6 +38,60 @@ eof_line: "*** End of File" LF
 GOOD_PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-  x\n+  y\n*** Add File: b\n+hello\n*** End Patch\n"
 
 
+def ebnf_of(definition: str) -> str:
+    ebnf = Ebnf()
+    return ebnf.text(lark.root(definition, ebnf))
+
+
+class Reader:
+    """Where texts of a grammar in EBNF end in a text. A rule that leads to itself is read until no end is new."""
+
+    def __init__(self, grammar: str, text: str) -> None:
+        self.rules = ebnf_parser.parse(grammar)
+        self.text = text
+        self.known: dict[tuple[str, int], set[int]] = {}
+
+    def fits(self) -> bool:
+        seen = -1
+        while seen != (seen := sum(map(len, self.known.values()))):
+            self.open: set[tuple[str, int]] = set()
+            ends = self.rule("root", 0)
+        return len(self.text) in ends
+
+    def rule(self, name: str, at: int) -> set[int]:
+        found = self.known.setdefault((name, at), set())
+        if (name, at) not in self.open:
+            self.open.add((name, at))
+            found |= self.ends(self.rules[name], at)
+        return set(found)
+
+    def ends(self, node: ebnf_parser.Node, at: int) -> set[int]:
+        if isinstance(node, Text):
+            return {at + len(node.text)} if self.text.startswith(node.text, at) else set()
+        if isinstance(node, Chars):
+            code = ord(self.text[at]) if at < len(self.text) else None
+            held = code is not None and any(low <= code <= high for low, high in node.ranges) != node.negated
+            return {at + 1} if held else set()
+        if isinstance(node, Ref):
+            return self.rule(node.name, at)
+        if isinstance(node, Either):
+            return {end for option in node.options for end in self.ends(option, at)}
+        if isinstance(node, Series):
+            ends = {at}
+            for part in node.parts:
+                ends = {end for start in ends for end in self.ends(part, start)}
+            return ends
+        assert isinstance(node, Repeat)
+        return self.repeated(node, at)
+
+    def repeated(self, node: Repeat, at: int) -> set[int]:
+        ends, found = {at}, {at} if not node.least else set()
+        for count in range(1, (node.most or len(self.text) + node.least) + 1):
+            ends = {end for start in ends for end in self.ends(node.body, start)}
+            found |= ends if count >= node.least else set()
+        return found
+
+
 @pytest.mark.parametrize(
     ("definition", "fit", "others"),
     [
@@ -54,6 +112,72 @@ def test_the_texts_that_fit(definition: str, fit: list[str], others: list[str]) 
     assert [text for text in fit if not re.fullmatch(pattern, text)] == []
     assert [text for text in others if re.fullmatch(pattern, text)] == []
     assert regex.pattern(pattern, Ebnf()), "an engine can impose it"
+    rules = ebnf_of(definition)
+    assert [text for text in fit if not Reader(rules, text).fits()] == []
+    assert [text for text in others if Reader(rules, text).fits()] == []
+
+
+SUM = """
+?start: sum
+?sum: product | sum "+" product -> add
+?product: atom | product "*" atom
+?atom: NUMBER | "-" atom | "(" sum ")"
+%import common.NUMBER
+%import common.WS_INLINE
+%ignore WS_INLINE
+"""
+JSON_RULE = """%llguidance {"no_forcing": false}
+
+start: "n=" value
+value[capture="v"]: %json {
+  "type": "object",
+  "properties": {"n": {"enum": [1, 2]}},
+  "required": ["n"]
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("definition", "fit", "others"),
+    [
+        (SUM, ["1", "(1+-2)*3", " 1 + ( 2.5 * -3 ) "], ["1+", "(1", "1 2", "1 . 5", ""]),
+        ('start: "(" start? ")"', ["()", "(())"], ["(", ")(", ""]),
+        ('query: "select " NAME\nNAME: /[a-z]+/', ["select a"], ["select ", "a"]),
+        ('start: a~2\na: ("x" | "y")+ ","\n%ignore " "\n%ignore "_"', ["x,y,", " x y_, x,", "xy,x ,"], ["x,", "z,z,"]),
+        ('start: A\nA: "x" "y"\n%ignore " "', ["xy", " xy "], ["x y"]),
+        (JSON_RULE, ['n={"n": 1}', 'n={"n":2}'], ['n={"n": 3}', "n={}"]),
+        ('start: a\na[capture]: A\n\nA: "ab"\n     | "cd"\n\n', ["ab", "cd"], ["abcd"]),
+    ],
+)
+def test_the_texts_that_fit_the_rules_in_ebnf(definition: str, fit: list[str], others: list[str]) -> None:
+    rules = ebnf_of(definition)
+    assert [text for text in fit if not Reader(rules, text).fits()] == []
+    assert [text for text in others if Reader(rules, text).fits()] == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        ("start: b", "b is not defined"),
+        ("%import common.WS", "start is not defined"),
+        ('start: "a"~9999', "a count beyond 256"),
+        ('start: "b".."a"', "a range that ends before"),
+        ("start: /(?=a)a/", "look-around"),
+        ("start: a\na[capture, max_tokens=10]: /.*/", "a rule's attribute max_tokens"),
+        ("start: %json {", "no JSON at '{'"),
+        ("start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(60)) + '\na60: "x"', "deep"),
+    ],
+)
+def test_what_is_refused_in_ebnf(definition: str, reason: str) -> None:
+    with pytest.raises(regex.NotSupported, match=re.escape(reason)):
+        ebnf_of(definition)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "found"), [('start: "a"', True), ('root ::= "a:"', False), ("x", False), ("", False)]
+)
+def test_which_notation_it_is(grammar: str, found: bool) -> None:
+    assert lark.is_lark(grammar) is found
 
 
 @pytest.mark.parametrize("name", lark.COMMON)
