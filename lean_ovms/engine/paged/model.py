@@ -40,7 +40,18 @@ ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
 
 
 class NotPageable(StartError):
-    """The model cannot be served by this engine. The message is the reason."""
+    """The model cannot be served by this engine. The message is the reason.
+
+    miscounts: with openvino_genai's continuous batching its tokens would be wrong.
+    """
+
+    miscounts = False
+
+
+class Miscounting(NotPageable):
+    """All tokens of a step would have one position."""
+
+    miscounts = True
 
 
 class PagedModel:
@@ -188,7 +199,7 @@ def _paged(core: Any, xml: Path) -> Any:
     if positions.counted(model):
         model = _transformed(core, xml, connected=True)
     if positions.counted(model):
-        raise NotPageable("it counts the positions of its tokens itself")
+        raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     _gather_before_projection(model)
     return model
 

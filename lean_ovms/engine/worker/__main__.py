@@ -53,8 +53,9 @@ def load_pipeline(config: Config) -> Pipeline:
             )
         except NotPageable as error:
             if config.pipeline_type == pipeline_choice.PAGED:
-                raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error
-            choice = pipeline_choice.without_paged(str(error))
+                other = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts).pipeline
+                raise StartError(f"--pipeline_type PAGED: {error}; {other} can serve the model") from error
+            choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             log.info("pipeline %s: %s", *choice)
     if pipeline is None:
         pipeline = factory.load(config, choice.pipeline, available)

@@ -87,3 +87,30 @@ def test_auto_takes_the_paged_engine_with_these_too(config, options):
 @pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))
 def test_every_proven_architecture_is_paged(config, model_type):
     assert pipeline_choice.choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
+
+
+@pytest.mark.parametrize("model_type", sorted(pipeline_choice.MISCOMPUTED))
+@pytest.mark.parametrize(("options", "reason"), [OBSTACLES[4], OBSTACLES[8]])
+def test_auto_takes_no_pipeline_whose_tokens_are_wrong(config, model_type, options, reason):
+    found = pipeline_choice.choose(config(model_type=model_type, **options), ("CPU", "GPU"))
+    assert found.pipeline == "LM"
+    assert reason in found.reason
+    assert f"LM_CB generates wrong tokens with models of the type {model_type}" in found.reason
+
+
+def test_a_named_pipeline_whose_tokens_are_wrong_is_taken_with_a_warning(config, caplog):
+    found = pipeline_choice.choose(config(model_type="qwen3_5_text", pipeline_type="LM_CB"), ("CPU",))
+    assert found.pipeline == "LM_CB"
+    warning = "LM_CB generates wrong tokens with models of the type qwen3_5_text"
+    assert warning in found.reason
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("model_type", "miscounts", "pipeline"),
+    [("qwen3", False, "LM_CB"), ("qwen3", True, "LM"), ("qwen3_5_text", False, "LM")],
+)
+def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts, pipeline):
+    found = pipeline_choice.without_paged(config(model_type=model_type), "no attention", miscounts=miscounts)
+    assert found.pipeline == pipeline
+    assert found.reason.startswith("the paged engine cannot serve this model: no attention")

@@ -14,6 +14,8 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai.pipeline_choice import PROVEN
 from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.engine.paged import positions
+from lean_ovms.engine.paged.model import Miscounting, PagedModel
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, load
 
@@ -77,6 +79,15 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
     assert [ids for ids, _ in plain] == [ids for ids, _ in assisted]
     for (_, wanted), (_, found) in zip(plain, assisted, strict=True):
         assert found == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["granitemoehybrid-rope", "qwen3_5_text"])
+def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monkeypatch):
+    """With them all tokens of a step would have one position."""
+    monkeypatch.setattr(positions, "connect", lambda model: None)
+    path = Path(unpacked(name, tmp_path))
+    with pytest.raises(Miscounting, match="positions"):
+        PagedModel(path / "openvino_model.xml", "CPU", {})
 
 
 @pytest.mark.slow
