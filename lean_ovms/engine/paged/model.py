@@ -59,7 +59,8 @@ class PagedModel:
     step.
 
     layers, fixed: those that take adapters and that do not, as in adapter_layers.Layers. block_bytes: of a KV block.
-    vocab_size: width of the logits, padding included. threads: that compute.
+    state_bytes: of the states of one sequence, 0 if the network has none. vocab_size: width of the logits, padding
+    included. threads: that compute.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class PagedModel:
         if not caches:
             raise NotPageable("no attention of the model could be paged")
         self.block_bytes = sum(self._bytes(name) for name in caches)
+        self.state_bytes = sum(self._bytes(name) for name in self._ports if STATES in name)
         self._caches: list[Any] = []
         self._states: list[Any] = []
         self._running: Any = None
