@@ -77,6 +77,17 @@ def without_paged(config: Config, reason: str, *, miscounts: bool = False) -> Ch
     return Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason)
 
 
+def untested(config: Config, choice: Choice) -> bool:
+    """AUTO chose continuous batching for a text model of which no tiny one was tested with paged attention."""
+    genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not is_gguf(config.model_dir)
+    return genai and model_config.read(config.model_dir).get("model_type") not in PROVEN
+
+
+def miscounted(choice: Choice) -> Choice:
+    """Instead of one that would give all tokens of a step one position."""
+    return Choice(STATEFUL, f"{choice.reason}, and LM_CB would give all tokens of a step the same position")
+
+
 def only_genai(config: Config) -> str:
     """What the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
     draft = config.draft_model_path

@@ -218,6 +218,17 @@ def _transformed(core: Any, xml: Path, *, connected: bool) -> Any:
     return model
 
 
+def miscounts(xml: Path) -> bool:
+    """All tokens of a step would have one position with openvino_genai's continuous batching, in silence.
+
+    False where that has another fault, with a reason of its own.
+    """
+    try:
+        return positions.counted(_transformed(ov.Core(), xml, connected=False))
+    except (NotPageable, RuntimeError):
+        return False
+
+
 def _name(port: Any) -> str:
     """The port's own name; transformations may have left numbers beside it."""
     return str(max(port.get_names(), key=lambda name: (not name.isdigit(), name)))

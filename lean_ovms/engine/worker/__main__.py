@@ -38,9 +38,15 @@ def load_pipeline(config: Config) -> Pipeline:
     """The pipeline that serves the model, with the choice in its info. Raises StartError."""
     # openvino takes 0.3 s to import, and the fake engine does without.
     from ..genai import factory, pipeline_choice, settings
+    from ..genai.load_errors import TEXT_MODEL
 
     config, available = factory.on_device(config)
     choice = pipeline_choice.choose(config, available)
+    if pipeline_choice.untested(config, choice):
+        from ..paged import model
+
+        if model.miscounts(config.model_dir / TEXT_MODEL):
+            choice = pipeline_choice.miscounted(choice)
     log.info("pipeline %s: %s", *choice)
     pipeline: Pipeline | None = None
     if choice.pipeline == pipeline_choice.PAGED:

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.genai import factory
 from lean_ovms.engine.genai.pipeline_choice import PROVEN
 from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import Miscounting, PagedModel
+from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, load
 
@@ -90,6 +93,22 @@ def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monke
     path = Path(unpacked(name, tmp_path))
     with pytest.raises(Miscounting, match="positions"):
         PagedModel(path / "openvino_model.xml", "CPU", {})
+
+
+@pytest.mark.parametrize(("name", "pipeline"), [("granitemoehybrid-rope", "LM"), ("llama", "LM_CB")])
+def test_auto_finds_out_whether_an_unknown_architecture_counts_its_positions(name, pipeline, tmp_path, monkeypatch):
+    path = Path(unpacked(name, tmp_path))
+    (path / "config.json").write_text('{"model_type": "newest"}')
+    chosen = []
+
+    def load(config, kind, available):
+        chosen.append(kind)
+        raise StartError("enough")
+
+    monkeypatch.setattr(factory, "load", load)
+    with pytest.raises(StartError, match="enough"):
+        load_pipeline(Config(model_path=str(path)))
+    assert chosen == [pipeline]
 
 
 @pytest.mark.slow
