@@ -57,6 +57,7 @@ class ModelInfo:
     generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt", "progress": see
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
     counts them itself, for each request. "adapters": a request may name a LoRA adapter.
+    max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
     pooling, speech, voices: of a model that does not generate; it has one of these, and what is only of generation
     keeps its default.
@@ -67,6 +68,8 @@ class ModelInfo:
     context_length: int
     kv_blocks: int = 0
     block_size: int = 0
+    max_sequences: int = 0
+    state_bytes: int = 0
     eos_token_ids: list[int] = field(default_factory=list)
     pad_token_id: int = 0
     bos_token: str = ""
@@ -108,6 +111,7 @@ class EngineStats:
     """A snapshot of the engine's counters between two steps.
 
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
+    state_bytes: memory of the states of running sequences, beside keys and values.
     drafts, accepted: with speculative decoding, drafts verified, and draft tokens accepted. Of a pooling model running
     and queued are texts, steps are batches, and tokens, padded_tokens count those computed since the start.
     """
@@ -119,6 +123,7 @@ class EngineStats:
     steps: int
     preemptions: int
     recoveries: int
+    state_bytes: int = 0
     drafts: int = 0
     accepted: int = 0
     tokens: int = 0

@@ -120,6 +120,7 @@ FAMILIES = (
         "lean_ovms_audio_real_time_factor", "histogram", "that time by the window's length", _MODEL, REAL_TIME_FACTORS
     ),
     Family("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),
+    Family("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")

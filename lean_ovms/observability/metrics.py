@@ -204,6 +204,7 @@ class Prometheus(Metrics):
         self._set("vllm:num_requests_running", labels, stats.running)
         self._set("vllm:num_requests_waiting", labels, stats.queued)
         self._set("vllm:kv_cache_usage_perc", labels, stats.kv_blocks_used / max(stats.kv_blocks_total, 1))
+        self._set("lean_ovms_sequence_state_bytes", labels, stats.state_bytes)
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
         self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)
         self._set("vllm:spec_decode_num_accepted_tokens_total", labels, stats.accepted)

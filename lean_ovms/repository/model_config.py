@@ -17,6 +17,9 @@ KV_BYTES = {"u4": (2.5, 16), "u8": (2.25, 8), "f16": (4, 0), "bf16": (4, 0), "f3
 """Bytes of a key and a value together, per element of a head and per head, scales included (measured on CPU with
 head_dim 32 and 64; u4 saves nothing there)."""
 
+STATE_LAYERS = ("conv", "linear_attention", "mamba")
+"""Of layer_types: they have a state of one size for each sequence, and no keys and values."""
+
 
 def read(model_dir: Path) -> Json:
     """config.json with the fields of text_config over those of the top level; {} if there is none.
@@ -42,13 +45,19 @@ def vocab_size(config: Json) -> int:
 
 def kv_bytes_per_token(config: Json, precision: str) -> int:
     """Bytes of the keys and values of one token in all layers; 0: unknown."""
-    layers = _count(config, "num_hidden_layers") or _count(config, "n_layer")
+    layers = _attention_layers(config) or _count(config, "num_hidden_layers") or _count(config, "n_layer")
     heads = _count(config, "num_attention_heads") or _count(config, "n_head")
     kv_heads = _count(config, "num_key_value_heads") or heads
     hidden = _count(config, "hidden_size") or _count(config, "n_embd")
     head_dim = _count(config, "head_dim") or (hidden // heads if heads else 0)
     per_element, per_head = KV_BYTES.get(precision, KV_BYTES["f32"])
     return int(layers * kv_heads * (head_dim * per_element + per_head)) if head_dim else 0
+
+
+def _attention_layers(config: Json) -> int:
+    """Of a model whose other layers keep a state; 0: unknown."""
+    kinds = config.get("layer_types")
+    return sum(kind not in STATE_LAYERS for kind in kinds) if isinstance(kinds, list) else 0
 
 
 def _count(config: Json, name: str) -> int:

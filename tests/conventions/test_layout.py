@@ -103,6 +103,7 @@ FOREIGN = {
         "engine/genai/",
         "engine/paged/adapter_layers.py",
         "engine/paged/model.py",
+        "engine/paged/positions.py",
         "engine/embedding/network.py",
         "engine/embedding/pooling_graph.py",
         "engine/speech/silero_vad.py",

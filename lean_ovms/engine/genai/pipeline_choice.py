@@ -7,6 +7,7 @@ AUTO takes the paged engine for text models on the CPU where nothing is in its w
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,10 @@ from ...repository import model_config
 from . import devices
 from .load_errors import is_gguf
 
+log = logging.getLogger(__name__)
+
 VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
-PAGED, CONTINUOUS = "PAGED", "LM_CB"
+PAGED, CONTINUOUS, STATEFUL = "PAGED", "LM_CB", "LM"
 XGRAMMAR_INSTALL = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 XGRAMMAR_MODULES = ("xgrammar", "tvm_ffi")
 XGRAMMAR_MISSING = "--structured_output_backend xgrammar without the package xgrammar"
@@ -31,8 +34,12 @@ PROVEN = frozenset(
         *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "smollm3", "stablelm", "starcoder2"),
     )
 )
-"""Architectures (model_type of config.json) whose tokens and log probabilities are those of openvino_genai on tiny
-models: tests/engine/paged/test_zoo.py."""
+"""Architectures (model_type of config.json) whose tokens and log probabilities are transformers' on tiny models:
+tests/engine/paged/test_zoo.py."""
+MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
+"""Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
+position (paged.positions), a state is not kept between the steps, or the kind of attention is lost. They are right with
+its stateful pipeline."""
 
 
 class Choice(NamedTuple):
@@ -51,20 +58,38 @@ def choose(config: Config, available: Sequence[str]) -> Choice:
         if asked.startswith("VLM") != vision:
             what = "a model with vision" if vision else "a text model"
             raise StartError(f"--pipeline_type {asked}: {config.model_dir} is {what}")
-        return Choice(asked, "as --pipeline_type says")
+        wrong = _miscomputed(config) if asked == CONTINUOUS else ""
+        if wrong:
+            log.warning("%s; LM and PAGED do not", wrong)
+        return Choice(asked, f"as --pipeline_type says, but {wrong}" if wrong else "as --pipeline_type says")
     if devices.is_npu(devices.members(config.target_device, available)):
         return Choice("VLM" if vision else "LM", "an NPU computes one request at a time")
     if vision:
         return Choice("VLM_CB", "it is a model with vision")
     obstacle = _obstacle(config)
     if obstacle:
-        return Choice(CONTINUOUS, obstacle)
+        return _by_genai(config, obstacle)
     return Choice(PAGED, "nothing in the options or the model needs openvino_genai's pipeline")
 
 
-def without_paged(reason: str) -> Choice:
-    """The choice for a model that the paged engine was to serve and cannot. reason: what is wrong with the model."""
-    return Choice(CONTINUOUS, f"the paged engine cannot serve this model: {reason}")
+def without_paged(config: Config, reason: str, *, miscounts: bool = False) -> Choice:
+    """The choice for a model that the paged engine was to serve and cannot. reason: what is wrong with the model.
+
+    miscounts: openvino_genai's continuous batching has the same fault, and does not notice.
+    """
+    reason = f"the paged engine cannot serve this model: {reason}"
+    return Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason)
+
+
+def untested(config: Config, choice: Choice) -> bool:
+    """AUTO chose continuous batching for a text model of which no tiny one was tested with paged attention."""
+    genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not is_gguf(config.model_dir)
+    return genai and model_config.read(config.model_dir).get("model_type") not in PROVEN
+
+
+def miscounted(choice: Choice) -> Choice:
+    """Instead of one that would give all tokens of a step one position."""
+    return Choice(STATEFUL, f"{choice.reason}, and LM_CB would give all tokens of a step the same position")
 
 
 def only_genai(config: Config) -> str:
@@ -92,6 +117,20 @@ def has_xgrammar() -> bool:
 def has_vision(model_dir: Path) -> bool:
     """It has the networks that turn text and images into embeddings."""
     return all((model_dir / name).is_file() for name in VISION_FILES)
+
+
+def _by_genai(config: Config, reason: str) -> Choice:
+    """Continuous batching, unless its tokens are wrong."""
+    wrong = _miscomputed(config)
+    return Choice(STATEFUL, f"{reason}, and {wrong}") if wrong else Choice(CONTINUOUS, reason)
+
+
+def _miscomputed(config: Config) -> str:
+    """What is wrong with continuous batching for this model; "" if nothing is known."""
+    if is_gguf(config.model_dir):
+        return ""
+    kind = model_config.read(config.model_dir).get("model_type")
+    return f"LM_CB generates wrong tokens with models of the type {kind}" if kind in MISCOMPUTED else ""
 
 
 def _obstacle(config: Config) -> str:

@@ -33,10 +33,10 @@ SMALL_NETWORK = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """blocks: of the KV cache; 0: cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
+    """blocks: of the KV cache; 0: cache_gb counts. cache_bytes: for it, and the states of hybrid models.
 
-    draft_blocks: of the draft model's own cache, 0 if it has as many as the main one. draft_context: tokens that it
-    was made for. max_prompt_tokens: the device's limit.
+    step_tokens: GenAI's max_num_batched_tokens. draft_blocks: of the draft model's own cache, 0 if it has as many as
+    the main one. draft_context: tokens that it was made for. max_prompt_tokens: the device's limit.
     """
 
     device: str
@@ -46,6 +46,7 @@ class PipelineSettings:
     vocab_size: int
     block_size: int
     blocks: int
+    cache_bytes: int
     cache_gb: int
     step_tokens: int
     split_prompts: bool
@@ -89,6 +90,7 @@ def resolve(
         vocab_size=model_config.vocab_size(model),
         block_size=block_size,
         blocks=blocks,
+        cache_bytes=_share(config, free_bytes) if blocks else cache_gb << 30,
         cache_gb=cache_gb,
         step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
         split_prompts=split,

@@ -57,6 +57,7 @@ class Stepper:
             queued=len(scheduler.waiting),
             kv_blocks_used=scheduler.kv.used,
             kv_blocks_total=scheduler.kv.total,
+            state_bytes=self._pipeline.info.state_bytes * sum(s.request.sampling.beams for s in scheduler.running),
             steps=scheduler.steps,
             preemptions=scheduler.preemptions,
             recoveries=self.recoveries,

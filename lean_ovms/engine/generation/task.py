@@ -66,7 +66,8 @@ def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config]
         pipeline = load_model(config)
     # A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
     drafted = 0 if pipeline.info.pipeline == "PAGED" else config.draft_max_num_seqs
-    running = min(config.max_num_seqs, drafted or config.max_num_seqs)
+    states = pipeline.info.max_sequences
+    running = min(config.max_num_seqs, drafted or config.max_num_seqs, states or config.max_num_seqs)
     limits = Limits(
         queued=config.max_queued_requests,
         running=running,

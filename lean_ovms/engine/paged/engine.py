@@ -48,6 +48,7 @@ class Engine:
         context: int,
         step_tokens: int,
         max_sequences: int,
+        states: int = 0,
         split: bool = True,
         caching: bool = True,
         prepare: Prepare = one_by_one,
@@ -58,11 +59,14 @@ class Engine:
     ) -> None:
         """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks.
 
+        states: sequences for whose states there is memory; 0: no limit. Others wait.
+
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
         proposer: of guesses for requests with `lookahead`; None: prompt lookup. adapters: that requests may name.
         clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
-        rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
+        most = max(min(step_tokens, MAX_ROWS), max_sequences)
+        rows = Rows(min(most, states or most), context, block_size)
         network.allocate(blocks + (tile > 1), rows.total)
         self._network = network
         self._rows = rows

@@ -41,7 +41,18 @@ ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
 
 
 class NotPageable(StartError):
-    """The model cannot be served by this engine. The message is the reason."""
+    """The model cannot be served by this engine. The message is the reason.
+
+    miscounts: with openvino_genai's continuous batching its tokens would be wrong.
+    """
+
+    miscounts = False
+
+
+class Miscounting(NotPageable):
+    """All tokens of a step would have one position."""
+
+    miscounts = True
 
 
 class PagedModel:
@@ -49,7 +60,7 @@ class PagedModel:
     step.
 
     layers: those that take adapters, by name, with the widths of x and y. groups, fixed: as in adapter_layers.Layers.
-    block_bytes: of a KV block.
+    block_bytes: of a KV block. state_bytes: of the states of one sequence, 0 if the network has none.
     vocab_size: width of the logits, padding included. threads: that compute.
     """
 
@@ -99,6 +110,7 @@ class PagedModel:
         if not caches:
             raise NotPageable("no attention of the model could be paged")
         self.block_bytes = sum(self._bytes(name) for name in caches)
+        self.state_bytes = sum(self._bytes(name) for name in self._ports if STATES in name)
         self._caches: list[Any] = []
         self._states: list[Any] = []
         self._running: Any = None
@@ -198,7 +210,7 @@ def _paged(core: Any, xml: Path) -> Any:
     if positions.counted(model):
         model = _transformed(core, xml, connected=True)
     if positions.counted(model):
-        raise NotPageable("it counts the positions of its tokens itself")
+        raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     _gather_before_projection(model)
     return model
 
@@ -221,6 +233,17 @@ def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
     compiled = core.compile_model(ov.Model([ops.relu(value)], [value]), device, properties)
     hint = compiled.get_property("INFERENCE_PRECISION_HINT")
     return hint if hint in (ov.Type.bf16, ov.Type.f16) else ov.Type.f32
+
+
+def miscounts(xml: Path) -> bool:
+    """All tokens of a step would have one position with openvino_genai's continuous batching, in silence.
+
+    False where that has another fault, with a reason of its own.
+    """
+    try:
+        return positions.counted(_transformed(ov.Core(), xml, connected=False))
+    except (NotPageable, RuntimeError):
+        return False
 
 
 def _name(port: Any) -> str:

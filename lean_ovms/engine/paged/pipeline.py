@@ -33,6 +33,7 @@ from ..generation.pipeline import (
     Status,
 )
 from .adapters import Adapter, AdapterTable, fits
+from .capacity import divide
 from .draft import DraftModel
 from .engine import Engine
 from .grammar import Library, Prepare
@@ -99,7 +100,14 @@ class PagedPipeline:
                 genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()
             )
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
-            blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._block_bytes(config, draft))
+            capacity = divide(
+                settings.cache_bytes,
+                blocks=settings.blocks,
+                block_bytes=self._block_bytes(config, draft),
+                state_bytes=self._model.state_bytes,
+                sequences=max(config.max_num_seqs, config.best_of_limit),
+            )
+            blocks = capacity.blocks
             self._adapters = Adapters(self._model, config.max_loras)
             tile = TILE if small and not self._model.hybrid else 1
             self._engine = Engine(
@@ -109,6 +117,7 @@ class PagedPipeline:
                 context=settings.context + ASSISTANT_TOKENS,
                 step_tokens=settings.step_tokens,
                 max_sequences=config.best_of_limit,
+                states=capacity.states,
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
                 prepare=prepare,
@@ -126,6 +135,10 @@ class PagedPipeline:
         self.step_tokens, self.shares_steps = settings.step_tokens, settings.split_prompts
         self.cancels_prefill = True
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
+        if capacity.states:
+            per_state = self._model.state_bytes
+            log.info("memory for the states of %d sequences, %.1f MB each", capacity.states, per_state / 1e6)
+            self.info = replace(self.info, max_sequences=self._engine.max_sequences, state_bytes=per_state)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)

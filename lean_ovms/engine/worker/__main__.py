@@ -38,9 +38,15 @@ def load_pipeline(config: Config) -> Pipeline:
     """The pipeline that serves the model, with the choice in its info. Raises StartError."""
     # openvino takes 0.3 s to import, and the fake engine does without.
     from ..genai import factory, pipeline_choice, settings
+    from ..genai.load_errors import TEXT_MODEL
 
     config, available = factory.on_device(config)
     choice = pipeline_choice.choose(config, available)
+    if pipeline_choice.untested(config, choice):
+        from ..paged import model
+
+        if model.miscounts(config.model_dir / TEXT_MODEL):
+            choice = pipeline_choice.miscounted(choice)
     log.info("pipeline %s: %s", *choice)
     pipeline: Pipeline | None = None
     if choice.pipeline == pipeline_choice.PAGED:
@@ -53,8 +59,9 @@ def load_pipeline(config: Config) -> Pipeline:
             )
         except NotPageable as error:
             if config.pipeline_type == pipeline_choice.PAGED:
-                raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error
-            choice = pipeline_choice.without_paged(str(error))
+                other = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts).pipeline
+                raise StartError(f"--pipeline_type PAGED: {error}; {other} can serve the model") from error
+            choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             log.info("pipeline %s: %s", *choice)
     if pipeline is None:
         pipeline = factory.load(config, choice.pipeline, available)

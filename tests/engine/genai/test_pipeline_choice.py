@@ -103,3 +103,30 @@ def test_the_packages_of_xgrammar_are_looked_for_and_not_imported(monkeypatch):
     monkeypatch.setattr(pipeline_choice, "XGRAMMAR_MODULES", ("json", "this"))
     assert pipeline_choice.has_xgrammar()
     assert "this" not in sys.modules
+
+
+@pytest.mark.parametrize("model_type", sorted(pipeline_choice.MISCOMPUTED))
+@pytest.mark.parametrize(("options", "reason"), [OBSTACLES[4], OBSTACLES[8]])
+def test_auto_takes_no_pipeline_whose_tokens_are_wrong(config, model_type, options, reason):
+    found = pipeline_choice.choose(config(model_type=model_type, **options), ("CPU", "GPU"))
+    assert found.pipeline == "LM"
+    assert reason in found.reason
+    assert f"LM_CB generates wrong tokens with models of the type {model_type}" in found.reason
+
+
+def test_a_named_pipeline_whose_tokens_are_wrong_is_taken_with_a_warning(config, caplog):
+    found = pipeline_choice.choose(config(model_type="qwen3_5_text", pipeline_type="LM_CB"), ("CPU",))
+    assert found.pipeline == "LM_CB"
+    warning = "LM_CB generates wrong tokens with models of the type qwen3_5_text"
+    assert warning in found.reason
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("model_type", "miscounts", "pipeline"),
+    [("qwen3", False, "LM_CB"), ("qwen3", True, "LM"), ("qwen3_5_text", False, "LM")],
+)
+def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts, pipeline):
+    found = pipeline_choice.without_paged(config(model_type=model_type), "no attention", miscounts=miscounts)
+    assert found.pipeline == pipeline
+    assert found.reason.startswith("the paged engine cannot serve this model: no attention")

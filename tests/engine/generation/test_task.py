@@ -2,11 +2,15 @@
 
 import asyncio
 from array import array
+from dataclasses import replace
 
 import pytest
 
+from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.errors import EngineLost
+from lean_ovms.engine.generation import task as generation
+from lean_ovms.engine.generation.fake_pipeline import FakePipeline
 from lean_ovms.engine.generation.fake_tokenizer import EOS, VOCAB_SIZE
 from lean_ovms.engine.generation.task import Limits
 from lean_ovms.engine.protocol import (
@@ -330,6 +334,22 @@ def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
     assert from_wire(rig.answer(late).refused).headers() == [("Retry-After", wait_s)]
 
 
+def test_no_more_run_than_have_memory_for_their_states():
+    """Of hybrid models. The others wait, and each gets its answer."""
+    pipeline = FakePipeline()
+    pipeline.info = replace(pipeline.info, max_sequences=2, state_bytes=100)
+    made = generation.load(Config(), lambda: None, lambda config: pipeline)
+    assert made.limits.running == 2
+    rig = Rig(pipeline=pipeline, limits=made.limits)
+    ids = [rig.submit("hello") for _ in range(5)]
+    rig.turn(2)
+    stats = rig.stats()
+    assert (stats.running, stats.queued, stats.state_bytes) == (2, 3, 200)
+    rig.run()
+    assert all(rig.answer(i).reasons for i in ids)
+    assert rig.stats().state_bytes == 0
+
+
 def test_the_queue_counts_requests_and_not_sequences():
     rig = Rig(limits=Limits(queued=2, running=1, sequences=20))
     ids = [rig.submit("hello", n=10, seeds=tuple(range(10)), temperature=0.5) for _ in range(4)]
@@ -491,6 +511,7 @@ def test_a_ping_is_answered_while_idle_and_while_busy():
                 "queued": 0,
                 "kv_blocks_used": 0,
                 "kv_blocks_total": 4096,
+                "state_bytes": 0,
                 "steps": 0,
                 "preemptions": 0,
                 "recoveries": 0,

@@ -165,6 +165,23 @@ def best(ids, asked):
     return run(made, made.add(ids, asked))[0][: asked.max_tokens]
 
 
+def test_texts_wait_for_the_memory_of_states():
+    """None is ended, and none of those that run is preempted."""
+    made = engine(kind=HybridNetwork, states=2)
+    asked = [(prompt(9 + number, number), replace(KINDS[0], max_tokens=12)) for number in range(5)]
+    requests, most = [made.add(*each) for each in asked], 0
+    found = [[] for _ in requests]
+    while made.busy() or any(request.can_read() for request in requests):
+        made.step()
+        most = max(most, len(made.scheduler.running))
+        for request, ids in zip(requests, found, strict=True):
+            while request.can_read():
+                ids += request.read()[0].generated_ids
+    assert found == [alone(*each) for each in asked]
+    assert (most, made.max_sequences, len(made._network.states)) == (2, 2, 2)
+    assert not made.scheduler.preemptions
+
+
 def test_forked_texts_have_states_of_their_own():
     asked = Params(max_tokens=12, n=3, temperature=1.0, seed=4)
     made = engine(kind=HybridNetwork)

@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.genai import factory
 from lean_ovms.engine.genai.pipeline_choice import PROVEN
 from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.engine.paged import positions
+from lean_ovms.engine.paged.model import Miscounting, PagedModel
+from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, load
 
@@ -23,6 +28,8 @@ SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz"))
 RECORDED = json.loads((ZOO / "answers.json").read_text())
 VOCAB = 64
+HYBRIDS = {"granitemoehybrid", "lfm2", "lfm2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"}
+"""They keep a state for each sequence."""
 pytestmark = pytest.mark.model
 
 
@@ -79,12 +86,39 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
         assert found == pytest.approx(wanted, abs=1e-3)
 
 
+@pytest.mark.parametrize("name", ["granitemoehybrid-rope", "qwen3_5_text"])
+def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monkeypatch):
+    """With them all tokens of a step would have one position."""
+    monkeypatch.setattr(positions, "connect", lambda model: None)
+    path = Path(unpacked(name, tmp_path))
+    with pytest.raises(Miscounting, match="positions"):
+        PagedModel(path / "openvino_model.xml", "CPU", {})
+
+
+@pytest.mark.parametrize(("name", "pipeline"), [("granitemoehybrid-rope", "LM"), ("llama", "LM_CB")])
+def test_auto_finds_out_whether_an_unknown_architecture_counts_its_positions(name, pipeline, tmp_path, monkeypatch):
+    path = Path(unpacked(name, tmp_path))
+    (path / "config.json").write_text('{"model_type": "newest"}')
+    chosen = []
+
+    def load(config, kind, available):
+        chosen.append(kind)
+        raise StartError("enough")
+
+    monkeypatch.setattr(factory, "load", load)
+    with pytest.raises(StartError, match="enough"):
+        load_pipeline(Config(model_path=str(path)))
+    assert chosen == [pipeline]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
-    found = answers(load(blocks=60, model_path=unpacked(name, tmp_path), **options))
+    pipe = load(blocks=60, model_path=unpacked(name, tmp_path), **options)
+    found = answers(pipe)
+    assert (pipe.info.state_bytes > 0) is (pipe.info.max_sequences > 0) is (name in HYBRIDS)
     assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
     for (_, ours), (_, theirs) in zip(found, RECORDED[name], strict=True):
         assert ours == pytest.approx(theirs, abs=5e-3)

@@ -1,0 +1,25 @@
+"""How memory is divided between blocks of the KV cache and states of sequences."""
+
+import pytest
+
+from lean_ovms.engine.paged.capacity import divide
+
+
+@pytest.mark.parametrize(
+    ("memory", "blocks", "state", "sequences", "expected"),
+    [
+        (1000, 0, 0, 8, (100, 0)),
+        (1000, 70, 0, 8, (70, 0)),
+        (1000, 0, 20, 8, (84, 8)),  # 8 x 20 for states, 84 x 10 for blocks
+        (1000, 70, 20, 8, (70, 8)),
+        (1000, 90, 20, 8, (84, 8)),
+        (1000, 0, 200, 8, (60, 2)),  # no more states than half of the memory holds
+        (1000, 0, 700, 8, (30, 1)),  # but one
+        (1000, 0, 5000, 8, (1, 1)),
+    ],
+)
+def test_blocks_and_states_share_the_memory(memory, blocks, state, sequences, expected):
+    found = divide(memory, blocks=blocks, block_bytes=10, state_bytes=state, sequences=sequences)
+    assert found == expected
+    if state <= memory // 2:
+        assert found.blocks * 10 + found.states * state <= memory
