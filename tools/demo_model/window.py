@@ -44,8 +44,7 @@ def narrow(model: ov.Model, tokens: int) -> None:
     causal = padded.input_value(0).get_node()
     always, ordered = (causal.input_value(i) for i in (0, 1))
     key, query = (ordered.get_node().input_value(i) for i in (0, 1))
-    back = op.constant(-tokens, dtype=query.get_element_type())  # i32 or i64, by the version of transformers
-    near = op.greater(key, op.add(query, back))
+    near = op.greater(key, op.add(query, op.constant(np.int64(-tokens))))
     seen = op.bitwise_and(always, op.bitwise_and(op.bitwise_and(always, near), ordered))
     padded.input(0).replace_source_output(seen.output(0))
     length = op.gather(op.shape_of(mask), op.constant(np.array([3])), op.constant(np.int64(0)))
