@@ -108,7 +108,7 @@ def aclient(server: Process) -> openai.AsyncOpenAI:
 
 
 @dataclass
-class House:
+class LocalServer:
     """A server in this process."""
 
     app: App
@@ -124,7 +124,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(**options: Any) -> AsyncIterator[House]:
+async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
     """Build, listen and load; stop whatever happens."""
     options.setdefault("grammar_timeout_s", PATIENT_S)
     config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
@@ -133,7 +133,7 @@ async def open_house(**options: Any) -> AsyncIterator[House]:
     try:
         await server.start()
         await load(app)
-        yield House(app, server, server.addresses[0])
+        yield LocalServer(app, server, server.addresses[0])
     finally:
         await server.drain(0)
         for model in app.registry.models.values():
