@@ -92,7 +92,7 @@ def too_many_characters(count: int, most: int) -> BadRequest:
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
 
 
-AUDIO_ADVICE = "; no model here hears in a chat: POST audio to /v1/audio/transcriptions of a speech2text model"
+AUDIO_ADVICE = "; no model here takes audio in a chat: POST it to /v1/audio/transcriptions of a speech2text model"
 """For a conversation with audio in it."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 SAMPLE_RATE = 16_000
 SAMPLE_BYTES = 2
 WINDOW_S = 30.0
-"""Most that Whisper hears at once."""
+"""Most that Whisper takes at once."""
 AHEAD_S = 60.0
 """Audio that the front end sends beyond what the engine has transcribed; then it waits."""
 
@@ -68,7 +68,7 @@ class TranscribeParams:
     """How the audio of one request is transcribed. Complete and in range: defaults are filled in, values validated.
 
     language: a code, "" to detect it on the first window with speech. prompt: text before the first window; hotwords:
-    before every one. segments, words: times are wanted; either needs a model that tells them.
+    before every one. segments, words: times are wanted; either needs a model that has them.
     temperature: 0: greedy. fallback: higher temperatures where the text is improbable or repeats itself (Whisper's
     ladder); the text of a window then comes in one TextDelta at its end, and without it token by token.
     beams: width; 1: none. max_tokens: of the whole request, 0: no limit of its own. logprobs: of each token.

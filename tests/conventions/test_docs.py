@@ -31,8 +31,25 @@ def test_files_that_the_documentation_names_exist() -> None:
         text = file.read_text("utf-8")
         for name in re.findall(r"`((?:lean_ovms|tests|bench|tools|docs|\.ci)/[\w./-]+)`", text):
             assert (ROOT / name).exists(), f"{file.name} names {name}"
-        for name in re.findall(r"\]\(([\w./-]+)\)", text):
-            assert (file.parent / name).exists(), f"{file.name} links {name}"
+
+
+def anchors(file: Path) -> set[str]:
+    """Of the headings, as GitHub makes them: lower case, blanks as hyphens, without other punctuation."""
+    text = re.sub(r"^```.*?^```$", "", file.read_text("utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("folder", [".", "docs", "bench", "tools", "lean_ovms/demo_embed"])
+def test_links_lead_to_files_and_headings_that_exist(folder: str) -> None:
+    files = sorted((ROOT / folder).glob("*.md"))
+    assert files
+    for file in files:
+        text = re.sub(r"`[^`\n]*`", "", file.read_text("utf-8"))
+        for name, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", text):
+            linked = file.parent / name if name else file
+            assert linked.exists(), f"{file.name} links {name}"
+            assert not anchor or anchor in anchors(linked), f"{file.name} links {name}#{anchor}"
 
 
 BY_NAME = re.compile(

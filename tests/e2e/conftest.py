@@ -110,7 +110,7 @@ def aclient(server: Process) -> openai.AsyncOpenAI:
 
 
 @dataclass
-class House:
+class LocalServer:
     """A server in this process."""
 
     app: App
@@ -128,7 +128,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(**options: Any) -> AsyncIterator[House]:
+async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
     """Build, listen and load; stop whatever happens."""
     options.setdefault("grammar_timeout_s", GRAMMAR_S)
     config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
@@ -137,7 +137,7 @@ async def open_house(**options: Any) -> AsyncIterator[House]:
     try:
         await server.start()
         await load(app)
-        yield House(app, server, server.addresses[0])
+        yield LocalServer(app, server, server.addresses[0])
     finally:
         await server.drain(0)
         for model in app.registry.models.values():

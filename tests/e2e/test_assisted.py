@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, open_house
+from tests.e2e.conftest import EXACT, local_server
 
 pytestmark = pytest.mark.model
 
@@ -52,17 +52,20 @@ def answers(kind: str) -> dict[str, tuple[list[str], list[str]]]:
 
 
 async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(kind: str, answers: Any) -> None:
-    async with open_house(plugin_config=EXACT, metrics_enable=True, **OPTIONS[kind]) as house, house.client() as client:
+    async with (
+        local_server(plugin_config=EXACT, metrics_enable=True, **OPTIONS[kind]) as local,
+        local.client() as client,
+    ):
         tuned = {"num_assistant_tokens": 4, **({"max_ngram_size": 2} if kind == "lookup" else {})}
         for prompt in PROMPTS:
             found = await client.completions.create(
                 model="demo", prompt=prompt, max_tokens=24, temperature=0, extra_body=tuned
             )
             assert ([found.choices[0].text],) * 2 == answers[prompt]
-        stats = await house.model.stats()
+        stats = await local.model.stats()
         assert stats.accepted > 0
         assert stats.drafts + stats.accepted >= 24 - 1
-        exposed = await _metrics(house.url, client)
+        exposed = await _metrics(local.url, client)
         assert f'spec_decode_num_accepted_tokens_total{{model_name="demo"}} {stats.accepted}' in exposed
 
 

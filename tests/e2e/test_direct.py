@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, open_house
+from tests.e2e.conftest import EXACT, local_server
 
 pytestmark = pytest.mark.model
 
@@ -56,7 +56,7 @@ def test_greedy(client: openai.OpenAI, direct: Any, prompt: str) -> None:
 
 
 async def test_a_seed_gives_the_same_text_where_openvino_genai_samples(direct: Any) -> None:
-    async with open_house(pipeline_type="LM_CB", plugin_config=EXACT) as house, house.client() as client:
+    async with local_server(pipeline_type="LM_CB", plugin_config=EXACT) as local, local.client() as client:
         for prompt, seed in product(PROMPTS, (1, 4294967295)):
             ask: Any = {"temperature": 1.2, "top_p": 0.9, "seed": seed, "extra_body": {"top_k": 50}, "max_tokens": 24}
             answer = await client.completions.create(model="demo", prompt=prompt, **ask)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import StartError
-from tests.e2e.conftest import open_house
+from tests.e2e.conftest import local_server
 
 pytestmark = pytest.mark.model
 
@@ -28,7 +28,7 @@ async def test_a_chat_and_a_tool_call(tmp_path: Path) -> None:
     from tools.make_gguf import make
 
     path = make(tmp_path / "demo.gguf")
-    async with open_house(model_path=str(path), model_name="small") as house, house.client() as client:
+    async with local_server(model_path=str(path), model_name="small") as local, local.client() as client:
 
         async def ask(text: str, **fields: Any) -> Any:
             messages: Any = [{"role": "user", "content": text}]
@@ -48,5 +48,5 @@ async def test_a_broken_file_stops_the_start_with_a_sentence(tmp_path: Path) -> 
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF\x03\x00\x00\x00")
     with pytest.raises(StartError, match=r"broken\.gguf is not a whole GGUF file"):
-        async with open_house(model_path=str(path)):
+        async with local_server(model_path=str(path)):
             pass

@@ -15,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import EXACT, PATIENT_S, open_house, start_process, until
+from tests.e2e.conftest import EXACT, PATIENT_S, local_server, start_process, until
 from tools.make_lora import make as make_lora
 
 pytestmark = pytest.mark.model
@@ -41,7 +41,7 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
         {"prompt": f"Item {i}: {'word ' * rng.randrange(1, 60)}", "max_tokens": rng.randrange(4, 80)} for i in range(64)
     ]
     cuts = [rng.randrange(1, 6) if i % 3 == 0 else None for i in range(64)]
-    async with open_house(plugin_config=EXACT) as house, house.client() as client:
+    async with local_server(plugin_config=EXACT) as local, local.client() as client:
         ignore = {"extra_body": {"ignore_eos": True}}
         quiet = [await stream(client, **ask, **ignore) for ask in asks]
         found = await asyncio.gather(
@@ -52,35 +52,35 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
                 assert (text, reason) == whole
             else:
                 assert whole[0].startswith(text)
-        await until(lambda: house.server.active_requests == 0)
+        await until(lambda: local.server.active_requests == 0)
 
         async def idle() -> bool:
-            stats = await house.model.stats()
+            stats = await local.model.stats()
             return stats.running == stats.queued == stats.kv_blocks_used == 0
 
         await until(idle)
 
 
 async def test_a_timeout_of_the_client_cancels_the_work() -> None:
-    async with open_house() as house, house.client() as client:
+    async with local_server() as local, local.client() as client:
         with pytest.raises(openai.APITimeoutError):
             await client.with_options(timeout=0.2).completions.create(
                 model="demo", prompt="x", max_tokens=8000, extra_body={"ignore_eos": True}
             )
 
         async def idle() -> bool:
-            return (await house.model.stats()).running == 0
+            return (await local.model.stats()).running == 0
 
         await until(idle)
 
 
 async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_house() as house, house.client() as client:
+    async with local_server() as local, local.client() as client:
         fields = {"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}
         streams = [await client.completions.create(**fields, extra_body={"ignore_eos": True}) for _ in range(8)]
         for chunks in streams:
             await chunks.__anext__()
-        engine = house.model.engine
+        engine = local.model.engine
         begin, launch = asyncio.Event(), engine._launch
 
         async def when_told() -> None:
@@ -100,13 +100,13 @@ async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeyp
         assert refused.value.status_code == 503
         assert int(refused.value.response.headers["Retry-After"]) >= 1
         begin.set()
-        await until(lambda: house.model.ready)
+        await until(lambda: local.model.ready)
         answer = await client.completions.create(model="demo", prompt="x", max_tokens=2)
         assert answer.usage
 
 
 async def test_a_full_queue_refuses_with_retry_after() -> None:
-    async with open_house(max_num_seqs=1, max_queued_requests=2) as house, house.client() as client:
+    async with local_server(max_num_seqs=1, max_queued_requests=2) as local, local.client() as client:
         long = {"model": "demo", "prompt": "x", "max_tokens": 600, "extra_body": {"ignore_eos": True}}
         work = [asyncio.create_task(client.completions.create(**long)) for _ in range(8)]
         results = await asyncio.gather(*work, return_exceptions=True)
@@ -281,13 +281,13 @@ def test_a_front_end_that_is_killed_takes_computing_engines_and_their_helpers_al
 
 
 async def test_health_shows_a_restart() -> None:
-    async with open_house() as house, house.client() as client:
-        health = f"{house.url}/health"
+    async with local_server() as local, local.client() as client:
+        health = f"{local.url}/health"
         assert (await client._client.get(health)).status_code == 200
-        assert house.model.engine.pid
-        os.kill(house.model.engine.pid, signal.SIGKILL)
-        await until(lambda: not house.model.ready)
+        assert local.model.engine.pid
+        os.kill(local.model.engine.pid, signal.SIGKILL)
+        await until(lambda: not local.model.ready)
         assert (await client._client.get(health)).status_code == 503
-        assert (await client._client.get(f"{house.url}/v2/health/live")).status_code == 200
-        await until(lambda: house.model.ready)
+        assert (await client._client.get(f"{local.url}/v2/health/live")).status_code == 200
+        await until(lambda: local.model.ready)
         assert (await client._client.get(health)).status_code == 200

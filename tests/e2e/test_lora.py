@@ -15,7 +15,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
-from tests.e2e.conftest import EXACT, open_house, until
+from tests.e2e.conftest import EXACT, local_server, until
 from tools.make_lora import LORA_ALPHA, RANK, make
 
 pytestmark = pytest.mark.model
@@ -67,7 +67,7 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
     adapters: Any, direct: Any, kind: str
 ) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']} a-more={adapters['a']},1.5", "plugin_config": EXACT}
-    async with open_house(pipeline_type=kind, **options) as house, house.client() as client:
+    async with local_server(pipeline_type=kind, **options) as local, local.client() as client:
         listed = {model.id: model for model in (await client.models.list()).data}
         assert listed.pop("demo-embed").id
         assert list(listed) == ["demo", "a", "a-more"]
@@ -75,7 +75,7 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
         assert (await client.models.retrieve("a")).id == "a"
         names = list(listed)
         found = dict(zip(names, await asyncio.gather(*(text(client, name) for name in names)), strict=True))
-        assert (house.app.registry.get("a").engine is house.model.engine) is (kind == "AUTO")
+        assert (local.app.registry.get("a").engine is local.model.engine) is (kind == "AUTO")
         assert found == {
             "demo": direct("", 0, PROMPTS[0]),
             "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
@@ -84,16 +84,16 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
         assert len(set(found.values())) == 3
         if kind == "AUTO":  # which takes PAGED
             assert await text(client, "a") == found["a"]  # from the prefix cache, which has all three
-            await house.model.engine.stats()
-            os.kill(house.model.engine.pid or 0, signal.SIGKILL)
-            await until(lambda: house.model.restarts == 1 and house.model.engine.state == "ready")
+            await local.model.engine.stats()
+            os.kill(local.model.engine.pid or 0, signal.SIGKILL)
+            await until(lambda: local.model.restarts == 1 and local.model.engine.state == "ready")
             assert await text(client, "a") == found["a"]
 
 
 async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 2.0, "pipeline_type": "LM_CB"}
-    async with open_house(**options) as house, house.client() as client:
-        adapter = house.app.registry.get("a")
+    async with local_server(**options) as local, local.client() as client:
+        adapter = local.app.registry.get("a")
         assert adapter.engine.pid is None
         tokens: Any = await client.post("/tokenize", cast_to=object, body={"model": "a", "text": "Hello"})
         assert tokens["tokens"]
@@ -106,7 +106,7 @@ async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(a
 
 
 async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any, tmp_path: Path) -> None:
-    async with open_house(allow_runtime_lora=True) as house, house.client() as client:
+    async with local_server(allow_runtime_lora=True) as local, local.client() as client:
 
         async def post(path: str, **body: Any) -> str:
             return (await client.post(path, cast_to=str, body=body)).strip('"')
@@ -130,18 +130,18 @@ async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any,
             await text(client, "x")
         with pytest.raises(openai.NotFoundError, match="cannot be found"):
             await post("/unload_lora_adapter", lora_name="x")
-    async with open_house(fake_engine=True) as house, house.client() as client:
+    async with local_server(fake_engine=True) as local, local.client() as client:
         with pytest.raises(openai.NotFoundError, match="allow_runtime_lora"):
             await client.post("/load_lora_adapter", cast_to=str, body={"lora_name": "x", "lora_path": "y"})
 
 
 async def test_a_stateful_pipeline_takes_an_adapter_too(adapters: Any, direct: Any) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']}", "pipeline_type": "LM", "plugin_config": EXACT}
-    async with open_house(**options) as house, house.client() as client:
+    async with local_server(**options) as local, local.client() as client:
         assert await text(client, "a") == direct("a", LORA_ALPHA / RANK, PROMPTS[0])
 
 
 async def test_an_adapter_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="--lora_modules: there is no adapter at"):
-        async with open_house(lora_modules=f"a={tmp_path / 'nowhere'}"):
+        async with local_server(lora_modules=f"a={tmp_path / 'nowhere'}"):
             pass

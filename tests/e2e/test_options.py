@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, House, open_house, start_process
+from tests.e2e.conftest import EXACT, LocalServer, local_server, start_process
 
 pytestmark = pytest.mark.model
 
@@ -24,8 +24,8 @@ LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
 HELLO = [{"role": "user", "content": "Hello!"}]
 
 
-async def text(house: House, **fields: Any) -> str:
-    async with house.client() as client:
+async def text(local: LocalServer, **fields: Any) -> str:
+    async with local.client() as client:
         answer = await client.chat.completions.create(
             **{"model": "demo", "messages": HELLO, "temperature": 0, "max_tokens": 40, **fields}
         )
@@ -33,8 +33,8 @@ async def text(house: House, **fields: Any) -> str:
 
 
 async def plain() -> str:
-    async with open_house(plugin_config=EXACT) as house:
-        return await text(house)
+    async with local_server(plugin_config=EXACT) as local:
+        return await text(local)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ async def plain() -> str:
 )
 async def test_assisted_decoding_gives_the_same_greedy_text(options: dict[str, Any]) -> None:
     expected = await plain()
-    async with open_house(plugin_config=EXACT, **options) as house:
-        assert house.model.info.speculative
-        together = await asyncio.gather(*(text(house) for _ in range(6)))
+    async with local_server(plugin_config=EXACT, **options) as local:
+        assert local.model.info.speculative
+        together = await asyncio.gather(*(text(local) for _ in range(6)))
         assert set(together) == {expected}
         tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if "prompt_lookup" in options else {})}
-        assert await text(house, extra_body=tuned) == expected
-        async with house.client() as client:  # beams, which are not guessed for
+        assert await text(local, extra_body=tuned) == expected
+        async with local.client() as client:  # beams, which are not guessed for
             await client.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)
 
 
@@ -57,7 +57,7 @@ async def test_a_template_of_ones_own_as_text_and_as_a_file(tmp_path: Path) -> N
     file = tmp_path / "chat.jinja"
     file.write_text(template)
     for given in (template, str(file)):
-        async with open_house(chat_template=given) as house, house.client() as client:
+        async with local_server(chat_template=given) as local, local.client() as client:
             body = await client.post("/tokenize", cast_to=object, body={"model": "demo", "messages": HELLO})
             rendered = await client.post(
                 "/detokenize",
@@ -68,13 +68,16 @@ async def test_a_template_of_ones_own_as_text_and_as_a_file(tmp_path: Path) -> N
 
 
 async def test_a_template_that_raises_is_a_400_with_its_own_words() -> None:
-    async with open_house(chat_template="{{ raise_exception('only on Sundays') }}") as house, house.client() as client:
+    async with (
+        local_server(chat_template="{{ raise_exception('only on Sundays') }}") as local,
+        local.client() as client,
+    ):
         with pytest.raises(openai.BadRequestError, match="only on Sundays"):
             await client.chat.completions.create(model="demo", messages=HELLO)
 
 
 async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
-    async with open_house(max_model_len=64) as house, house.client() as client:
+    async with local_server(max_model_len=64) as local, local.client() as client:
         long = {"model": "demo", "prompt": "one two three " * 100, "temperature": 0}
         with pytest.raises(openai.BadRequestError, match="64"):
             await client.completions.create(**long, max_tokens=4)
@@ -94,7 +97,7 @@ async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
 
 
 async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
-    async with open_house(enable_prefix_caching=False) as house, house.client() as client:
+    async with local_server(enable_prefix_caching=False) as local, local.client() as client:
         ask = {"model": "demo", "prompt": "one two three", "logprobs": 0, "echo": True, "temperature": 0}
         scored = (await client.completions.create(**ask, max_tokens=0)).choices[0]
         assert scored.text == "one two three"
@@ -106,17 +109,17 @@ async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
         longer = (await client.completions.create(**ask, max_tokens=3)).choices[0]
         assert longer.logprobs
         assert (longer.logprobs.token_logprobs or [])[: len(values)] == values
-    async with open_house(pipeline_type="LM_CB") as house, house.client() as client:
+    async with local_server(pipeline_type="LM_CB") as local, local.client() as client:
         with pytest.raises(openai.BadRequestError, match="enable_prefix_caching"):
             await client.completions.create(**ask, max_tokens=0)
-    async with open_house(pipeline_type="PAGED") as house, house.client() as client:
+    async with local_server(pipeline_type="PAGED") as local, local.client() as client:
         again = (await client.completions.create(**ask, max_tokens=0)).choices[0].logprobs
         assert again
         assert again.tokens == scored.logprobs.tokens
 
 
 async def test_stop_token_ids_and_min_tokens() -> None:
-    async with open_house() as house, house.client() as client:
+    async with local_server() as local, local.client() as client:
         ask = {"model": "demo", "prompt": "Hello", "temperature": 0, "max_tokens": 12}
         body = {"return_token_ids": True, "ignore_eos": True}
         ids = (await client.completions.create(**ask, extra_body=body)).choices[0].token_ids  # type: ignore[attr-defined]
@@ -136,14 +139,14 @@ async def test_stop_token_ids_and_min_tokens() -> None:
 async def test_another_tokenizer_family() -> None:
     if not LLAMA.is_dir():
         pytest.fail("the llama_sp fixture is missing")
-    async with open_house(model_path=str(LLAMA), model_name="org/llama") as house, house.client() as client:
+    async with local_server(model_path=str(LLAMA), model_name="org/llama") as local, local.client() as client:
         assert (await client.models.retrieve("org/llama")).id == "org/llama"
         ask = {"model": "org/llama", "prompt": "Grüße 世界", "max_tokens": 24, "temperature": 0}
         whole = await client.completions.create(**ask, extra_body={"return_token_ids": True})
         chunks = [c.choices[0].text async for c in await client.completions.create(**ask, stream=True)]
         assert "".join(chunks) == whole.choices[0].text
-        assert whole.choices[0].text == await house.model.decode(whole.choices[0].token_ids, True)  # type: ignore[attr-defined]
-        assert house.model.engine.vocabulary.exact
+        assert whole.choices[0].text == await local.model.decode(whole.choices[0].token_ids, True)  # type: ignore[attr-defined]
+        assert local.model.engine.vocabulary.exact
 
 
 async def test_a_model_without_a_template_completes_but_does_not_chat(tmp_path: Path) -> None:
@@ -155,15 +158,15 @@ async def test_a_model_without_a_template_completes_but_does_not_chat(tmp_path: 
     graph = re.sub(r'<chat_template value="[^"]*"\s*/>', "", bare.read_text("utf-8"))
     bare.unlink()
     bare.write_text(graph, "utf-8")
-    async with open_house(model_path=str(tmp_path), model_name="m") as house, house.client() as client:
+    async with local_server(model_path=str(tmp_path), model_name="m") as local, local.client() as client:
         assert (await client.completions.create(model="m", prompt="x", max_tokens=2)).usage
         with pytest.raises(openai.BadRequestError, match=r"(?i)chat template"):
             await client.chat.completions.create(model="m", messages=HELLO)
 
 
 async def test_a_silent_stream_pings_during_a_long_prefill() -> None:
-    async with open_house(sse_ping_s=0.005, max_num_batched_tokens=64) as house:
-        reader, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
+    async with local_server(sse_ping_s=0.005, max_num_batched_tokens=64) as local:
+        reader, writer = await asyncio.open_connection(*local.url.removeprefix("http://").split(":"))
         body = json.dumps({"model": "demo", "prompt": "word " * 3000, "max_tokens": 2, "stream": True}).encode()
         writer.write(
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -182,7 +185,7 @@ def test_the_demo_model_is_the_default() -> None:
 
 async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
     prompt = "one two three four " * 20
-    async with open_house(metrics_enable=True) as house, house.client() as client:
+    async with local_server(metrics_enable=True) as local, local.client() as client:
 
         async def cached(**fields: Any) -> int:
             ask = {"model": "demo", "prompt": prompt, "max_tokens": 2, **fields}
@@ -196,13 +199,13 @@ async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
         assert again >= 32
         assert again % 32 == 0
         assert await cached(n=2, temperature=1) == again
-        exposed = house.app.metrics.expose().decode()
+        exposed = local.app.metrics.expose().decode()
         assert f'vllm:prefix_cache_hits_total{{model_name="demo"}} {2 * again}' in exposed
         assert 'vllm:prefix_cache_queries_total{model_name="demo"}' in exposed
         answer = await client.responses.create(model="demo", input="Hello!")
         assert answer.usage
         assert answer.usage.input_tokens_details.cached_tokens == 0
-    async with open_house(enable_prefix_caching=False, pipeline_type="LM_CB") as house, house.client() as client:
+    async with local_server(enable_prefix_caching=False, pipeline_type="LM_CB") as local, local.client() as client:
         usage = (await client.completions.create(model="demo", prompt=prompt, max_tokens=2)).usage
         assert usage
         assert usage.prompt_tokens_details is None

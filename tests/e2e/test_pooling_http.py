@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from tests.e2e.conftest import open_house
+from tests.e2e.conftest import local_server
 
 ZIP = Path(__file__).parents[1] / "data" / "pooling_models.zip"
 NAMES = ("bert_cross", "bert_classes")
@@ -34,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with (
-        open_house(model_repository_path=str(folder), plugin_config=EXACT) as house,
-        httpx.AsyncClient(base_url=house.url, timeout=300) as client,
+        local_server(model_repository_path=str(folder), plugin_config=EXACT) as local,
+        httpx.AsyncClient(base_url=local.url, timeout=300) as client,
     ):
         yield client
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 import soundfile
 import soxr
 
-from tests.e2e.conftest import open_house
+from tests.e2e.conftest import local_server
 from tests.recordings import film, pcm, sound, wav
 
 ZIP = Path(__file__).parents[1] / "data" / "whisper_words.zip"
@@ -35,9 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(folder: Path) -> AsyncIterator[openai.AsyncOpenAI]:
     options = {"model_path": str(folder / "model"), "model_name": "whisper", "task": "speech2text"}
-    async with open_house(**options, enable_word_timestamps=True) as house, house.client() as client:
+    async with local_server(**options, enable_word_timestamps=True) as local, local.client() as client:
         yield client
-        await house.app.close()
+        await local.app.close()
 
 
 def spoken(folder: Path, rate: int = 16_000, name: str = NAME) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.conftest import House, open_house, until
+from tests.e2e.conftest import LocalServer, local_server, until
 
 pytestmark = pytest.mark.model
 
@@ -20,12 +20,12 @@ async def ask(client: openai.AsyncOpenAI, **fields: Any) -> Any:
 
 
 async def test_answers_streams_formats_and_refusals() -> None:
-    async with open_house(pipeline_type="LM") as house, house.client() as client:
+    async with local_server(pipeline_type="LM") as local, local.client() as client:
         await answers_whole_and_in_pieces(client)
         await refuses_what_it_cannot_do(client)
         await keeps_to_a_schema(client)
         await serves_a_crowd(client)
-        await stops_for_a_client_that_leaves(house, client)
+        await stops_for_a_client_that_leaves(local, client)
 
 
 async def answers_whole_and_in_pieces(client: openai.AsyncOpenAI) -> None:
@@ -62,7 +62,7 @@ async def serves_a_crowd(client: openai.AsyncOpenAI) -> None:
     assert len({a.choices[0].message.content for a in answers}) == 1
 
 
-async def stops_for_a_client_that_leaves(house: House, client: openai.AsyncOpenAI) -> None:
+async def stops_for_a_client_that_leaves(local: LocalServer, client: openai.AsyncOpenAI) -> None:
     stream = await ask(client, stream=True, max_tokens=7000, extra_body={"ignore_eos": True})
     async for chunk in stream:
         if chunk.choices and chunk.choices[0].delta.content:
@@ -70,7 +70,7 @@ async def stops_for_a_client_that_leaves(house: House, client: openai.AsyncOpenA
     await stream.close()
 
     async def idle() -> bool:
-        return (await house.model.stats()).running == 0
+        return (await local.model.stats()).running == 0
 
     await until(idle)
     assert (await ask(client)).choices[0].finish_reason == "stop"

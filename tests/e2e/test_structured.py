@@ -15,7 +15,7 @@ import pydantic
 import pytest
 import pytest_asyncio
 
-from tests.e2e.conftest import House, open_house
+from tests.e2e.conftest import LocalServer, local_server
 
 pytestmark = pytest.mark.model
 
@@ -112,9 +112,9 @@ def test_a_call_its_result_and_the_answer_to_it(client: openai.OpenAI) -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def house() -> AsyncIterator[House]:
-    async with open_house(model_path=str(RANDOM), model_name="random", tool_parser="hermes3") as house:
-        yield house
+async def local() -> AsyncIterator[LocalServer]:
+    async with local_server(model_path=str(RANDOM), model_name="random", tool_parser="hermes3") as local:
+        yield local
 
 
 FAMILIES = ["hermes3", "llama3", "mistral", "qwen3coder", "gemma4", "lfm2", "gptoss"]
@@ -123,11 +123,11 @@ FAMILIES = ["hermes3", "llama3", "mistral", "qwen3coder", "gemma4", "lfm2", "gpt
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_random_model_calls_what_it_must(house: House, family: str, stream: bool) -> None:
-    house.model.chat_format.tool_parser = family
+async def test_a_random_model_calls_what_it_must(local: LocalServer, family: str, stream: bool) -> None:
+    local.model.chat_format.tool_parser = family
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
     for tool_choice in ("required", choice):
-        async with house.client() as client:
+        async with local.client() as client:
             request: Any = {
                 "model": "random", "messages": HELLO, "tools": TOOLS, "tool_choice": tool_choice, "temperature": 1.5,
                 "seed": 3, "max_tokens": 900, "parallel_tool_calls": False,
@@ -158,10 +158,10 @@ async def streamed(client: openai.AsyncOpenAI, request: Any) -> tuple[list[list[
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_random_model_writes_what_the_schema_allows(house: House) -> None:
-    house.model.chat_format.tool_parser = "hermes3"
+async def test_a_random_model_writes_what_the_schema_allows(local: LocalServer) -> None:
+    local.model.chat_format.tool_parser = "hermes3"
     form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
-    async with house.client() as client:
+    async with local.client() as client:
         answers = await asyncio.gather(
             *(
                 client.chat.completions.create(

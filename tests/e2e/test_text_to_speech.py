@@ -12,7 +12,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.e2e.conftest import House, open_house
+from tests.e2e.conftest import LocalServer, local_server
 
 ZIP = Path(__file__).parents[1] / "data" / "voice_model.zip"
 SAMPLES_PER_STEP = 512
@@ -40,15 +40,15 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalServer]:
     folder = tmp_path_factory.mktemp("models")
     with zipfile.ZipFile(ZIP) as file:
         file.extractall(folder)
     model = folder / "speecht5_tiny"
     (model / "graph.pbtxt").write_text(GRAPH)
     (model / "cleo.bin").write_bytes((model / "voices" / "ada.bin").read_bytes())
-    async with open_house(model_repository_path=str(folder)) as house:
-        yield house
+    async with local_server(model_repository_path=str(folder)) as local:
+        yield local
 
 
 def steps(data: bytes) -> float:
@@ -58,8 +58,8 @@ def steps(data: bytes) -> float:
         return len(file.readframes(1 << 24)) / 2 / SAMPLES_PER_STEP
 
 
-async def test_a_sentence_and_its_voices(house: House) -> None:
-    async with house.client() as client:
+async def test_a_sentence_and_its_voices(local: LocalServer) -> None:
+    async with local.client() as client:
         answer = await client.audio.speech.create(
             model="speecht5_tiny", voice="ada", input="hey.", response_format="wav"
         )
@@ -76,10 +76,10 @@ async def test_a_sentence_and_its_voices(house: House) -> None:
             await client.audio.speech.create(model="speecht5_tiny", voice="ada", input="hey.", speed=0.4)
 
 
-async def test_sentences_are_streamed(house: House) -> None:
+async def test_sentences_are_streamed(local: LocalServer) -> None:
     text = "the quick brown fox jumps. the lazy dog does not."
     async with (
-        house.client() as client,
+        local.client() as client,
         client.audio.speech.with_streaming_response.create(
             model="speecht5_tiny", voice="ben", input=text, response_format="pcm"
         ) as answer,
@@ -89,8 +89,8 @@ async def test_sentences_are_streamed(house: House) -> None:
     assert len(data) / 2 * 16_000 / 24_000 / SAMPLES_PER_STEP == pytest.approx(len(text) + 3, abs=2)
 
 
-async def test_the_model_says_what_it_can(house: House) -> None:
-    async with house.client() as client:
+async def test_the_model_says_what_it_can(local: LocalServer) -> None:
+    async with local.client() as client:
         model = await client.models.retrieve("speecht5_tiny")
     assert model.model_extra is not None
     assert model.model_extra["voices"]["voices"] == ["default", "ada", "ben", "cleo"]

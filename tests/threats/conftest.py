@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.threats.house import House, in_use, open_house
+from tests.threats.target import Target, in_use, start_target
 
 
 @pytest.fixture(scope="package")
-def shared_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with open_house(tmp_path_factory.mktemp("house"), "--max_body_bytes", str(8 << 20)) as house:
-        house.settle()
-        before_mb = house.resident_mb()
-        yield house
-        assert house.resident_mb() < before_mb + 100, "memory is not given back"
+def shared_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with start_target(tmp_path_factory.mktemp("target"), "--max_body_bytes", str(8 << 20)) as target:
+        target.settle()
+        before_mb = target.resident_mb()
+        yield target
+        assert target.resident_mb() < before_mb + 100, "memory is not given back"
 
 
 @pytest.fixture
-def house(shared_house: House) -> Iterator[House]:
+def target(shared_target: Target) -> Iterator[Target]:
     """The shared server, in use by a bystander; when the test is over, it must be as it was before."""
-    with in_use(shared_house) as house:
-        yield house
+    with in_use(shared_target) as target:
+        yield target

@@ -13,26 +13,26 @@ import pytest
 
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.config import DEMO_MODEL
-from tests.threats.house import CHAT, HI, PATIENT_S, House, in_use, open_house
+from tests.threats.target import CHAT, HI, PATIENT_S, Target, in_use, start_target
 from tests.threats.test_requests import EXTREMES
 
 pytestmark = pytest.mark.model
 
 
 @pytest.fixture(scope="module")
-def model_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def model_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     flags = ["--model_path", str(DEMO_MODEL), "--grammar_timeout_s", "1", "--grammar_cache_mb", "16"]
-    with open_house(tmp_path_factory.mktemp("model"), *flags) as house:
-        house.post(CHAT, schema({"type": "object"}))  # the grammar helper is there from now on
-        house.settle()
-        yield house
+    with start_target(tmp_path_factory.mktemp("model"), *flags) as target:
+        target.post(CHAT, schema({"type": "object"}))  # the grammar helper is there from now on
+        target.settle()
+        yield target
 
 
 @pytest.fixture
-def house(model_house: House) -> Iterator[House]:
+def target(model_target: Target) -> Iterator[Target]:
     """The shared server in use; afterwards with the same engine process, and nothing left in it."""
-    with in_use(model_house) as house:
-        yield house
+    with in_use(model_target) as target:
+        yield target
 
 
 def schema(form: Any, **fields: Any) -> dict[str, Any]:
@@ -42,28 +42,28 @@ def schema(form: Any, **fields: Any) -> dict[str, Any]:
 TOLD_NOBODY = ("Traceback", "site-packages", ".py", ".cpp", ".cc:", "/work", "/usr", "/home", "/tmp", "0x")
 
 
-def check(house: House, ask: dict[str, Any], path: str = CHAT) -> int:
+def check(target: Target, ask: dict[str, Any], path: str = CHAT) -> int:
     """The status, which is no server error; an error has no path in it."""
-    answer = house.post(path, ask)
+    answer = target.post(path, ask)
     assert answer.status in (200, 400), answer.body
     if answer.status == 400:
         assert not any(word in answer.error["message"] for word in TOLD_NOBODY)
     return answer.status
 
 
-def test_t02_prompts_of_nothing_or_of_special_tokens_only(house: House) -> None:
+def test_t02_prompts_of_nothing_or_of_special_tokens_only(target: Target) -> None:
     special = [0, 1, 2, 3]
     for prompt in ("", "\x00", " ", "\n", "<|im_end|>", "<|im_start|><|im_end|>" * 20, special, [special] * 3, [0]):
-        status = check(house, {"model": "m", "prompt": prompt, "max_tokens": 2}, "/v1/completions")
+        status = check(target, {"model": "m", "prompt": prompt, "max_tokens": 2}, "/v1/completions")
         assert prompt or status == 400
-    check(house, {"model": "m", "messages": [{"role": "user", "content": ""}], "max_tokens": 2})
+    check(target, {"model": "m", "messages": [{"role": "user", "content": ""}], "max_tokens": 2})
 
 
-def test_t03_token_ids_that_no_vocabulary_has(house: House) -> None:
+def test_t03_token_ids_that_no_vocabulary_has(target: Target) -> None:
     for ids in ([-1], [10**6], [2**31 - 1], [2**32 - 1], [1, 2, 10**6]):
         for extra in ({}, {"repetition_penalty": 1.5}, {"echo": True}):
-            assert check(house, {"model": "m", "prompt": ids, "max_tokens": 2, **extra}, "/v1/completions") == 400
-        assert check(house, {"model": "m", "messages": HI, "stop_token_ids": ids}) == 400
+            assert check(target, {"model": "m", "prompt": ids, "max_tokens": 2, **extra}, "/v1/completions") == 400
+        assert check(target, {"model": "m", "messages": HI, "stop_token_ids": ids}) == 400
 
 
 INVALID = [
@@ -90,10 +90,10 @@ INVALID = [
 
 
 @pytest.mark.parametrize("form", INVALID, ids=lambda f: json.dumps(f)[:40])
-def test_t04_schemas_that_are_none(house: House, form: Any) -> None:
-    check(house, schema(form))
+def test_t04_schemas_that_are_none(target: Target, form: Any) -> None:
+    check(target, schema(form))
     response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}
-    check(house, {"model": "m", "messages": HI, "max_tokens": 2, "response_format": response_format})
+    check(target, {"model": "m", "messages": HI, "max_tokens": 2, "response_format": response_format})
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_t04_schemas_that_are_none(house: House, form: Any) -> None:
      "(" * 5000 + ")" * 5000, "\\p{Nonsense}", "(?<!a)b", "\ud800", "x" * 60_000],
     ids=lambda p: p[:20].encode("ascii", "replace").decode(),
 )  # fmt: skip
-def test_t05_regular_expressions_that_are_wrong_or_catastrophic(house: House, pattern: str) -> None:
+def test_t05_regular_expressions_that_are_wrong_or_catastrophic(target: Target, pattern: str) -> None:
     began = time.monotonic()
-    check(house, {"model": "m", "messages": HI, "max_tokens": 2, "guided_regex": pattern})
+    check(target, {"model": "m", "messages": HI, "max_tokens": 2, "guided_regex": pattern})
     assert time.monotonic() - began < PATIENT_S
 
 
-def test_t06_malformed_grammars_right_after_valid_ones(house: House) -> None:
+def test_t06_malformed_grammars_right_after_valid_ones(target: Target) -> None:
     for _ in range(3):
         good = {"model": "m", "messages": HI, "max_tokens": 2, "guided_grammar": 'root ::= "a" | "b"'}
-        assert house.post(CHAT, good).status == 200
+        assert target.post(CHAT, good).status == 200
         for text in ("root ::= ", "root ::= missing", "::=", 'x ::= "a"', 'root ::= "\\', "\x00"):
-            assert check(house, {**good, "guided_grammar": text}) == 400
-        assert house.post(CHAT, good).status == 200
+            assert check(target, {**good, "guided_grammar": text}) == 400
+        assert target.post(CHAT, good).status == 200
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -137,10 +137,10 @@ EXPENSIVE = {
 
 
 @pytest.mark.parametrize("name", EXPENSIVE)
-def test_t07_grammars_that_would_stall_everybody_are_refused_or_bounded(house: House, name: str) -> None:
-    with_steps = house.metric("vllm:generation_tokens_total")
-    check(house, {"model": "m", "messages": HI, "max_tokens": 2, **EXPENSIVE[name]})
-    assert house.metric("vllm:generation_tokens_total") > with_steps - 1
+def test_t07_grammars_that_would_stall_everybody_are_refused_or_bounded(target: Target, name: str) -> None:
+    with_steps = target.metric("vllm:generation_tokens_total")
+    check(target, {"model": "m", "messages": HI, "max_tokens": 2, **EXPENSIVE[name]})
+    assert target.metric("vllm:generation_tokens_total") > with_steps - 1
 
 
 SLOW_STEPS = {
@@ -153,15 +153,15 @@ SLOW_STEPS = {
 
 
 @pytest.mark.parametrize("name", SLOW_STEPS)
-def test_t07_grammars_that_compile_fast_and_step_slowly_are_refused(house: House, name: str) -> None:
+def test_t07_grammars_that_compile_fast_and_step_slowly_are_refused(target: Target, name: str) -> None:
     field = next(iter(SLOW_STEPS[name]))
-    answer = house.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 50, "temperature": 1, **SLOW_STEPS[name]})
+    answer = target.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 50, "temperature": 1, **SLOW_STEPS[name]})
     assert answer.status == 400, answer.body
     assert answer.error["param"] == field
     assert "too complex" in answer.error["message"]
 
 
-def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(house: House) -> None:
+def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(target: Target) -> None:
     """Five schemas, each a grammar of 30 KiB; meanwhile more chats than these are answered."""
     statuses: list[int] = []
 
@@ -169,42 +169,44 @@ def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(ho
         dice = random.Random(seed)
         names = ["".join(dice.choices("abcdefghijklmnop", k=40)) for _ in range(90)]
         form = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
-        statuses.append(house.post(CHAT, schema(form)).status)
+        statuses.append(target.post(CHAT, schema(form)).status)
 
     threads = [threading.Thread(target=hostile, args=(seed,)) for seed in range(5)]
     for thread in threads:
         thread.start()
     served = 0
     while any(thread.is_alive() for thread in threads):
-        assert house.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 2}).status == 200
+        assert target.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 2}).status == 200
         served += 1
     assert set(statuses) <= {200, 400, 429}
     assert served > 2 * len(threads)
 
 
-def test_t07_a_stream_of_unique_schemas_fills_no_memory(house: House) -> None:
+def test_t07_a_stream_of_unique_schemas_fills_no_memory(target: Target) -> None:
     for at in range(36):
         if at == 12:
-            before_kb = resident_kb(house)
-        assert house.post(CHAT, schema({"type": "object", "properties": {f"p{at}": {"type": "integer"}}})).status == 200
-    assert resident_kb(house) < before_kb + 64_000
+            before_kb = resident_kb(target)
+        assert (
+            target.post(CHAT, schema({"type": "object", "properties": {f"p{at}": {"type": "integer"}}})).status == 200
+        )
+    assert resident_kb(target) < before_kb + 64_000
 
 
-def resident_kb(house: House) -> int:
+def resident_kb(target: Target) -> int:
     """Memory of the engine child."""
-    with open(f"/proc/{house.engine()}/status") as status:
+    with open(f"/proc/{target.engine()}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
 
-def test_t20_extreme_numbers_do_not_reach_the_engine(house: House) -> None:
+def test_t20_extreme_numbers_do_not_reach_the_engine(target: Target) -> None:
     for name in [row.name for row in SAMPLING if row.kind in ("number", "int", "uint")]:
         for value in EXTREMES:
             data = json.dumps({"model": "m", "messages": HI, "max_tokens": 2})[:-1].encode()
-            answer = house.post(CHAT, data + b', "' + name.encode() + b'": ' + value + b"}")
+            answer = target.post(CHAT, data + b', "' + name.encode() + b'": ' + value + b"}")
             assert answer.status in (200, 400), (name, value, answer.body)
 
 
-def test_t27_no_answer_names_files_or_has_traces(house: House) -> None:
+def test_t27_no_answer_names_files_or_has_traces(target: Target) -> None:
     asks = [{}, {"model": "m"}, {"model": "m", "messages": 5}, schema(5), schema({"$ref": "file:///etc/passwd"})]
     asks += [
         {"model": "m", "messages": HI, "guided_grammar": "x"},
@@ -212,5 +214,5 @@ def test_t27_no_answer_names_files_or_has_traces(house: House) -> None:
     ]
     asks += [{"model": "m", "messages": [{"role": "user", "content": "x" * 10**6}]}]
     for ask in asks:
-        body = house.post(CHAT, ask).body.decode()
+        body = target.post(CHAT, ask).body.decode()
         assert not any(word in body for word in TOLD_NOBODY)

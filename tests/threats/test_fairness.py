@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.threats.house import CHAT, HI, CompletedChoice, House, open_house, read_answer, request, until
+from tests.threats.target import CHAT, HI, CompletedChoice, Target, read_answer, request, start_target, until
 
 PROMPTS = {
     "model": "m",
@@ -23,15 +23,15 @@ PROMPTS = {
 LONG = {"model": "m", "messages": HI, "max_tokens": 4000, "ignore_eos": True}
 
 
-def ask(house: House, client: str, path: str, body: dict[str, Any]) -> socket.socket:
+def ask(target: Target, client: str, path: str, body: dict[str, Any]) -> socket.socket:
     """A request whose answer is not read yet."""
-    sock = house.connect()
+    sock = target.connect()
     sock.sendall(request(path, body, x_forwarded_for=client))
     return sock
 
 
-def chat(house: House, client: str, **fields: Any) -> CompletedChoice:
-    with ask(house, client, CHAT, {"model": "m", "messages": HI, "max_tokens": 5, **fields}) as sock:
+def chat(target: Target, client: str, **fields: Any) -> CompletedChoice:
+    with ask(target, client, CHAT, {"model": "m", "messages": HI, "max_tokens": 5, **fields}) as sock:
         return read_answer(sock)
 
 
@@ -45,15 +45,15 @@ def answered(socks: list[socket.socket]) -> list[int]:
     return found
 
 
-def busy(house: House) -> bool:
+def busy(target: Target) -> bool:
     try:
-        return house.metric("vllm:num_requests_waiting") > 2000
+        return target.metric("vllm:num_requests_waiting") > 2000
     except AssertionError:
         return False  # the engine did not answer within the second that a scrape waits
 
 
 @pytest.fixture(scope="module", params=["scripted", "demo model"])
-def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Trusted proxies make one address many clients. The scripted engine takes 2 ms for a step."""
     flags = ["--trusted_proxies", "127.0.0.1", "--max_sequences_per_request", "2560", "--access_log", "false"]
     flags += ["--max_queued_requests_per_client", "128", "--drain_timeout_s", "1"]  # thousands of answers never end
@@ -63,18 +63,18 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         from lean_ovms.config import DEMO_MODEL
 
         flags += ["--model_path", str(DEMO_MODEL)]
-    with open_house(tmp_path_factory.mktemp("fair"), *flags) as opened:
+    with start_target(tmp_path_factory.mktemp("fair"), *flags) as opened:
         yield opened
 
 
 @pytest.mark.model
-def test_t37_a_client_with_thousands_of_sequences_keeps_nobody_waiting(house: House) -> None:
-    socks = [ask(house, "10.0.0.1", CHAT, LONG) for _ in range(100)]
-    socks += [ask(house, "10.0.0.1", "/v1/completions", PROMPTS)]
-    until(lambda: busy(house))
-    socks += [ask(house, "10.0.0.1", CHAT, LONG) for _ in range(156)]
+def test_t37_a_client_with_thousands_of_sequences_keeps_nobody_waiting(target: Target) -> None:
+    socks = [ask(target, "10.0.0.1", CHAT, LONG) for _ in range(100)]
+    socks += [ask(target, "10.0.0.1", "/v1/completions", PROMPTS)]
+    until(lambda: busy(target))
+    socks += [ask(target, "10.0.0.1", CHAT, LONG) for _ in range(156)]
     for _ in range(8):  # behind those of the other they would come after its first answers
-        assert chat(house, "10.0.0.2").status == 200
+        assert chat(target, "10.0.0.2").status == 200
     assert set(answered(socks)) <= {429}
     for sock in socks:
         sock.close()
@@ -82,21 +82,21 @@ def test_t37_a_client_with_thousands_of_sequences_keeps_nobody_waiting(house: Ho
 
 def test_t37_the_requests_of_a_client_in_the_queue_are_limited(tmp_path: Path) -> None:
     flags = ["--trusted_proxies", "127.0.0.1", "--plugin_config", '{"step_s": 0.005}', "--max_num_seqs", "1"]
-    with open_house(
+    with start_target(
         tmp_path, *flags, "--max_queued_requests_per_client", "2", "--max_queued_tokens_per_client", "200"
-    ) as house:
-        socks = [ask(house, "10.0.0.1", CHAT, LONG)]
-        until(lambda: house.metric("vllm:num_requests_running") == 1)
-        socks += [ask(house, "10.0.0.1", CHAT, LONG) for _ in range(2)]
-        until(lambda: house.metric("vllm:num_requests_waiting") == 2)
-        refused = chat(house, "10.0.0.1")
+    ) as target:
+        socks = [ask(target, "10.0.0.1", CHAT, LONG)]
+        until(lambda: target.metric("vllm:num_requests_running") == 1)
+        socks += [ask(target, "10.0.0.1", CHAT, LONG) for _ in range(2)]
+        until(lambda: target.metric("vllm:num_requests_waiting") == 2)
+        refused = chat(target, "10.0.0.1")
         assert refused.status == 429
         assert "2 requests of this client" in refused.error["message"]
         assert int(refused.headers["retry-after"]) >= 1
         large = [{"role": "user", "content": "x" * 300}]
-        socks += [ask(house, "10.0.0.2", CHAT, {**LONG, "messages": large})]
-        until(lambda: house.metric("vllm:num_requests_running") + house.metric("vllm:num_requests_waiting") == 4)
-        refused = chat(house, "10.0.0.2")
+        socks += [ask(target, "10.0.0.2", CHAT, {**LONG, "messages": large})]
+        until(lambda: target.metric("vllm:num_requests_running") + target.metric("vllm:num_requests_waiting") == 4)
+        refused = chat(target, "10.0.0.2")
         assert refused.status == 429
         assert "prompt tokens of this client" in refused.error["message"]
         for sock in socks:
@@ -104,7 +104,7 @@ def test_t37_the_requests_of_a_client_in_the_queue_are_limited(tmp_path: Path) -
 
 
 def test_t37_a_request_for_too_many_sequences_is_refused(tmp_path: Path) -> None:
-    with open_house(tmp_path) as house:
-        refused = house.post("/v1/completions", PROMPTS)
+    with start_target(tmp_path) as target:
+        refused = target.post("/v1/completions", PROMPTS)
         assert refused.status == 400
         assert refused.error["param"] == "n"

@@ -20,7 +20,7 @@ from lean_ovms.errors import BadRequest
 from lean_ovms.text.parsers import make, names
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.types import ChatPrompt, Event, ToolCallDelta, ToolCallStart
-from tests.threats.house import House
+from tests.threats.target import Target
 
 PACKAGE = Path(lean_ovms.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
@@ -195,10 +195,10 @@ def test_t22_nothing_between_processes_can_carry_code() -> None:
         assert not found, path
 
 
-def test_t22_only_the_front_end_listens(house: House) -> None:
+def test_t22_only_the_front_end_listens(target: Target) -> None:
     """The engine's socket is inherited: no name, no port, nothing to connect to."""
-    assert len(listening(house.popen.pid)) == 1
-    assert listening(house.engine()) == []
+    assert len(listening(target.popen.pid)) == 1
+    assert listening(target.engine()) == []
 
 
 def listening(pid: int) -> list[str]:

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.threats.house import (
+from tests.threats.target import (
     CHAT,
     HI,
     PATIENT_S,
     Bystander,
     CompletedChoice,
-    House,
-    open_house,
+    Target,
     read_all,
     read_answer,
     request,
+    start_target,
     until,
 )
 
@@ -31,66 +31,66 @@ LONG = {"model": "m", "messages": HI, "max_tokens": 5000, "ignore_eos": True, "t
 
 
 @pytest.fixture(scope="module")
-def slow_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def slow_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """One answer at a time, a token every 10 ms, six requests in the queue, short timers."""
     flags = ["--plugin_config", '{"step_s": 0.01, "step_tokens": 64}', "--max_num_seqs", "1"]
     flags += ["--max_queued_requests", "6", "--header_timeout_s", "4", "--body_timeout_s", "4"]
     flags += ["--stream_stall_timeout_s", "0.5", "--max_connections", "40"]
-    with open_house(tmp_path_factory.mktemp("slow"), *flags) as house:
-        house.settle()
-        yield house
-        house.settle()
+    with start_target(tmp_path_factory.mktemp("slow"), *flags) as target:
+        target.settle()
+        yield target
+        target.settle()
 
 
-def leave(house: House, data: bytes, when: str) -> None:
+def leave(target: Target, data: bytes, when: str) -> None:
     """Send a request and be gone."""
-    sock = house.connect()
+    sock = target.connect()
     sock.sendall(data)
     if when == "after the first byte":
         sock.recv(1)
     elif when != "at once":
-        until(lambda: house.metric("vllm:num_requests_running") + house.metric("vllm:num_requests_waiting") > 0)
+        until(lambda: target.metric("vllm:num_requests_running") + target.metric("vllm:num_requests_waiting") > 0)
     sock.close()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_t23_who_leaves_takes_the_work_along(slow_house: House, stream: bool) -> None:
+def test_t23_who_leaves_takes_the_work_along(slow_target: Target, stream: bool) -> None:
     prefill = {**LONG, "messages": [{"role": "user", "content": "x" * 6000}], "max_tokens": 2000}  # 94 steps
     for when in ("at once", "in the queue or prefill", *(["after the first byte"] if stream else [])):
         for ask in (LONG, prefill):
-            leave(slow_house, request(CHAT, {**ask, "stream": stream}), when)
-            slow_house.settle()
+            leave(slow_target, request(CHAT, {**ask, "stream": stream}), when)
+            slow_target.settle()
     with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(slow_house.connect()) for _ in range(4)]
+        socks = [stack.enter_context(slow_target.connect()) for _ in range(4)]
         for sock in socks:
             sock.sendall(request(CHAT, {**LONG, "stream": stream}))
-        until(lambda: slow_house.metric("vllm:num_requests_waiting") == 3)
-    slow_house.settle()
+        until(lambda: slow_target.metric("vllm:num_requests_waiting") == 3)
+    slow_target.settle()
 
 
 def test_t24_a_reader_that_takes_nothing_is_cut_and_holds_nobody_up(tmp_path: Path) -> None:
     flags = ["--stream_stall_timeout_s", "0.5", "--plugin_config", '{"context": 400000, "blocks": 60000}']
-    with open_house(tmp_path, *flags) as house:
-        house.settle()
-        before_mb = house.resident_mb()
+    with start_target(tmp_path, *flags) as target:
+        target.settle()
+        before_mb = target.resident_mb()
         ask = {**LONG, "max_tokens": 200_000, "stream": True, "logprobs": True}
-        socks = [house.connect() for _ in range(4)]
+        socks = [target.connect() for _ in range(4)]
         for sock in socks:
             sock.sendall(request(CHAT, ask))
             assert sock.recv(12) == b"HTTP/1.1 200"
-        with Bystander(house) as bystander:
-            house.settle()  # all four are cut although their sockets are open
+        with Bystander(target) as bystander:
+            target.settle()  # all four are cut although their sockets are open
         assert set(bystander.statuses) == {200}
-        assert house.resident_mb() < before_mb + 64
+        assert target.resident_mb() < before_mb + 64
         for sock in socks:
             assert not read_all(sock).endswith(b"0\r\n\r\n")
 
 
-def test_t25_slow_senders_get_408_and_keep_nobody_out(slow_house: House) -> None:
+def test_t25_slow_senders_get_408_and_keep_nobody_out(slow_target: Target) -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
-    with Bystander(slow_house, max_tokens=1) as bystander:
+    with Bystander(slow_target, max_tokens=1) as bystander:
         for data in (head, head + b"x" * 50):
-            socks = [slow_house.connect() for _ in range(10)]
+            socks = [slow_target.connect() for _ in range(10)]
             for at in range(len(data) - 10):
                 with contextlib.suppress(OSError):
                     for sock in socks:
@@ -98,27 +98,27 @@ def test_t25_slow_senders_get_408_and_keep_nobody_out(slow_house: House) -> None
                 time.sleep(0.01)
             assert [read_answer(sock).status for sock in socks] == [408] * 10
     assert set(bystander.statuses) == {200}
-    slow_house.settle()
+    slow_target.settle()
 
 
-def test_t25_connections_have_a_limit_and_those_within_it_work(slow_house: House) -> None:
-    kept = [slow_house.connect() for _ in range(30)]
+def test_t25_connections_have_a_limit_and_those_within_it_work(slow_target: Target) -> None:
+    kept = [slow_target.connect() for _ in range(30)]
     kept[0].sendall(request(CHAT, {"model": "m", "messages": HI, "max_tokens": 1}))
     assert read_answer(kept[0]).status == 200
-    surplus = [slow_house.connect() for _ in range(20)]
+    surplus = [slow_target.connect() for _ in range(20)]
     for sock in surplus:
         sock.settimeout(PATIENT_S)
     answers = [read_all(sock) for sock in surplus[10:]]
     assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
     for sock in kept + surplus:
         sock.close()
-    slow_house.settle()
+    slow_target.settle()
 
 
-def test_t28_a_full_queue_is_429_with_an_honest_time_to_wait(slow_house: House) -> None:
+def test_t28_a_full_queue_is_429_with_an_honest_time_to_wait(slow_target: Target) -> None:
     ask = {**LONG, "max_tokens": 60}
     with ThreadPoolExecutor(24) as pool:
-        answers: list[CompletedChoice] = list(pool.map(lambda _: slow_house.post(CHAT, ask), range(24)))
+        answers: list[CompletedChoice] = list(pool.map(lambda _: slow_target.post(CHAT, ask), range(24)))
     served = [answer for answer in answers if answer.status == 200]
     refused = [answer for answer in answers if answer.status == 429]
     assert len(served) + len(refused) == 24
@@ -127,17 +127,17 @@ def test_t28_a_full_queue_is_429_with_an_honest_time_to_wait(slow_house: House) 
     for answer in refused:
         assert answer.error["code"] == "queue_full"
         assert 1 <= int(answer.headers["retry-after"]) <= 60
-    slow_house.settle()
+    slow_target.settle()
 
 
 def test_t29_a_dead_engine_fails_who_ran_and_comes_back(tmp_path: Path) -> None:
-    with open_house(tmp_path, "--plugin_config", '{"step_s": 0.01}') as house:
-        with house.connect() as streaming, house.connect() as waiting:
+    with start_target(tmp_path, "--plugin_config", '{"step_s": 0.01}') as target:
+        with target.connect() as streaming, target.connect() as waiting:
             streaming.sendall(request(CHAT, {**LONG, "stream": True}))
             streaming.recv(1)
             waiting.sendall(request(CHAT, LONG))
-            until(lambda: house.metric("vllm:num_requests_running") == 2)
-            engine = house.engine()
+            until(lambda: target.metric("vllm:num_requests_running") == 2)
+            engine = target.engine()
             os.kill(engine, signal.SIGKILL)
             answer = read_answer(waiting)
             assert answer.status == 503
@@ -145,12 +145,12 @@ def test_t29_a_dead_engine_fails_who_ran_and_comes_back(tmp_path: Path) -> None:
             assert int(answer.headers["retry-after"]) >= 1
             ended = read_until_done(streaming)
             assert b"engine_restarted" in ended
-        refused = house.chat()
+        refused = target.chat()
         assert refused.status in (200, 503)
-        assert house.get("/v2/health/live").status == 200
-        until(lambda: house.get("/health").status == 200)
-        assert house.engine() not in (0, engine)
-        assert house.chat().status == 200
+        assert target.get("/v2/health/live").status == 200
+        until(lambda: target.get("/health").status == 200)
+        assert target.engine() not in (0, engine)
+        assert target.chat().status == 200
 
 
 def read_until_done(sock: object) -> bytes:
@@ -163,29 +163,29 @@ def read_until_done(sock: object) -> bytes:
 
 
 def test_t29_a_request_that_kills_engines_does_not_kill_the_server(tmp_path: Path) -> None:
-    with open_house(tmp_path) as house:
+    with start_target(tmp_path) as target:
         for trick in ("<|die|>", "<|raise|>"):
-            answer = house.chat(messages=[{"role": "user", "content": trick}])
+            answer = target.chat(messages=[{"role": "user", "content": trick}])
             assert answer.status in (500, 503)
             assert "/" not in answer.error["message"]
-            until(lambda: house.get("/health").status == 200)
-            assert house.chat().status == 200
+            until(lambda: target.get("/health").status == 200)
+            assert target.chat().status == 200
 
 
 def test_a_deadline_ends_a_request_whatever_it_does(tmp_path: Path) -> None:
     flags = ["--request_timeout_s", "2", "--plugin_config", '{"step_s": 0.01}']
-    with open_house(tmp_path, *flags) as house:
-        house.settle()
-        answer = house.post(CHAT, LONG)
+    with start_target(tmp_path, *flags) as target:
+        target.settle()
+        answer = target.post(CHAT, LONG)
         assert answer.status == 408
         assert answer.error["code"] == "request_timeout"
-        stuck = house.chat(messages=[{"role": "user", "content": "<|stall|>"}])
+        stuck = target.chat(messages=[{"role": "user", "content": "<|stall|>"}])
         assert stuck.status == 408
-        streamed = house.post(CHAT, {**LONG, "stream": True})
+        streamed = target.post(CHAT, {**LONG, "stream": True})
         assert streamed.status == 200
         assert b"request_timeout" in streamed.body
         assert streamed.body.endswith(b"data: [DONE]\n\n")
-        house.settle()
+        target.settle()
 
 
 # --- crowds ----------------------------------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ def test_a_deadline_ends_a_request_whatever_it_does(tmp_path: Path) -> None:
 
 def test_a_burst_of_500_requests_is_served_or_refused_and_leaves_nothing(tmp_path: Path) -> None:
     flags = ["--max_num_seqs", "64", "--max_queued_requests", "128", "--plugin_config", '{"step_s": 0.002}']
-    with open_house(tmp_path, *flags, "--access_log", "false") as house:
-        assert house.chat().status == 200
-        house.settle()
-        before_mb = house.resident_mb()
-        socks = [house.connect() for _ in range(500)]
+    with start_target(tmp_path, *flags, "--access_log", "false") as target:
+        assert target.chat().status == 200
+        target.settle()
+        before_mb = target.resident_mb()
+        socks = [target.connect() for _ in range(500)]
         answers: dict[int, CompletedChoice] = {}
         for place, sock in enumerate(socks):
             stream = place % 2 == 0
@@ -222,36 +222,36 @@ def test_a_burst_of_500_requests_is_served_or_refused_and_leaves_nothing(tmp_pat
                 assert answer.json["choices"][0]["finish_reason"] == "length"
         for sock in socks:
             sock.close()
-        house.settle()
-        assert house.resident_mb() < before_mb + 64
+        target.settle()
+        assert target.resident_mb() < before_mb + 64
 
 
 def test_a_thousand_open_connections_are_no_burden(tmp_path: Path) -> None:
-    with open_house(tmp_path, "--max_connections", "1400", "--access_log", "false") as house:
-        house.settle()
-        before_mb = house.resident_mb()
-        socks = [house.connect() for _ in range(1000)]
+    with start_target(tmp_path, "--max_connections", "1400", "--access_log", "false") as target:
+        target.settle()
+        before_mb = target.resident_mb()
+        socks = [target.connect() for _ in range(1000)]
         for sock in socks[::10]:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert [read_answer(sock, "GET").status for sock in socks[::10]] == [200] * 100
-        assert house.chat().status == 200
-        assert house.resident_mb() < before_mb + 40  # 40 KB each at most
+        assert target.chat().status == 200
+        assert target.resident_mb() < before_mb + 40  # 40 KB each at most
         for sock in socks[::10]:
             sock.sendall(request(CHAT, {"model": "m", "messages": HI, "max_tokens": 2}))
         assert [read_answer(sock).status for sock in socks[::10]] == [200] * 100
         for sock in socks:
             sock.close()
-        house.settle()
+        target.settle()
 
 
 def test_threads_of_large_requests_are_one(tmp_path: Path) -> None:
-    with open_house(tmp_path) as house:
+    with start_target(tmp_path) as target:
         content = "word " * 20_000
         ask = request(CHAT, {"model": "m", "messages": [{"role": "user", "content": content}], "max_tokens": 1})
-        before = len(os.listdir(f"/proc/{house.popen.pid}/task"))
-        threads = [threading.Thread(target=house.raw, args=(ask,)) for _ in range(16)]
+        before = len(os.listdir(f"/proc/{target.popen.pid}/task"))
+        threads = [threading.Thread(target=target.raw, args=(ask,)) for _ in range(16)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(os.listdir(f"/proc/{house.popen.pid}/task")) <= before + 1
+        assert len(os.listdir(f"/proc/{target.popen.pid}/task")) <= before + 1

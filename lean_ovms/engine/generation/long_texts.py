@@ -57,7 +57,7 @@ def as_list(ids: array[int]) -> list[int]:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A command whose texts are not tokenized yet. cancelled: choices of it that nobody wants any more."""
+    """A command whose texts are not tokenized yet. cancelled: choices of it whose clients have left."""
 
     command: Command
     work: Work

@@ -69,7 +69,7 @@ class Job:
 
 
 class Recognizer(Protocol):
-    """A loaded model. window: samples that it hears at once, at most."""
+    """A loaded model. window: samples that it takes at once, at most."""
 
     info: ModelInfo
     vocabulary: Vocabulary

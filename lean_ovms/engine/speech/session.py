@@ -19,7 +19,7 @@ PLAIN = 2
 AHEAD_CUTS = 2
 MIN_SAMPLES = SAMPLE_RATE // 10
 REPORT = SAMPLE_RATE
-"""Samples without speech after which the front end hears that they are not needed."""
+"""Samples without speech after which a record reports that they are not needed."""
 
 
 def params_of(command: Transcribe) -> TranscribeParams:

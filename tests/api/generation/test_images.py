@@ -146,8 +146,8 @@ WRONG = [
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
     (
         {"type": "input_audio", "input_audio": {}},
-        "Unsupported content type: text and images are read, not 'input_audio'; no model here hears in a chat: "
-        "POST audio to /v1/audio/transcriptions of a speech2text model",
+        "Unsupported content type: text and images are read, not 'input_audio'; no model here takes audio in a chat: "
+        "POST it to /v1/audio/transcriptions of a speech2text model",
         "",
     ),
     ({"type": "file", "file": {}}, "Unsupported content type", ""),

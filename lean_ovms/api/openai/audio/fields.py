@@ -19,7 +19,7 @@ GRANULARITIES = ("word", "segment")
 MAX_BEAMS = 8
 MAX_LISTED = 100
 """Texts in languages[] or keywords[]."""
-NO_SPEAKERS = "no model here tells speakers apart"
+NO_SPEAKERS = "no model here distinguishes speakers"
 
 
 def _file(value: Any) -> FilePart:

@@ -110,7 +110,7 @@ QUERY = st.dictionaries(
 )
 
 
-class House:
+class LoadedApp:
     """One app over many requests, with something stored: the ids OLD and CONV stand for it."""
 
     def __init__(self) -> None:
@@ -160,35 +160,35 @@ class House:
 @pytest.mark.slow
 def test_any_body_and_any_query_is_answered() -> None:
     loop = asyncio.new_event_loop()
-    house = House()
-    loop.run_until_complete(house.open())
+    loaded = LoadedApp()
+    loop.run_until_complete(loaded.open())
     answered: list[int] = []
 
     @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(RESPONSES, CONVERSATIONS, QUERY, st.sampled_from(["", "/input_items"]))
     def check(body: dict[str, Any], conversation: dict[str, Any], query: dict[str, str], tail: str) -> None:
         async def talk() -> None:
-            answer = await house.send("POST", "/v1/responses", house.named(body))
+            answer = await loaded.send("POST", "/v1/responses", loaded.named(body))
             if answer.get("object") == "response" and "prompt_cache_retention" not in body:
                 answered.append(1)
                 if "tools" not in body and "text" not in body and "response_format" not in body:
                     check_response(answer)
-            await house.send("POST", "/v1/responses/input_tokens", house.named(body))
-            await house.send("POST", "/v1/conversations", conversation)
-            await house.send("POST", f"/v1/conversations/{house.ids['CONV']}/items", conversation)
-            await house.send("GET", f"/v1/responses/{house.ids['OLD']}{tail}", query=urlencode(query))
+            await loaded.send("POST", "/v1/responses/input_tokens", loaded.named(body))
+            await loaded.send("POST", "/v1/conversations", conversation)
+            await loaded.send("POST", f"/v1/conversations/{loaded.ids['CONV']}/items", conversation)
+            await loaded.send("GET", f"/v1/responses/{loaded.ids['OLD']}{tail}", query=urlencode(query))
 
         try:
             orjson.dumps([body, conversation])
         except TypeError:  # no JSON: half a surrogate pair
             return
         loop.run_until_complete(talk())
-        loop.run_until_complete(house.app.drain(10))
-        assert not house.engine.mail.busy
+        loop.run_until_complete(loaded.app.drain(10))
+        assert not loaded.engine.mail.busy
 
     try:
         check()
         assert len(answered) > 10, "some must get far"
     finally:
-        loop.run_until_complete(house.app.close())
+        loop.run_until_complete(loaded.app.close())
         loop.close()

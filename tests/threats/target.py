@@ -66,7 +66,7 @@ class Held:
 
 
 @dataclass
-class House:
+class Target:
     """One server process. log: everything that it has said."""
 
     popen: subprocess.Popen[bytes]
@@ -82,7 +82,7 @@ class House:
     # --- talking
 
     def connect(self) -> socket.socket:
-        """An open connection; closed with the house at the latest."""
+        """An open connection; closed with the target at the latest."""
         sock = socket.create_connection(("127.0.0.1", self.port), PATIENT_S)
         self.sockets.append(sock)
         return sock
@@ -157,7 +157,7 @@ class House:
         self.popen.wait()
 
 
-class EmbeddingHouse(House):
+class EmbeddingTarget(Target):
     """A server of vectors."""
 
     def embed(self, given: Any = "hi", **fields: Any) -> CompletedChoice:
@@ -167,7 +167,7 @@ class EmbeddingHouse(House):
         return self.embed(**fields)
 
 
-AnyHouse = TypeVar("AnyHouse", bound=House)
+AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 
 def files(pid: int) -> int:
@@ -215,7 +215,7 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def open_house(folder: Path, *flags: str, kind: type[AnyHouse] = House) -> Iterator[AnyHouse]:  # type: ignore[assignment]
+def start_target(folder: Path, *flags: str, kind: type[AnyTarget] = Target) -> Iterator[AnyTarget]:  # type: ignore[assignment]
     """`python -m lean_ovms`, ready, with the scripted engine unless flags name a model."""
     log_file = folder / "log"
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
@@ -223,36 +223,36 @@ def open_house(folder: Path, *flags: str, kind: type[AnyHouse] = House) -> Itera
     command += [] if "--model_path" in flags else ["--fake_engine", "true"]
     with log_file.open("wb") as log:
         popen = subprocess.Popen([*command, *flags], stderr=log, stdout=log)
-    house = kind(popen, 0, log_file)
+    target = kind(popen, 0, log_file)
     try:
-        until(lambda: "ready: m" in house.log or popen.poll() is not None, lambda: house.log)
-        found = re.search(r"listens on http://127\.0\.0\.1:(\d+)", house.log)
-        assert found, house.log
-        house.port = int(found[1])
-        assert house.usual().status == 200
-        house.get("/metrics")
-        yield house
-        assert popen.poll() is None, house.log
+        until(lambda: "ready: m" in target.log or popen.poll() is not None, lambda: target.log)
+        found = re.search(r"listens on http://127\.0\.0\.1:(\d+)", target.log)
+        assert found, target.log
+        target.port = int(found[1])
+        assert target.usual().status == 200
+        target.get("/metrics")
+        yield target
+        assert popen.poll() is None, target.log
         popen.send_signal(signal.SIGTERM)
         assert popen.wait(PATIENT_S) == 0
-        assert "Traceback" not in house.log
+        assert "Traceback" not in target.log
     finally:
-        house.close()
+        target.close()
 
 
 class Bystander:
     """Somebody else who asks all the while. answers: their statuses."""
 
-    def __init__(self, house: House, **fields: Any) -> None:
+    def __init__(self, target: Target, **fields: Any) -> None:
         self.statuses: list[int] = []
-        self._house = house
+        self._target = target
         self._fields = fields
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while True:
-            self.statuses.append(self._house.usual(**self._fields).status)
+            self.statuses.append(self._target.usual(**self._fields).status)
             if self._enough.wait(0.02):
                 return
 
@@ -266,9 +266,9 @@ class Bystander:
 
 
 @contextlib.contextmanager
-def in_use(house: AnyHouse) -> Iterator[AnyHouse]:
+def in_use(target: AnyTarget) -> Iterator[AnyTarget]:
     """The server with a bystander, who must always be served; when it is over, nothing may be left of it."""
-    with Bystander(house) as bystander:
-        yield house
+    with Bystander(target) as bystander:
+        yield target
     assert set(bystander.statuses) == {200}
-    house.settle()
+    target.settle()
