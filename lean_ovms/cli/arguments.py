@@ -25,7 +25,7 @@ from ..options import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
 from ..util import child_process
-from . import completion, dotted_flags, other_flags, ovms_flags, vllm_flags
+from . import completion, dotted_flags, llama_cpp_flags, other_flags, ovms_flags, vllm_flags
 from . import help as help_page
 
 PREFIX = "LEAN_OVMS_"
@@ -338,8 +338,9 @@ class _Parser(argparse.ArgumentParser):
 def _normalized(argv: Sequence[str]) -> list[str]:
     """The arguments with underscores in flags. A flag that needs no value does not take the model after it as one."""
     found: list[str] = []
+    with_paths = vllm_flags.WITH_PATHS | llama_cpp_flags.WITH_PATHS
     switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
-    ignored = {other_flags.flag(name) for name in IGNORED.keys() - vllm_flags.WITH_PATHS}
+    ignored = {other_flags.flag(name) for name in IGNORED.keys() - with_paths}
     for argument in map(_underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:
             if found[-1] in switches:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StartError
-from . import vllm_flags
+from . import llama_cpp_flags, vllm_flags
 from .vllm_flags import ALWAYS, CONVERT, DEVICES, FILES, KERNELS, MEMORY, REVISION, SPECULATIVE
 
 OVMS, VLLM, LLAMA_CPP = "OVMS", "vLLM", "llama.cpp"
@@ -81,6 +81,14 @@ def _cache_type(text: str) -> str:
     """KV cache types of vLLM and llama.cpp in OpenVINO's names."""
     known = {"auto": "", "float16": "f16", "bfloat16": "bf16", "q8_0": "u8", "int8": "u8"}
     return known.get(text, text)
+
+
+def _reasoning(text: str) -> str:
+    """llama.cpp's on and off as the templates' variable; auto leaves it to the template."""
+    known = {"auto": "", "on": '{"enable_thinking": true}', "off": '{"enable_thinking": false}'}
+    if text not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return known[text]
 
 
 def _idle_seconds(text: str) -> str:
@@ -182,15 +190,19 @@ ALIASES = (
     Alias("plugin_config", LLAMA_CPP, ("-t", "threads"), read=_threads),
     Alias("target_device", LLAMA_CPP, ("-dev", "device")),
     Alias("kv_cache_precision", LLAMA_CPP, ("-ctk", "cache_type_k"), read=_cache_type),
-    Alias("draft_model_path", LLAMA_CPP, ("-md", "model_draft")),
+    Alias("draft_model_path", LLAMA_CPP, ("-md", "model_draft", "spec_draft_model")),
+    Alias("draft_source_model", LLAMA_CPP, ("-hfd", "-hfrd", "hf_repo_draft", "spec_draft_hf")),
     Alias("chat_template", LLAMA_CPP, ("chat_template_file",)),
     Alias("default_chat_template_kwargs", LLAMA_CPP, ("chat_template_kwargs",)),
+    Alias("default_chat_template_kwargs", LLAMA_CPP, ("-rea", "reasoning"), read=_reasoning),
+    Alias("root_path", LLAMA_CPP, ("api_prefix",)),
+    Alias("sse_ping_s", LLAMA_CPP, ("sse_ping_interval",), read=_idle_seconds),
     Alias("ssl_keyfile", LLAMA_CPP, ("ssl_key_file",)),
     Alias("ssl_certfile", LLAMA_CPP, ("ssl_cert_file",)),
     Alias("metrics_enable", LLAMA_CPP, ("metrics",), bare="true"),
-    Alias("web_page", LLAMA_CPP, ("no_webui",), bare="false"),
+    Alias("web_page", LLAMA_CPP, ("no_webui", "no_ui"), bare="false"),
     Alias("log_path", LLAMA_CPP, ("log_file",)),
-    Alias("log_level", LLAMA_CPP, ("-v", "verbose"), bare="DEBUG"),
+    Alias("log_level", LLAMA_CPP, ("-v", "verbose", "log_verbose"), bare="DEBUG"),
     Alias("model_repository_path", LLAMA_CPP, ("models_dir",)),
     Alias("load_models", LLAMA_CPP, ("models_autoload",), bare="request"),
     Alias("max_loaded_models", LLAMA_CPP, ("models_max",)),
@@ -208,6 +220,7 @@ _TASK = "the model's files say what it is for; --task says otherwise"
 
 IGNORED = {
     **vllm_flags.IGNORED,
+    **llama_cpp_flags.IGNORED,
     **dict.fromkeys(("tensor_parallel_size", "-tp", "pipeline_parallel_size", "-pp"), DEVICES),
     **dict.fromkeys(("data_parallel_size", "-dp", "distributed_executor_backend", "split_mode", "-sm"), DEVICES),
     **dict.fromkeys(("enable_expert_parallel", "disable_custom_all_reduce"), DEVICES),
@@ -258,6 +271,7 @@ _DEFAULTS = "give request defaults as JSON: --override_generation_config"
 
 REFUSED = {
     **vllm_flags.REFUSED,
+    **llama_cpp_flags.REFUSED,
     "quantization": CONVERT,
     "-q": CONVERT,
     **dict.fromkeys(("temp", "temperature", "top_k", "top_p", "min_p"), _DEFAULTS),
@@ -306,9 +320,12 @@ def read(alias: Alias, typed: str, text: str) -> str:
         raise StartError(f"{typed} takes {allowed}, not {text!r}") from None
 
 
+_OBJECTS = ("plugin_config", "default_chat_template_kwargs")
+
+
 def merge(option: str, first: Any, second: str) -> str:
     """Two values for one option: JSON objects are joined, of other values the second counts."""
-    if option == "plugin_config" and first and second:
+    if option in _OBJECTS and first and second:
         try:
             return json.dumps(json.loads(first) | json.loads(second))
         except (ValueError, TypeError):

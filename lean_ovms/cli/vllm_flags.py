@@ -6,7 +6,8 @@ https://docs.vllm.ai/en/stable/cli/serve.html
 from __future__ import annotations
 
 
-def _each(names: str, reason: str) -> dict[str, str]:
+def each(names: str, reason: str) -> dict[str, str]:
+    """A table with one reason for the flags of a text."""
     return dict.fromkeys(names.split(), reason)
 
 
@@ -20,7 +21,7 @@ _SCHEDULER = "the server decides what a step computes; --max_num_batched_tokens 
 _SHARED = "image inputs are kept in memory of the process, within limits"
 
 IGNORED = {
-    **_each(
+    **each(
         "all2all_backend cp_kv_cache_interleave_size cpu_distributed_timeout_seconds data_parallel_address "
         "data_parallel_backend data_parallel_external_lb data_parallel_hybrid_lb data_parallel_multi_port_external_lb "
         "data_parallel_rank data_parallel_rpc_port data_parallel_size_local data_parallel_start_rank "
@@ -34,7 +35,7 @@ IGNORED = {
         "enable_batch_sharded_sampling fault_tolerance_config enable_fault_tolerance aggregate_engine_logging",
         DEVICES,
     ),
-    **_each(
+    **each(
         "attention_config cudagraph_capture_sizes disable_cascade_attn enable_cumem_allocator "
         "enable_flash_late_interaction enable_flashinfer_autotune enable_hc_sp enable_mamba_cache_stochastic_rounding "
         "enable_mamba_shared_prefix_checkpoint gdn_prefill_backend ir_op_priority jit_monitor_mode "
@@ -47,31 +48,31 @@ IGNORED = {
         "enable_mixed_moe_lora_format fully_sharded_loras enable_tower_connector_lora max_lora_cls_labels",
         KERNELS,
     ),
-    **_each(
+    **each(
         "allow_deprecated_quantization config_format ignore_patterns model_loader_extra_config pt_load_map_location "
         "safetensors_load_strategy safetensors_prefetch_block_size safetensors_prefetch_num_threads "
         "use_tqdm_on_load fail_on_environ_validation",
         FILES,
     ),
-    **_each(
+    **each(
         "cpu_offload_params device_memory_utilization disable_hybrid_kv_cache_manager kv_cache_dtype_skip_layers "
         "kv_offloading_backend kv_offloading_size num_gpu_blocks_override offload_backend offload_group_size "
         "offload_num_in_group offload_params offload_prefetch_step prefix_cache_retention_interval "
         "prefix_match_unit watermark",
         MEMORY,
     ),
-    **_each(
+    **each(
         "disable_chunked_mm_input long_prefill_token_threshold long_prefill_token_threshold_adaptive "
         "max_num_active_seqs prefill_schedule_interval scheduler_reserve_full_isl renderer_num_workers "
         "watchdog_config",
         _SCHEDULER,
     ),
-    **_each(
+    **each(
         "mm_hasher_algorithm mm_ipc_gpu_memory_gb mm_processor_cache_gb mm_processor_cache_type "
         "mm_shm_cache_max_object_size_mb mm_tensor_ipc skip_mm_profiling",
         _SHARED,
     ),
-    **_each(
+    **each(
         "cudagraph_metrics enable_layerwise_nvtx_tracing enable_logging_iteration_details enable_mfu_metrics "
         "kv_cache_metrics kv_cache_metrics_sample per_request_spec_decode_metrics profiler_config "
         "show_hidden_metrics_for_version custom_histogram_buckets",
@@ -98,12 +99,12 @@ _TRANSFER = "the KV cache stays in this process"
 SPECULATIVE = "use --draft_model_path, --draft_source_model or --prompt_lookup"
 
 REFUSED = {
-    **_each(
+    **each(
         "io_processor_plugin logits_processors model_class_overrides reasoning_parser_plugin scheduler_cls worker_cls "
         "worker_extension_cls",
         _CODE,
     ),
-    **_each(
+    **each(
         "ec_manager_config ec_transfer_config kv_events_config kv_transfer_config weight_transfer_config "
         "enable_trace_replay",
         _TRANSFER,

@@ -86,6 +86,10 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         ),
         (["--quantization", "awq"], "--quantization is not possible: quantize at the conversion"),
         (["--plugin_config.A.B", "1", "--plugin_config.A.B.C", "2"], "--plugin_config.A.B.C: B has a value already"),
+        (["--tools", "all"], "--tools is not possible: functions are called by clients"),
+        (["--mirostat", "2"], "--mirostat is not possible: there is no such sampler"),
+        (["--spec-type", "draft-simple"], "--spec_type is not possible: use --draft_model_path"),
+        (["-rea", "maybe"], "-rea takes one of auto, on, off, not 'maybe'"),
         (["--hf-overrides.a"], "--hf-overrides.a needs a value"),
         (["--speculative-config.method", "ngram"], "--speculative_config is not possible: use --draft_model_path"),
         (["--limit-mm-per-prompt.audio=1"], '--limit_mm_per_prompt takes {"image": N}; only images are limited'),
@@ -259,6 +263,15 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
         ("/m --plugin_config.A x --dtype bfloat16 --plugin-config.B.C 1", {"model_path": "/m",
             "plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16", "A": "x", "B": {"C": 1}}'}),
         ("/m.x -cc.mode 3 --served-model-name=a.b", {"model_path": "/m.x", "model_name": "a.b"}),
+        ("-m /m -ctv q8_0 -fit off -cmoe -nkvo --no-repack --numa distribute --prio 2 --poll 0 -sps 0.5 --no-ui "
+            "--slot-save-path /s --log-colors off --no-mmproj --draft-max 16 --cache-prompt --no-agent", {
+            "model_path": "/m", "web_page": False}),
+        ("-m /m -hfd org/d -rea off --chat-template-kwargs {\"a\":1} --api-prefix /llm --sse-ping-interval -1", {
+            "model_path": "/m", "draft_source_model": "org/d", "root_path": "/llm", "sse_ping_s": 0,
+            "default_chat_template_kwargs": '{"enable_thinking": false, "a": 1}'}),
+        ("-m /m --reasoning auto --spec-draft-model /d --log-verbose", {"model_path": "/m", "draft_model_path": "/d",
+            "log_level": "DEBUG"}),
+        ("-m /m --cors-origins localhost --no-cors-credentials", {"model_path": "/m", "allowed_origins": "localhost"}),
         ("--no-enable-lora --no-async-scheduling /m --no-enable-flash-late-interaction", {"model_path": "/m"}),
         ("/m --response-role assistant --trust-request-chat-template", {"model_path": "/m",
             "trust_request_chat_template": True}),

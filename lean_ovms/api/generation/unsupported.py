@@ -67,6 +67,8 @@ UNSUPPORTED = FieldSet((
     Field(name="routed_experts_prompt_start", kind="uint", default=0, help="vLLM's: start of the routed experts"),
     Field(name="watermarking", kind="bool", help="vLLM's: a watermark in the text"),
     Field(name="ec_transfer_params", kind="object", help="vLLM's: parameters of an encoder cache transfer"),
+    Field(name="late_chunking_params", kind="object", help="vLLM's: one vector for each part of a text"),
+    Field(name="late_chunking", kind="bool", help="Jina's: inputs are parts of one text"),
     Field(name="return_mm_kwargs", kind="bool", help="vLLM's: inputs of the image encoder in a response"),
 ))  # fmt: skip
 """Unsupported fields of every generating endpoint that does not declare them itself."""

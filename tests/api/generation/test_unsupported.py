@@ -45,6 +45,8 @@ ASKED: dict[str, Any] = {
     "return_progress": True,
     "thinking_token_budget": 0,
     "mm_processor_kwargs": {"a": 1},
+    "late_chunking_params": {"chunk_size": 5},
+    "late_chunking": True,
     "media_io_kwargs": {"a": 1},
     "return_prompt_text": True,
     "kv_transfer_params": {"a": 1},
