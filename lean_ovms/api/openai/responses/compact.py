@@ -9,6 +9,7 @@ from __future__ import annotations
 from ....errors import EngineFailure
 from ....models.collect import collect
 from ....types import Json, Request, Response
+from ... import schemas
 from ...app import App
 from ...fields import FieldSet
 from ...response import json, now, warning_headers
@@ -53,7 +54,12 @@ async def handle(request: Request, app: App) -> Response:
     return json(body, asked.headers + warning_headers(generation.warnings))
 
 
-DOC = RouteDoc(summary="A summary in place of a conversation", body=FIELDS, answer="Compaction")
+DOC = RouteDoc(
+    summary="A summary in place of a conversation",
+    body=FIELDS,
+    answer="Compaction",
+    rules=schemas.some_of("input", "previous_response_id"),
+)
 ROUTES = for_each_prefix("POST", "/responses/compact", handle, doc=DOC, bare=True)
 
 
