@@ -252,6 +252,8 @@ ANSWERS: dict[str, Json] = {
             "usage": OBJECT,
         }
     ),
+    "CohereMessage": object_of({"id": STRING, "finish_reason": STRING, "message": OBJECT, "usage": OBJECT}),
+    "CohereEvent": object_of({"type": STRING}),
     "Decision": object_of(
         {
             "model": STRING,
