@@ -107,7 +107,7 @@ _INPUT_PART = any_of(
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
 )
-INPUT_ITEM = any_of(
+_SAID = (
     object_of(
         {"role": {"type": "string", "minLength": 1}, "content": any_of(STRING, array(_INPUT_PART, 1))},
         type={"enum": ["message", None]},
@@ -115,10 +115,15 @@ INPUT_ITEM = any_of(
     object_of({"type": const("function_call"), "call_id": STRING, "name": STRING, "arguments": STRING}),
     object_of({"type": const("function_call"), "id": STRING, "name": STRING, "arguments": STRING}, call_id=STRING),
     object_of({"type": const("function_call_output"), "output": any_of(STRING, array(_INPUT_PART))}, call_id=STRING),
+)
+INPUT_ITEM = any_of(
+    *_SAID,
     object_of({"type": const("reasoning")}, summary=_TEXTS_OF, content=_TEXTS_OF),
     object_of({"type": const("item_reference"), "id": {"type": "string", "minLength": 1}}),
 )
 INPUT = any_of({"type": "string", "minLength": 1}, array(INPUT_ITEM, 1))
+JUDGED = any_of({"type": "string", "minLength": 1}, array(any_of(*_SAID), 1))
+"""The input of decisions."""
 TEXTS = any_of(STRING, array(STRING, 1))
 CONVERSATION = any_of({"type": "string", "minLength": 1}, object_of({"id": {"type": "string", "minLength": 1}}))
 LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}
@@ -247,6 +252,8 @@ ANSWERS: dict[str, Json] = {
             "usage": OBJECT,
         }
     ),
+    "CohereMessage": object_of({"id": STRING, "finish_reason": STRING, "message": OBJECT, "usage": OBJECT}),
+    "CohereEvent": object_of({"type": STRING}),
     "Decision": object_of(
         {
             "model": STRING,

@@ -123,7 +123,7 @@ REFUSED = {
         "mm_encoder_fp8_scale_save_path", "language_model_only", "lora_target_modules", "diffusion_config",
         "engram_config", "disable_sliding_window", "skip_tokenizer_init", "hf_config_path"),
         "the model is used as its directory has it"),
-    **dict.fromkeys(("cohere_format", "cohere_is_reasoning_model"), "Cohere's chat is not served"),
+    **dict.fromkeys(("cohere_format", "cohere_is_reasoning_model"), "/v2/chat needs no option"),
     "quantization_config": CONVERT,
     "default_mm_loras": "name the adapter of --lora_modules as the model of a request",
     "logprobs_mode": "log probabilities are those of the model, as with raw_logprobs",

@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
     "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
-    "api.cohere": OBSERVED | {"api", "api.pooling", "models", "util"},
+    "api.cohere": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
     "api.tei": OBSERVED | {"api", "api.pooling"},
     "api.realtime": OBSERVED | {"api", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},

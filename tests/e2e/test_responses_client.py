@@ -135,6 +135,52 @@ def test_a_required_call_is_made_and_is_the_only_one(client: openai.OpenAI) -> N
     assert set(json.loads(call.arguments)) == {"city"}
 
 
+def test_a_conversation_is_compacted_and_gone_on_with(client: openai.OpenAI) -> None:
+    first = client.responses.create(model="demo", input="What is the weather in Paris?", max_output_tokens=20)
+    compacted = client.responses.compact(
+        model="demo", previous_response_id=first.id, extra_body={"max_output_tokens": 20}
+    )
+    assert [item.type for item in compacted.output] == ["message", "compaction"]
+    given: Any = [item.to_dict(warnings=False) for item in compacted.output]
+    again = client.responses.create(
+        model="demo", input=[*given, {"role": "user", "content": "Hello!"}], max_output_tokens=20
+    )
+    assert again.output_text
+
+
+ENDS = ("response.completed", "response.incomplete", "error")
+
+
+def test_responses_over_one_websocket(client: openai.OpenAI) -> None:
+    with client.responses.connect() as connection:
+        previous: Any = openai.omit
+        for text in ("Hello!", "What can you do?"):
+            fields: Any = {
+                "model": "demo",
+                "input": text,
+                "previous_response_id": previous,
+                "store": False,
+                "max_output_tokens": 20,
+            }
+            connection.response.create(**fields)
+            last = next(event for event in connection if event.type in ENDS)
+            assert last.type != "error"
+            assert last.response.output_text
+            previous = last.response.id
+
+
+def test_decisions_have_probabilities(client: openai.OpenAI) -> None:
+    questions: Any = [
+        {"type": "predicate", "instructions": "Is it a question?", "name": "q"},
+        {"type": "choice", "instructions": "What is it about?", "choices": [{"value": "rain"}, {"value": "wind"}]},
+    ]
+    decision: Any = client.decisions.create(model="demo", input="Does it rain?", questions=questions)
+    yes, about = decision.answers
+    assert yes.name == "q"
+    assert 0 <= yes.probability <= 1
+    assert sum(one.probability for one in about.probabilities) == pytest.approx(1)
+
+
 def test_a_conversation_is_kept_and_gone_on_with(client: openai.OpenAI) -> None:
     conversation = client.conversations.create()
     client.responses.create(input="Hello!", conversation=conversation.id, **ASK)

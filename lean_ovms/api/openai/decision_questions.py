@@ -13,12 +13,39 @@ import orjson
 
 from ...errors import BadRequest
 from ...types import Json
+from .. import schemas
 from .responses.items import read_items, to_parts
 
 LETTERS = string.ascii_uppercase
 REPLY = "Answer with the letter of one option only."
 MAX_TEXT = 1 << 20
 """Characters of an instruction, a value or a description."""
+
+_TEXT = {"type": "string", "minLength": 1}
+_PARTS = schemas.array(schemas.object_of({"type": schemas.const("input_text"), "text": schemas.STRING}), 1)
+_HEAD: Json = {"instructions": schemas.any_of(_TEXT, _PARTS)}
+
+
+def _listed(name: str, kind: Json) -> Json:
+    """The schema of a question's options."""
+    options = schemas.array(schemas.object_of({name: kind}, description=schemas.STRING), 2)
+    return options | {"maxItems": len(LETTERS)}
+
+
+QUESTION = schemas.any_of(
+    schemas.object_of({"type": schemas.const("predicate"), **_HEAD}, name=schemas.STRING),
+    schemas.object_of(
+        {
+            "type": schemas.const("choice"),
+            **_HEAD,
+            "choices": _listed("value", schemas.any_of(schemas.STRING, {"type": "boolean"})),
+        },
+        name=schemas.STRING,
+    ),
+    schemas.object_of(
+        {"type": schemas.const("score"), **_HEAD, "levels": _listed("label", schemas.STRING)}, name=schemas.STRING
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +155,7 @@ def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
             raise BadRequest(f"{param}[{place}].description is not a string", param=f"{param}[{place}].description")
         found.append((label if isinstance(label, bool) else _short(label, param), _short(more, param)))
     if len({(type(label), label) for label, _ in found}) < len(found):
-        raise BadRequest(f"{param}: each {name} must be another one", param=param)
+        raise BadRequest(f"{param}: two options with the same {name} exclude each other", param=param)
     return found
 
 

@@ -23,8 +23,8 @@ from ..generation.sampling import SAMPLING
 from ..generation.unsupported import warnings
 from ..response import json, warning_headers
 from ..router import RouteDoc, for_each_prefix
-from ..schemas import OBJECT, STRING, any_of, array
-from .decision_questions import LETTERS, Question, read_input, read_questions
+from ..schemas import JUDGED
+from .decision_questions import LETTERS, QUESTION, Question, read_input, read_questions
 from .responses.response import counts
 
 TAIL = 400
@@ -32,9 +32,9 @@ TAIL = 400
 
 FIELDS = FieldSet((
     MODEL,
-    Field(name="input", kind="any", required=True, schema=any_of(STRING, array(OBJECT, 1)),
+    Field(name="input", kind="any", required=True, schema=JUDGED,
         help="a text, or items as those of responses: what the questions are about"),
-    Field(name="questions", kind="array", required=True, schema={"items": OBJECT, "minItems": 1},
+    Field(name="questions", kind="array", required=True, schema={"items": QUESTION, "minItems": 1},
         help="predicate, choice or score, each with instructions and perhaps a name"),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,
@@ -86,7 +86,7 @@ def _parse(body: Json, app: App) -> DecisionRequest:
     model.require_ready()
     if "alternatives" not in model.capabilities:
         raise BadRequest(
-            "decisions need log probabilities of tokens that were not chosen, which this model's pipeline does not "
+            "a decision needs log probabilities of tokens that were not chosen, which this model's pipeline does not "
             "report: start with --pipeline_type PAGED",
             param="model",
             code="not_supported",

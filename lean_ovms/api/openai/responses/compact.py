@@ -9,6 +9,7 @@ from __future__ import annotations
 from ....errors import EngineFailure
 from ....models.collect import collect
 from ....types import Json, Request, Response
+from ... import schemas
 from ...app import App
 from ...fields import FieldSet
 from ...response import json, now, warning_headers
@@ -25,6 +26,8 @@ _NAMES = (
     *("reasoning", "chat_template_kwargs", "keep_alive", "priority", "cache_salt"),
     *("prompt_cache_key", "prompt_cache_retention", "service_tier"),
 )
+MAX_TOKENS = 8192
+"""Tokens of a summary, reasoning included, unless the request says otherwise: its client has no field for them."""
 FIELDS = FieldSet(field for field in ALL_FIELDS if field.name in _NAMES)
 
 
@@ -53,11 +56,17 @@ async def handle(request: Request, app: App) -> Response:
     return json(body, asked.headers + warning_headers(generation.warnings))
 
 
-DOC = RouteDoc(summary="A summary in place of a conversation", body=FIELDS, answer="Compaction")
+DOC = RouteDoc(
+    summary="A summary in place of a conversation",
+    body=FIELDS,
+    answer="Compaction",
+    rules=schemas.some_of("input", "previous_response_id"),
+)
 ROUTES = for_each_prefix("POST", "/responses/compact", handle, doc=DOC, bare=True)
 
 
 def _parse(body: Json, app: App) -> ResponsesRequest:
     """The body without the fields that this endpoint does not have: many clients send those of a response."""
-    mine = {name: value for name, value in body.items() if name in FIELDS.names}
-    return parse_response({**mine, "truncation": "auto"}, app)
+    mine = {name: value for name, value in body.items() if name in FIELDS.names and value is not None}
+    most = min(MAX_TOKENS, app.config.max_tokens_limit or MAX_TOKENS)
+    return parse_response({"max_output_tokens": most, **mine, "truncation": "auto"}, app)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class ResponseSockets:
         self._ended.set()
 
     @contextlib.contextmanager
-    def opened(self) -> Any:
+    def opened(self) -> Iterator[None]:
         """While a WebSocket is served."""
         self._open += 1
         self._ended.clear()

@@ -59,12 +59,12 @@ def _models() -> dict[str, type[pydantic.BaseModel]]:
 
 def check_schema(event: Json) -> None:
     """OpenAI's own types accept the event; no field that they require is missing or of another type."""
-    _models()[event["type"]].model_validate(event)
+    _models()[event["type"]].model_validate(event, strict=True)
 
 
 def check_response(response: Json) -> None:
     """OpenAI's own type accepts the response object, and it agrees with itself."""
-    Response.model_validate(response)
+    Response.model_validate(response, strict=True)
     assert (response["status"] == "incomplete") == bool(response["incomplete_details"])
     assert (response["status"] == "failed") == bool(response["error"])
     assert (response["status"] == "completed") == ("completed_at" in response)

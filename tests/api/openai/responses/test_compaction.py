@@ -8,6 +8,7 @@ import pytest
 from openai.types.responses import CompactedResponse
 
 from lean_ovms.api.openai.responses import compaction
+from lean_ovms.api.openai.responses.compact import MAX_TOKENS
 from lean_ovms.api.openai.responses.items import read_input, to_messages
 from lean_ovms.errors import BadRequest
 from tests.api.conftest import MakeApp, post, whole
@@ -36,7 +37,8 @@ async def test_a_conversation_becomes_the_users_messages_and_a_summary(make_app:
     *users, item = body["output"]
     assert [one["content"][0]["text"] for one in users] == ["What is f(1)?", "And f(2)?"]
     assert item == {"id": item["id"], "type": "compaction", "encrypted_content": SUMMARY["encrypted_content"]}
-    asked, _ = engine.submitted[0]
+    asked, sampling = engine.submitted[0]
+    assert sampling.max_tokens == MAX_TOKENS
     assert asked.startswith("developer:Be brief.;user:What is f(1)?;assistant:")
     assert compaction.ASK in asked
     after: Any = [*body["output"], {"role": "user", "content": "And f(3)?"}]
@@ -61,6 +63,13 @@ async def test_a_conversation_that_is_too_long_is_summarized_without_its_beginni
     assert [one["type"] for one in body["output"]] == ["compaction"]
     assert "1" not in engine.submitted[-1][0]
     assert "3" in engine.submitted[-1][0]
+
+
+async def test_a_summary_is_within_the_servers_limit(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), max_tokens_limit=50)
+    for given in ({}, {"max_output_tokens": 20}):
+        assert (await post(app, COMPACT, {"model": "m", "input": "hi", **given})).status == 200
+    assert [sampling.max_tokens for _, sampling in engine.submitted] == [50, 20]
 
 
 async def test_a_model_that_writes_nothing_gives_no_summary(make_app: MakeApp) -> None:

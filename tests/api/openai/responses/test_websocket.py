@@ -33,7 +33,7 @@ async def opened(app: App, path: str = PATH, **headers: str) -> AsyncIterator[Lo
 
 async def told(websocket: LocalWebSocket) -> Json:
     event: Json = orjson.loads(await websocket.receive())
-    EVENT.validate_python(event)
+    EVENT.validate_python(event, strict=True)
     return event
 
 

@@ -1,0 +1,79 @@
+"""POST /v2/chat: Cohere's chat, which vLLM serves as /cohere/v2/chat.
+
+https://docs.cohere.com/reference/chat. Documents go to the chat template; there are no citations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.collect import collect
+from ...models.text_model import TextModel
+from ...types import ChatPrompt, Json, Request, Response
+from ..app import App
+from ..generation.messages import map_developer_role, read_messages
+from ..generation.request import GenerationRequest, RequestSchema, parse
+from ..generation.sampling import Limits, check_max_tokens
+from ..response import json, warning_headers
+from ..router import Route, RouteDoc, for_each_prefix
+from ..sse import HEADERS, EventStream
+from . import chat_fields as fields
+from .chat_message import MessageEnd, MessageRenderer, whole
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A checked body."""
+
+    generation: GenerationRequest
+    prompt: ChatPrompt
+    end: MessageEnd
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, _parse)
+    generation = await asked.generation.start(asked.prompt)
+    headers = asked.generation.headers + warning_headers(generation.warnings)
+    deltas, logprobs = asked.generation.deltas(generation), asked.generation.sampling.logprobs
+    if asked.generation.stream:
+        renderer = MessageRenderer(asked.end, logprobs=logprobs)
+        stream = EventStream(deltas, renderer, app.config.sse_ping_s, opening=renderer.start())
+        return Response(200, HEADERS + headers, stream)
+    try:
+        [choice] = await collect(deltas, 1)
+        return json(whole(asked.end, choice, generation.usage, logprobs=logprobs), headers)
+    finally:
+        await generation.aclose()
+
+
+DOC = RouteDoc(
+    summary="The next message of a conversation, in Cohere's form",
+    body=fields.FIELDS,
+    answer="CohereMessage",
+    chunks="CohereEvent",
+)
+ROUTES = [
+    *for_each_prefix("POST", "/v2/chat", handle, doc=DOC, bare=True),
+    Route("POST", "/cohere/v2/chat", handle, doc=DOC),
+]
+
+
+def _parse(body: Json, app: App) -> ChatRequest:
+    generation = parse(body, SCHEMA, app)
+    values = generation.values
+    prompt = ChatPrompt(
+        messages=values["messages"], tools=generation.tools, template_kwargs=fields.template_variables(values)
+    )
+    return ChatRequest(generation, prompt, MessageEnd(values["stop_sequences"] or ()))
+
+
+def _as_chat(values: Json, model: TextModel) -> None:
+    fields.name_as_chat(values)
+    check_max_tokens("max_tokens", values["max_tokens"] or 0, Limits.of(model.config))
+
+
+def _check_messages(values: Json, model: TextModel) -> None:
+    values["messages"] = map_developer_role(read_messages(values["messages"]), model)
+
+
+SCHEMA = RequestSchema(fields=fields.FIELDS, before_tools=_as_chat, after_tools=_check_messages)

@@ -1,0 +1,150 @@
+"""The request fields of POST /v2/chat, under Cohere's names, and their values under the names of chat.
+
+https://docs.cohere.com/reference/chat. The fields of OVMS and vLLM for sampling are read besides them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from ...errors import BadRequest
+from ...types import Json
+from .. import schemas
+from ..fields import Field, FieldSet
+from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
+from ..generation.sampling import MAX_STOPS, SAMPLING
+
+CHOICES = {"REQUIRED": "required", "NONE": "none"}
+BUDGET = "thinking_token_budget"
+
+
+def _thinking(value: Json) -> Json:
+    if value.get("type") not in ("enabled", "disabled"):
+        raise BadRequest("thinking.type must be one of: enabled, disabled", param="thinking.type")
+    budget = value.get("token_budget")
+    if budget is not None and (type(budget) is not int or budget < 1):
+        raise BadRequest("thinking.token_budget must be a positive integer", param="thinking.token_budget")
+    return value
+
+
+def _choice(value: str) -> str:
+    if value not in CHOICES:
+        raise BadRequest(f"tool_choice must be one of: {', '.join(CHOICES)}", param="tool_choice")
+    return CHOICES[value]
+
+
+def _documents(value: list[Any]) -> list[Json]:
+    """Documents as chat templates read them. Raises BadRequest."""
+    return [_document(one, f"documents[{place}]") for place, one in enumerate(value)]
+
+
+def _document(value: Any, param: str) -> Json:
+    if isinstance(value, str):
+        return {"text": value}
+    data = value.get("data") if isinstance(value, dict) else None
+    if isinstance(data, str):
+        data = {"text": data}
+    if not isinstance(data, dict):
+        raise BadRequest(f"{param} is not a text or an object with data", param=param)
+    return data | ({"id": value["id"]} if isinstance(value.get("id"), str) else {})
+
+
+def _renamed(name: str, known: str, text: str) -> Field:
+    return replace(SAMPLING[SAMPLING.places[known]], name=name, help=text, default=None)
+
+
+_OTHERWISE = {"stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping"}
+"""Sampling fields that have another name here, or that make several answers of which a message holds one."""
+
+FIELDS = FieldSet((
+    MODEL,
+    STREAM,
+    replace(MESSAGES, required=True, help="conversation: role, content, tool_calls, tool_plan, tool_call_id"),
+    Field(name="tools", kind="array", help="functions that the model may call", schema=schemas.TOOLS),
+    Field(name="strict_tools", kind="bool", help="true: calls follow the schemas of the tools", default=False),
+    Field(name="tool_choice", kind="string", help="REQUIRED or NONE", read=_choice, schema={"enum": list(CHOICES)}),
+    Field(name="documents", kind="array", help="texts or objects with data, for chat templates with retrieval",
+        read=_documents, schema={"items": schemas.any_of(schemas.STRING, schemas.object_of({"data": schemas.OBJECT}))}),
+    Field(name="citation_options", kind="object", help="accepted; answers have no citations"),
+    Field(name="safety_mode", kind="string", help="accepted; there are no safety modes"),
+    Field(name="response_format", kind="object", help="type text or json_object, with a json_schema to enforce"),
+    Field(name="thinking", kind="object", read=_thinking,
+        help="type enabled or disabled: enable_thinking for the chat template; token_budget",
+        schema=schemas.object_of({"type": {"enum": ["enabled", "disabled"]}})),
+    _renamed("stop_sequences", "stop", f"up to {MAX_STOPS} strings that end the output"),
+    _renamed("k", "top_k", "number of likeliest tokens to sample from; 0: all"),
+    _renamed("p", "top_p", "probability mass for nucleus sampling"),
+    LOGPROBS,
+    TEMPLATE_KWARGS,
+    KEEP_ALIVE,
+    *(field for field in SAMPLING if field.name not in _OTHERWISE),
+))  # fmt: skip
+
+
+def name_as_chat(values: Json) -> None:
+    """Write what has another name or form in chat under that of chat. Raises BadRequest."""
+    values.update({field.name: field.default for field in SAMPLING if field.name in _OTHERWISE})
+    values |= {"top_k": values["k"], "top_p": values["p"], "parallel_tool_calls": True, "top_logprobs": None}
+    if values["include_stop_str_in_output"] is None:
+        values["include_stop_str_in_output"] = False
+    values["stop"] = values["stop_sequences"]
+    if values["strict_tools"]:
+        values["tools"] = [_strict(tool) for tool in values["tools"] or ()]
+    if (form := values["response_format"]) is not None and form.get("type") == "json_object":
+        schema = form.get("json_schema", form.get("schema"))
+        values["response_format"] = {"type": "json_object"} | ({} if schema is None else {"schema": schema})
+    if (budget := (values["thinking"] or {}).get("token_budget")) is not None:
+        values[BUDGET] = budget
+    if not isinstance(values["messages"], list):
+        raise BadRequest("messages is missing or not an array", param="messages")
+    values["messages"] = [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]
+
+
+def template_variables(values: Json) -> Json:
+    """The client's variables for the chat template, and those that other fields set."""
+    found: Json = {}
+    if values["documents"]:
+        found["documents"] = values["documents"]
+    if values["thinking"] is not None:
+        found["enable_thinking"] = values["thinking"]["type"] == "enabled"
+    return found | (values["chat_template_kwargs"] or {})
+
+
+def _strict(tool: Any) -> Any:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return tool | {"function": function | {"strict": True}} if isinstance(function, dict) else tool
+
+
+def _message(value: Any, param: str) -> Any:
+    """A message of chat; what is wrong with it is found where all messages are read. Raises BadRequest."""
+    if not isinstance(value, dict):
+        return value
+    message = {name: one for name, one in value.items() if name not in ("tool_plan", "citations") and one is not None}
+    thoughts = [value["tool_plan"]] if isinstance(value.get("tool_plan"), str) else []
+    content = message.get("content")
+    if isinstance(content, list):
+        thoughts += [part["thinking"] for part in content if _is(part, "thinking", str)]
+        parts = [_part(part) for part in content if not _is(part, "thinking", str)]
+        message["content"] = parts or None
+        if message.get("role") == "tool" and all(_is(part, "text", str) for part in parts):
+            message["content"] = "\n".join(part["text"] for part in parts)
+    elif content is not None and not isinstance(content, str):
+        raise BadRequest(f"{param}.content is not a text or an array", param=f"{param}.content")
+    if thoughts and message.get("role") == "assistant":
+        message["reasoning_content"] = "\n".join(thoughts)
+    return message
+
+
+def _is(part: Any, kind: str, of: type) -> bool:
+    return isinstance(part, dict) and part.get("type") == kind and isinstance(part.get(kind), of)
+
+
+def _part(part: Any) -> Any:
+    """A part of chat: a document as its JSON."""
+    if not _is(part, "document", dict):
+        return part
+    data = part["document"].get("data")
+    return {"type": "text", "text": data if isinstance(data, str) else orjson.dumps(data).decode()}

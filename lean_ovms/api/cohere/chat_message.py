@@ -1,0 +1,144 @@
+"""Cohere's message, and the events of its stream as bytes. Knows no request and no transport.
+
+https://docs.cohere.com/v2/docs/streaming. Order: message-start; for each block content-start, content-delta…,
+content-end, or the same of a tool-call; message-end. An error is in the delta of message-end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import orjson
+
+from ...errors import RequestError
+from ...models.collect import CompletedChoice
+from ...types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from ..response import new_id
+
+TEXT, THINKING, CALL = "text", "thinking", "tool_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEnd:
+    """How a message ends. stops: the request's stop sequences."""
+
+    stops: tuple[str, ...]
+    id: str = field(default_factory=lambda: new_id("chat"))
+
+    def reason(self, finish: str, stop: str | int | None, *, has_calls: bool) -> str:
+        """Cohere's finish_reason."""
+        if finish == "length":
+            return "MAX_TOKENS"
+        if has_calls:
+            return "TOOL_CALL"
+        return "STOP_SEQUENCE" if isinstance(stop, str) and stop in self.stops else "COMPLETE"
+
+
+def counts(usage: Usage) -> Json:
+    """The usage object."""
+    tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+    known = {} if usage.cached_tokens is None else {"cached_tokens": usage.cached_tokens}
+    return {"billed_units": tokens, "tokens": tokens, **known}
+
+
+def whole(end: MessageEnd, choice: CompletedChoice, usage: Usage, *, logprobs: bool) -> Json:
+    """The response."""
+    content = [{"type": THINKING, THINKING: choice.reasoning}] if choice.reasoning else []
+    if choice.text or not choice.calls:
+        content.append({"type": TEXT, TEXT: choice.text})
+    message: Json = {"role": "assistant", "content": content}
+    if choice.calls:
+        message[CALL] = [_call(call.id, call.name, call.arguments) for call in choice.calls]
+    return {
+        "id": end.id,
+        "finish_reason": end.reason(choice.finish, choice.stop, has_calls=bool(choice.calls)),
+        "message": message,
+        "usage": counts(usage),
+        **({"logprobs": [_logprobs([token]) for token in choice.logprobs]} if logprobs else {}),
+    }
+
+
+def _call(call_id: str, name: str, arguments: str) -> Json:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _logprobs(tokens: Iterable[TokenLogprob]) -> Json:
+    known = list(tokens)
+    found = [token.logprob for token in known]
+    shown: Json = {"text": "".join(token.token for token in known), "token_ids": [token.id for token in known]}
+    return shown if None in found else shown | {"logprobs": found}
+
+
+class MessageRenderer:
+    """Deltas to the events of a stream (sse.Renderer)."""
+
+    def __init__(self, end: MessageEnd, *, logprobs: bool) -> None:
+        self._end = end
+        self._logprobs = logprobs
+        self._index = -1
+        self._open = ""
+        self._has_calls = False
+        self._finish = "stop"
+        self._stop: str | int | None = None
+        self._new: list[bytes] = []
+
+    def start(self) -> bytes:
+        """The event of an accepted request."""
+        message = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+        self._add("message-start", {"id": self._end.id, "delta": {"message": message}})
+        return self._take()
+
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        for delta in deltas:
+            tokens = delta.logprobs if self._logprobs else ()
+            for event in delta.events:
+                self._event(event, tokens)
+                tokens = ()
+            if delta.finish:
+                self._finish, self._stop = delta.finish, delta.stop
+        return self._take()
+
+    def end(self, usage: Usage) -> bytes:
+        self._close()
+        reason = self._end.reason(self._finish, self._stop, has_calls=self._has_calls)
+        self._add("message-end", {"id": self._end.id, "delta": {"finish_reason": reason, "usage": counts(usage)}})
+        return self._take()
+
+    def failed(self, error: RequestError) -> bytes:
+        self._close()
+        self._add("message-end", {"id": self._end.id, "delta": {"error": error.message, "finish_reason": "ERROR"}})
+        return self._take()
+
+    def _event(self, event: Event, tokens: Iterable[TokenLogprob]) -> None:
+        if isinstance(event, Text | Reasoning):
+            kind = TEXT if isinstance(event, Text) else THINKING
+            if self._open != kind:
+                self._begin(kind, "content-start", {"content": {"type": kind, kind: ""}})
+            known = {"logprobs": _logprobs(tokens)} if tokens else {}
+            self._grow("content-delta", {"content": {kind: event.text}}, known)
+        elif isinstance(event, ToolCallStart):
+            self._has_calls = True
+            self._begin(CALL, "tool-call-start", {CALL: _call(event.id, event.name, "")})
+        elif event.text:
+            self._grow("tool-call-delta", {CALL: {"function": {"arguments": event.text}}}, {})
+
+    def _begin(self, kind: str, name: str, message: Json) -> None:
+        self._close()
+        self._open, self._index = kind, self._index + 1
+        self._grow(name, message, {})
+
+    def _grow(self, name: str, message: Json, rest: Json) -> None:
+        self._add(name, {"index": self._index, "delta": {"message": message}, **rest})
+
+    def _close(self) -> None:
+        if self._open:
+            self._add("tool-call-end" if self._open == CALL else "content-end", {"index": self._index})
+        self._open = ""
+
+    def _add(self, name: str, payload: Json) -> None:
+        self._new.append(b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **payload})))
+
+    def _take(self) -> bytes:
+        new, self._new = self._new, []
+        return b"".join(new)

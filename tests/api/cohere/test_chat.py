@@ -1,0 +1,155 @@
+"""/v2/chat on a scripted engine: messages, events in the types of Cohere's client, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from cohere.v2.types import V2ChatResponse, V2ChatStreamResponse
+from pydantic import TypeAdapter
+
+from lean_ovms.errors import EngineFailure
+from tests.api.conftest import MakeApp, parts, post, whole
+from tests.fakes import say
+
+PATH = "/v2/chat"
+HI = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CALL = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
+PARSING = {"tool_parser": "hermes3", "reasoning_parser": "qwen3"}
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [HI], **fields}
+
+
+async def events(response: Any) -> list[Any]:
+    data = b"".join([part async for part in parts(response)])
+    assert data.endswith(b"data: [DONE]\n\n")
+    found = []
+    for block in data.split(b"\n\n")[:-2]:
+        name, text = block.split(b"\n")
+        found.append(orjson.loads(text.removeprefix(b"data: ")))
+        assert name == b"event: " + found[-1]["type"].encode()
+    TypeAdapter(list[V2ChatStreamResponse]).validate_python(found)
+    return found
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/v2/chat", "/v3/v2/chat", "/cohere/v2/chat"])
+async def test_a_message(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    body = await whole(await post(app, path, ask(k=5, p=0.5, max_tokens=9, stop_sequences=["x"])))
+    V2ChatResponse.model_validate(body)
+    assert body.pop("id").startswith("chat-")
+    tokens = {"input_tokens": 8, "output_tokens": 6}
+    assert body == {
+        "finish_reason": "COMPLETE",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]},
+        "usage": {"billed_units": tokens, "tokens": tokens},
+    }
+    [(prompt, sampling)] = engine.submitted
+    assert prompt == "user:hi;"
+    assert (sampling.top_k, sampling.top_p, sampling.max_tokens) == (5, 0.5, 9)
+
+
+async def test_reasoning_and_calls_whole_and_streamed(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("<think>", "hm", "</think>", "So. ", CALL), **PARSING)
+    body = await whole(await post(app, PATH, ask(tools=[TOOL])))
+    assert body["finish_reason"] == "TOOL_CALL"
+    assert body["message"]["content"] == [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "So. "}]
+    [call] = body["message"]["tool_calls"]
+    assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    told = await events(await post(app, PATH, ask(tools=[TOOL], stream=True)))
+    kinds = list(dict.fromkeys((event["type"], event.get("index")) for event in told))
+    block = ("content-start", "content-delta", "content-end")
+    calls = ("tool-call-start", "tool-call-delta", "tool-call-end")
+    expected = [(kind, place) for place, names in enumerate((block, block, calls)) for kind in names]
+    assert kinds == [("message-start", None), *expected, ("message-end", None)]
+    deltas = [event["delta"]["message"] for event in told if event["type"].endswith("-delta")]
+    assert "".join(one["tool_calls"]["function"]["arguments"] for one in deltas if "tool_calls" in one) == '{"x": 1}'
+    assert told[-1]["delta"]["finish_reason"] == "TOOL_CALL"
+    assert told[-1]["delta"]["usage"]["tokens"]["output_tokens"] == body["usage"]["tokens"]["output_tokens"]
+
+
+async def test_what_is_said_in_coheres_words(make_app: MakeApp) -> None:
+    template = (
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}|{{ m.reasoning_content }}|{{ m.tool_calls | length }};"
+        "{% endfor %}{{ documents }}{{ enable_thinking }}"
+    )
+    app, engine = await make_app(say("x"), chat_template=template)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    talk = [
+        HI,
+        {"role": "assistant", "tool_plan": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "document", "document": {"data": {"a": 1}}}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "So."}]},
+        HI,
+    ]
+    documents = ["one", {"id": "2", "data": {"title": "two"}}, {"data": "three"}]
+    thinking = {"type": "disabled"}
+    response = await post(app, PATH, ask(messages=talk, documents=documents, thinking=thinking))
+    assert response.status == 200
+    prompt = engine.submitted[0][0]
+    assert '|I look.|1;tool:{"a":1}||0;assistant:So.|hm|0;user:hi||0;' in prompt
+    assert "[{'text': 'one'}, {'title': 'two', 'id': '2'}, {'text': 'three'}]False" in prompt
+
+
+@pytest.mark.parametrize(
+    ("fields", "script", "reason"),
+    [
+        ({}, say("x", reason="length"), "MAX_TOKENS"),
+        ({"stop_sequences": ["b"]}, say("ab", "c"), "STOP_SEQUENCE"),
+    ],
+)
+async def test_why_a_message_ends(make_app: MakeApp, fields: Any, script: Any, reason: str) -> None:
+    app, _ = await make_app(script)
+    assert (await whole(await post(app, PATH, ask(**fields))))["finish_reason"] == reason
+
+
+async def test_log_probabilities(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("a", "b"))
+    body = await whole(await post(app, PATH, ask(logprobs=True)))
+    V2ChatResponse.model_validate(body)
+    assert [item["text"] for item in body["logprobs"][:2]] == ["a", "b"]
+    told = await events(await post(app, PATH, ask(logprobs=True, stream=True)))
+    items = [event["logprobs"] for event in told if event["type"] == "content-delta"]
+    assert [token for item in items for token in item["token_ids"]][:2] == [97, 98]
+
+
+async def test_an_error_in_a_stream_ends_the_message(make_app: MakeApp) -> None:
+    app, _ = await make_app([[(0, "a", None)], EngineFailure("no more")])
+    told = await events(await post(app, PATH, ask(stream=True)))
+    assert told[-1]["delta"] == {"error": "no more", "finish_reason": "ERROR"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [1]}, "messages[0]"),
+        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+        ({"tool_choice": "AUTO"}, "tool_choice"),
+        ({"tool_choice": "REQUIRED"}, "tool_choice"),
+        ({"documents": [1]}, "documents[0]"),
+        ({"thinking": {"type": "on"}}, "thinking.type"),
+        ({"thinking": {"type": "enabled", "token_budget": 0}}, "thinking.token_budget"),
+        ({"p": 2}, "p"),
+    ],
+)
+async def test_what_is_wrong_is_named(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+    app, engine = await make_app(say("x"))
+    response = await post(app, PATH, ask(**fields))
+    assert response.status == 400
+    assert (await whole(response))["error"]["param"] == param
+    assert engine.submitted == []
+
+
+async def test_a_format_and_strict_tools_are_imposed(make_app: MakeApp) -> None:
+    app, engine = await make_app(say('{"a":1}'), **PARSING)
+    schema = {"type": "object", "properties": {"abcde": {"type": "integer"}}, "required": ["abcde"]}
+    await post(app, PATH, ask(response_format={"type": "json_object", "json_schema": schema}))
+    assert "abcde" in engine.constraints[0]
+    await post(app, PATH, ask(tools=[TOOL], strict_tools=True, tool_choice="REQUIRED"))
+    assert "<tool_call>" in engine.constraints[1]
