@@ -21,6 +21,7 @@ from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from ..generation.guesses import GuessCounts
 from ..generation.pipeline import (
     ASSISTANT_TOKENS,
     BesideEncoder,
@@ -121,6 +122,7 @@ class PagedPipeline:
         self.recoverable = True
         self.step_tokens, self.shares_steps = settings.step_tokens, settings.split_prompts
         self.cancels_prefill = True
+        self.guesses: GuessCounts | None = self._engine.guesses if self._speculative else None
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
@@ -269,6 +271,7 @@ class PagedPipeline:
                 self._engine.step()
         self._engine.blocks.clear_cache()
         self._engine.scheduler.chunk_sizes.forget()
+        self._engine.guesses = GuessCounts(drafted=0)
 
 
 def _network(config: Config, settings: PipelineSettings) -> PagedModel:
