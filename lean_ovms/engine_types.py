@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -112,8 +113,9 @@ class EngineStats:
 
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
     state_bytes: memory of the states of running sequences, beside keys and values.
-    drafts, accepted: with speculative decoding, drafts verified, and draft tokens accepted. Of a pooling model running
-    and queued are texts, steps are batches, and tokens, padded_tokens count those computed since the start.
+    speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in GuessCounts.
+    Of a pooling model running and queued are texts, steps are batches, and tokens, padded_tokens count those computed
+    since the start.
     """
 
     running: int
@@ -124,7 +126,10 @@ class EngineStats:
     preemptions: int
     recoveries: int
     state_bytes: int = 0
+    speculative: bool = False
     drafts: int = 0
+    drafted: int | None = None
     accepted: int = 0
+    accepted_by_position: Sequence[int] = ()
     tokens: int = 0
     padded_tokens: int = 0

@@ -33,6 +33,8 @@ REAL_TIME_FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5
 MICROSECONDS = tuple(float(int(10 * 1.8**i)) for i in range(33))
 """OVMS's."""
 
+SPECULATIVE = "vllm:spec_decode_num_"
+"""Begins the names of what only models with speculative decoding have."""
 METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _OVMS = ("api", "interface", "method", "name")
@@ -62,8 +64,15 @@ FAMILIES = (
     Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
     Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
     Family("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
-    Family("vllm:spec_decode_num_drafts_total", "counter", "drafts of a draft model or of prompt lookup"),
-    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", "accepted tokens of drafts"),
+    Family(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or of prompt lookup"),
+    Family(f"{SPECULATIVE}draft_tokens_total", "counter", "tokens of drafts, where the pipeline counts them"),
+    Family(f"{SPECULATIVE}accepted_tokens_total", "counter", "accepted tokens of drafts"),
+    Family(
+        f"{SPECULATIVE}accepted_tokens_per_pos_total",
+        "counter",
+        "accepted tokens by their place in the draft, from 0 on, the first 20",
+        ("model_name", "position"),
+    ),
     Family("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),
     Family("vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache"),
     Family("vllm:prompt_tokens_total", "counter", "prompt tokens"),
@@ -158,6 +167,8 @@ def _names(family: Family) -> set[str]:
 
 def initial_labels(family: Family, model: str) -> list[tuple[str, ...]]:
     """Label values that a model will have; none where they are not known in advance."""
+    if family.name.startswith(SPECULATIVE):
+        return []
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         _MODEL: [(model,)],
         _OVMS: [("V3", "REST", method, model) for method in METHODS],

@@ -206,13 +206,21 @@ class Prometheus(Metrics):
         self._set("vllm:kv_cache_usage_perc", labels, stats.kv_blocks_used / max(stats.kv_blocks_total, 1))
         self._set("lean_ovms_sequence_state_bytes", labels, stats.state_bytes)
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
-        self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)
-        self._set("vllm:spec_decode_num_accepted_tokens_total", labels, stats.accepted)
+        if stats.speculative:
+            self._set_guesses(labels, stats)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
         if stats.padded_tokens:
             self._set("lean_ovms_pooling_tokens_total", labels, stats.tokens)
             self._set("lean_ovms_pooling_padded_tokens_total", labels, stats.padded_tokens)
+
+    def _set_guesses(self, labels: tuple[str, ...], stats: EngineStats) -> None:
+        self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)
+        if stats.drafted is not None:
+            self._set("vllm:spec_decode_num_draft_tokens_total", labels, stats.drafted)
+        self._set("vllm:spec_decode_num_accepted_tokens_total", labels, stats.accepted)
+        for position, accepted in enumerate(stats.accepted_by_position):
+            self._set("vllm:spec_decode_num_accepted_tokens_per_pos_total", (*labels, str(position)), accepted)
 
     def _create_series(self, model: str) -> None:
         """A served model's series exist before its first event, which would else not show in a rate."""

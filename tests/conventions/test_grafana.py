@@ -39,7 +39,14 @@ def samples() -> dict[str, set[str]]:
     record = RequestRecord("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
     metrics.request_finished(record)
     metrics.generation_finished("m", generation, metrics.token_timer())
-    stats = EngineStats(running=1, queued=1, kv_blocks_used=1, kv_blocks_total=2, steps=1, preemptions=0, recoveries=0)
+    stats = EngineStats(
+        **dict.fromkeys(("running", "queued", "kv_blocks_used", "kv_blocks_total", "steps", "drafts", "accepted"), 1),
+        preemptions=0,
+        recoveries=0,
+        speculative=True,
+        drafted=2,
+        accepted_by_position=[1],
+    )
     state = EngineState(model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats)
     found: dict[str, set[str]] = {}
     text = metrics.expose([state]).decode()

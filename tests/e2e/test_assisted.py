@@ -64,9 +64,11 @@ async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(
             assert ([found.choices[0].text],) * 2 == answers[prompt]
         stats = await local.model.stats()
         assert stats.accepted > 0
-        assert stats.drafts + stats.accepted >= 24 - 1
+        assert stats.drafts <= stats.drafted <= 4 * stats.drafts
+        assert sum(stats.accepted_by_position) == stats.accepted <= stats.drafted
         exposed = await _metrics(local.url, client)
         assert f'spec_decode_num_accepted_tokens_total{{model_name="demo"}} {stats.accepted}' in exposed
+        assert f'spec_decode_num_draft_tokens_total{{model_name="demo"}} {stats.drafted}' in exposed
 
 
 async def _metrics(url: str, client: openai.AsyncOpenAI) -> str:

@@ -17,6 +17,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
+from ..generation.guesses import GuessCounts
 from ..generation.pipeline import (
     ASSISTANT_TOKENS,
     NGRAM_SIZE,
@@ -59,6 +60,7 @@ class ContinuousPipeline:
         self.recoverable = settings.speculative != "draft"
         self.step_tokens, self.shares_steps = settings.step_tokens, False
         self.cancels_prefill = False
+        self.guesses: GuessCounts | None = None
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)

@@ -27,6 +27,7 @@ from ...config import Config
 from ...errors import BadRequest, too_long
 from ...types import SamplingParams
 from ..errors import last_line
+from ..generation.guesses import GuessCounts
 from ..generation.pipeline import BesideEncoder, Handle, ImageTokenCounter, PipelineRequest, Status
 from . import beside, generation_config, model_info, text_encoder, vocabulary
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
@@ -113,6 +114,7 @@ class StatefulPipeline:
         self.recoverable = True
         self.step_tokens, self.shares_steps = settings.step_tokens, False
         self.cancels_prefill = True  # there is no prefix cache
+        self.guesses: GuessCounts | None = None
         self.max_prompt_tokens = settings.max_prompt_tokens
         self.token_timeout_s = config.engine_watchdog_s
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step

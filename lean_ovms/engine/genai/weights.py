@@ -23,4 +23,9 @@ def floats(tensor: Tensor) -> Floats:
 def rounded_to_bf16(values: Floats) -> NDArray[np.uint16]:
     """The nearest bf16 of each number, the even one of two."""
     bits = values.view(np.uint32)
-    return ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
+    rounded = bits >> 16
+    rounded &= 1
+    rounded += 0x7FFF
+    rounded += bits
+    rounded >>= 16
+    return rounded.astype(np.uint16)

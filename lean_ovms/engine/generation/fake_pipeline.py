@@ -29,6 +29,7 @@ from . import fake_tokenizer as words
 from . import grammar_limits
 from .fake_details import FakeDetails, details, logprob, permitted
 from .grammar_limits import Bounds
+from .guesses import GuessCounts
 from .pipeline import (
     BesideEncoder,
     GrammarCost,
@@ -163,6 +164,7 @@ class FakePipeline:
         self.recoverable = script.recoverable
         self.step_tokens = script.step_tokens
         self.shares_steps, self.cancels_prefill = script.shares_steps, script.cancels_prefill
+        self.guesses: GuessCounts | None = None
         self.steps = 0
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 from ...engine_types import ModelInfo, Vocabulary
 from ...types import Image, SamplingParams
 from .grammar_limits import Bounds
+from .guesses import GuessCounts
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -260,6 +261,8 @@ class Pipeline(Protocol):
     """A long prompt leaves half of each step to short ones. False: prompts are computed in the order of `add`."""
     cancels_prefill: bool
     """A request can be cancelled while its prompt is half computed, and the prefix cache stays right."""
+    guesses: GuessCounts | None
+    """Of speculative decoding. None: each output after the first is taken for a draft and the model's own token."""
 
     def check(self, request: PipelineRequest) -> None:
         """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""

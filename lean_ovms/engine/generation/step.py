@@ -16,6 +16,7 @@ from ..errors import last_line
 from ..protocol import Cached, Counted, Progress, Tokens
 from . import recovery
 from .grammar_limits import too_complex
+from .guesses import GuessCounts
 from .outputs import Diverged, emit, emit_detailed
 from .pipeline import CountingHandle, Handle, ProgressHandle, RefusedHandle
 from .scheduler import Scheduler
@@ -33,10 +34,11 @@ MAX_DROPPED = 2
 
 
 class Stepper:
-    """Steps the pipeline of a scheduler. recoveries: failed steps. drafts, accepted: of an assisted pipeline."""
+    """Steps the pipeline of a scheduler. recoveries: failed steps."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.recoveries = self.drafts = self.accepted = 0
+        self.recoveries = 0
+        self._guesses = GuessCounts()  # of a pipeline that does not count them
         self._scheduler = scheduler
         self._pipeline = scheduler.pipeline
         self._out = scheduler.out
@@ -51,7 +53,7 @@ class Stepper:
 
     def stats(self) -> EngineStats:
         """A snapshot of all counts."""
-        scheduler = self._scheduler
+        scheduler, guesses = self._scheduler, self._pipeline.guesses or self._guesses
         return EngineStats(
             running=len(scheduler.running),
             queued=len(scheduler.waiting),
@@ -61,8 +63,11 @@ class Stepper:
             steps=scheduler.steps,
             preemptions=scheduler.preemptions,
             recoveries=self.recoveries,
-            drafts=self.drafts,
-            accepted=self.accepted,
+            speculative=self._speculative,
+            drafts=guesses.drafts,
+            drafted=guesses.drafted,
+            accepted=guesses.accepted,
+            accepted_by_position=list(guesses.by_position),
         )
 
     def step(self) -> None:
@@ -147,8 +152,9 @@ class Stepper:
             self._diverged.append(sequence)
             return False
         if self._speculative and before:  # the output that comes with the prompt is the first token alone
-            self.drafts += 1
-            self.accepted += len(sequence.generated) - before - 1
+            self._guesses.drafts += 1
+            for position in range(len(sequence.generated) - before - 1):
+                self._guesses.accept(position)
         if finished:
             scheduler.finish(sequence)
         elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserved_blocks:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import Network
+from .network import Network, Part
 
 Weights = NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]
@@ -107,14 +107,13 @@ class AdapterTable:
         self.ranks = max(1, at)
         for layers in self._groups:
             first = next(iter(layers))
-            width = layers[first][0]
-            downs = np.zeros((len(layers), self.ranks, width), np.float32)
-            for down, (layer, (_, height)) in zip(downs, layers.items(), strict=True):
-                up = np.zeros((height, self.ranks), np.float32)
+            downs: list[Part] = []
+            for place, (layer, (_, height)) in enumerate(layers.items()):
+                ups: list[Part] = []
                 for adapter, columns in self._columns.items():
                     if layer in adapter.layers:
                         low, high = adapter.layers[layer]
-                        down[columns.start : columns.start + len(low)] = low
-                        up[:, columns.start : columns.start + len(low)] = high
-                self._network.write(up_name(layer), up)
-            self._network.write(down_name(first), downs.reshape(-1, width))
+                        downs.append((place * self.ranks + columns.start, 0, low))
+                        ups.append((0, columns.start, high))
+                self._network.write(up_name(layer), (height, self.ranks), ups)
+            self._network.write(down_name(first), (len(layers) * self.ranks, layers[first][0]), downs)

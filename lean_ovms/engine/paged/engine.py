@@ -14,6 +14,7 @@ from collections.abc import Sequence as Seq
 import numpy as np
 from numpy.typing import NDArray
 
+from ..generation.guesses import GuessCounts
 from . import logprobs
 from .adapters import AdapterTable
 from .beam_search import BeamSearch, Continuation
@@ -37,7 +38,7 @@ MAX_SEED = (1 << 64) - 1
 
 
 class Engine:
-    """Continuous batching on one model. scheduled: requests that the last step computed for."""
+    """Continuous batching on one model. scheduled: requests that the last step computed for. guesses: counted."""
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class Engine:
         )
         self.max_sequences = rows.total
         self.steps = self.scheduled = 0
+        self.guesses = GuessCounts()
         self._prepare = prepare
         self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks, adapters=adapters)
         self._batch = SamplingBatch(())
@@ -280,6 +282,10 @@ class Engine:
 
     def _sample(self, wanting: list[tuple[Sequence, int]], lines: Lines) -> None:
         """A token for each, and one more for as long as it is the one that was guessed."""
+        for sequence, _ in wanting:
+            if sequence.guess and not sequence.ahead:
+                self.guesses.begin(len(sequence.guess))
+        position = 0
         while wanting:
             batch = SamplingBatch([sequence for sequence, _ in wanting])
             found = sample(lines[[place for _, place in wanting]], batch)
@@ -291,12 +297,15 @@ class Engine:
                 right_one = sequence.guess.pop(0) == token
                 if sequence.ahead:
                     sequence.credit = min(GUESSES, sequence.credit + (1 if right_one else -1))
+                elif right_one:
+                    self.guesses.accept(position)
                 if right_one:
                     self._rows.computed[sequence.row] += 1
                     right.append((sequence, place + 1))
                 else:
                     sequence.guess = []
             wanting = right
+            position += 1
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
         """Append new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from ..errors import last_line
 from ..genai.in_thread import in_thread
 from ..genai.weights import rounded_to_bf16
 from . import adapter_layers, positions
-from .network import LOGITS_INPUT
+from .network import LOGITS_INPUT, Part
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 """What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
@@ -164,12 +165,14 @@ class PagedModel:
                 request.set_tensor(name, tensor)
         return tensor
 
-    def write(self, name: str, values: NDArray[np.float32]) -> None:
-        data = self.tensor(name, list(values.shape)).data
-        if self._ports[name].get_element_type() == ov.Type.bf16:
-            data.view(np.uint16)[...] = rounded_to_bf16(values)
-        else:
-            data[...] = values
+    def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
+        """A new tensor for an input, with these values in the input's own precision, and zeros."""
+        data, short = self.tensor(name, list(shape)).data, self._ports[name].get_element_type() == ov.Type.bf16
+        data = data.view(np.uint16) if short else data
+        data[...] = 0
+        for row, column, values in parts:
+            rows, columns = values.shape
+            data[row : row + rows, column : column + columns] = rounded_to_bf16(values) if short else values
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
         """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,10 @@ from numpy.typing import NDArray
 
 LOGITS_INPUT = "sampled_tokens_indices"
 """The input that names the tokens, by their places in the batch, for which logits are computed."""
+
+
+Part = tuple[int, int, NDArray[np.float32]]
+"""Row and column at which a matrix begins in a larger one."""
 
 
 class Tensor(Protocol):
@@ -42,8 +47,8 @@ class Network(Protocol):
         """A new tensor for an input."""
         ...
 
-    def write(self, name: str, values: NDArray[np.float32]) -> None:
-        """A new tensor for an input, with these values, in the input's own precision."""
+    def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
+        """A new tensor for an input, with these values in the input's own precision, and zeros."""
         ...
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:

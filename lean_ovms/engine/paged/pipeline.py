@@ -23,6 +23,7 @@ from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from ..generation.guesses import GuessCounts
 from ..generation.pipeline import (
     ASSISTANT_TOKENS,
     BesideEncoder,
@@ -134,6 +135,7 @@ class PagedPipeline:
         self.recoverable = True
         self.step_tokens, self.shares_steps = settings.step_tokens, settings.split_prompts
         self.cancels_prefill = True
+        self.guesses: GuessCounts | None = self._engine.guesses if self._speculative else None
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         if capacity.states:
             per_state = self._model.state_bytes
@@ -278,6 +280,7 @@ class PagedPipeline:
                 self._engine.step()
         self._engine.blocks.clear_cache()
         self._engine.scheduler.chunk_sizes.forget()
+        self._engine.guesses = GuessCounts(drafted=0)
 
 
 def _library(config: Config) -> tuple[Callable[[Config, Seq[bytes], int, Seq[int]], Library], Prepare]:

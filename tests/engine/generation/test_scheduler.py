@@ -511,6 +511,10 @@ def test_right_guesses_of_an_assistant_are_counted():
     assert stats.drafts >= 3
     assert stats.accepted > 0
     assert stats.drafts + stats.accepted <= generated
+    assert stats.speculative
+    assert stats.drafted is None  # only outputs are seen here
+    assert list(stats.accepted_by_position) == sorted(stats.accepted_by_position, reverse=True)
+    assert sum(stats.accepted_by_position) == stats.accepted
     plain = Rig()
     plain.ask("abc", max_tokens=10)
-    assert (plain.stats().drafts, plain.stats().accepted) == (0, 0)
+    assert (plain.stats().speculative, plain.stats().drafts, plain.stats().accepted) == (False, 0, 0)

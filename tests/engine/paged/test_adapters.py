@@ -32,8 +32,12 @@ class AdaptedNetwork(FakeNetwork):
             made.data = made.data.astype(np.float32)
         return made
 
-    def write(self, name, values):
-        self.tensor(name, values.shape).data[...] = values
+    def write(self, name, shape, parts):
+        data = self.tensor(name, shape).data
+        data[...] = 0
+        for row, column, values in parts:
+            rows, columns = values.shape
+            data[row : row + rows, column : column + columns] = values
 
     def start(self, prompts):
         ids, choice = self._input("input_ids"), self._input(CHOICE)

@@ -65,6 +65,12 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can():
         made = engine(proposer=draft(wrong))
         run(made, made.add(prompt(10), replace(asked, **LOOK)))
         steps.append(made.steps)
+        counts = made.guesses
+        assert made.steps + counts.accepted == 41
+        assert counts.drafts <= counts.drafted
+        assert sum(counts.by_position) == counts.accepted
+        if not wrong:
+            assert (counts.drafts, counts.drafted, counts.by_position) == (8, 32, [8, 8, 8, 8])
     assert steps[0] == 1 + 40 // (LOOK["lookahead"] + 1)
     assert steps[0] < steps[1] < steps[2] <= 41
 

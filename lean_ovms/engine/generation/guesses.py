@@ -1,0 +1,33 @@
+"""Counts of the tokens that a draft model or prompt lookup guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+POSITIONS = 20
+"""Places of a draft that are counted one by one: requests choose how long drafts are, and each is a series."""
+
+
+@dataclass(slots=True)
+class GuessCounts:
+    """drafts: with at least one token, verified. drafted: their tokens; None: not known. accepted: those kept.
+
+    by_position: accepted tokens by their place in the draft, the first POSITIONS.
+    """
+
+    drafts: int = 0
+    drafted: int | None = None
+    accepted: int = 0
+    by_position: list[int] = field(default_factory=list)
+
+    def begin(self, tokens: int) -> None:
+        """A draft of so many tokens is verified."""
+        self.drafts += 1
+        self.drafted = (self.drafted or 0) + tokens
+
+    def accept(self, position: int) -> None:
+        """The token at this place of a draft is kept."""
+        self.accepted += 1
+        if position < POSITIONS:
+            self.by_position += [0] * (position + 1 - len(self.by_position))
+            self.by_position[position] += 1
