@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,10 @@ def test_the_packages_of_xgrammar_are_looked_for_and_not_imported(monkeypatch):
     monkeypatch.setattr(pipeline_choice, "XGRAMMAR_MODULES", ("json", "this"))
     assert pipeline_choice.has_xgrammar()
     assert "this" not in sys.modules
+
+
+def test_one_version_of_xgrammar_is_named_everywhere():
+    root = Path(__file__).parents[3]
+    command = pipeline_choice.XGRAMMAR_INSTALL.removesuffix(" installs it")
+    assert f"\n{command}\n" in (root / "docs" / "engine.md").read_text("utf-8")
+    assert f"\n    {command.split()[3]}\n" in (root / "setup.cfg").read_text("utf-8")
