@@ -433,8 +433,8 @@ class Config:
     )
     structured_output_backend: str = option(
         "auto",
-        "library that matches grammars: guidance with PAGED, xgrammar with the other pipelines; auto: the one that the "
-        "pipeline has",
+        "library that matches grammars: guidance only with PAGED; xgrammar with every pipeline, with PAGED if the "
+        "package xgrammar is installed; auto: guidance with PAGED, else xgrammar",
         group="behaviour",
         choices=("auto", "guidance", "xgrammar"),
     )

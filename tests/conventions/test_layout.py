@@ -352,3 +352,9 @@ TABLES = {"config.py": 600}
 def test_files_stay_readable() -> None:
     long = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path, _ in modules()}
     assert {name: lines for name, lines in long.items() if lines > TABLES.get(name, 430)} == {}
+
+
+def test_the_log_of_a_main_module_is_ours() -> None:
+    """Its __name__ is "__main__": INFO lines of a logger of that name are not written."""
+    for path, _ in modules():
+        assert path.name != "__main__.py" or "getLogger(__name__)" not in path.read_text("utf-8"), path

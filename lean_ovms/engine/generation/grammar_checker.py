@@ -112,13 +112,9 @@ class ProcessGrammarChecker:
 
     def _start(self) -> None:
         settings = self.settings
-        first = {
-            "model_dir": settings.model_dir,
-            "width": settings.width,
-            "memory_bytes": settings.memory_bytes,
-            "pieces": [piece.decode("latin-1") for piece in settings.pieces],
-            "eos": list(settings.eos),
-        }
+        first = {"model_dir": settings.model_dir, "width": settings.width, "memory_bytes": settings.memory_bytes}
+        if settings.pieces:
+            first |= {"pieces": [piece.decode("latin-1") for piece in settings.pieces], "eos": list(settings.eos)}
         try:
             self._process, self._socket = spawn_with_socket(
                 self._command,

@@ -29,7 +29,7 @@ class Calls:
         self._calls = calls
         self._lock = threading.Lock()
         self._at = 0
-        self._began = 0.0
+        self._began = math.inf  # CPU time of the thread, when the call began
         self._given_up = False
         self.errors: list[Exception | None] = [None] * len(calls)
         self.done = threading.Event()
@@ -51,9 +51,9 @@ class Calls:
             return not self._given_up
 
     def used_s(self, clock: int) -> tuple[int, float]:
-        """The place of the call that runs, and its CPU time. clock: of the thread."""
+        """The place of the call that runs, and its CPU time; 0 before the first. clock: of the thread."""
         with self._lock:
-            return self._at, time.clock_gettime(clock) - self._began
+            return self._at, max(0.0, time.clock_gettime(clock) - self._began)
 
     def give_up(self, place: int) -> Sequence[Call] | None:
         """The calls after this one, which go on elsewhere; None if it is over meanwhile."""

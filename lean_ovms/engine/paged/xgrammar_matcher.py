@@ -35,6 +35,9 @@ PARALLEL, MASK_THREADS = 4, 8
 """Masks of a step from which on several threads share them, and how many threads."""
 MOST_LEFT = 4
 """Threads left behind that still compute, from which on no new grammar is taken."""
+FREE_S, MOST_S = 0.02, 0.5
+"""CPU time of a mask that counts as none, and of all others of a text together. `s ::= s s | "a"` needs more with every
+token, 0.2 s after 200 of them: each of them held the steps of all others."""
 GUESS_S = 0.005
 """CPU time of looking ahead, after which a text is no longer guessed: XGrammar follows it to its end."""
 
@@ -189,6 +192,7 @@ class XGrammarMatcher:
         self._mask = np.zeros((1, -(-len(tokens.tokens) // 32)), np.int32)
         self._ready = self._failed = self._ends = False
         self._guesses, self._ahead = True, b""
+        self._slow_s = 0.0  # CPU time beyond FREE_S
 
     @property
     def needs_mask(self) -> bool:
@@ -197,10 +201,14 @@ class XGrammarMatcher:
         return not self._ready and not self._failed
 
     def compute(self) -> None:
-        """The mask of the next token. Raises ValueError for a token that the grammar does not allow."""
+        """The mask of the next token. Raises ValueError for a token that the grammar does not allow, TimeoutError."""
+        began = time.thread_time()
         self._advance()
         xgrammar_core.fill(self._state, self._mask)
         self._ends = bool(self._state.is_completed())
+        self._slow_s += max(0.0, time.thread_time() - began - FREE_S)
+        if self._slow_s > MOST_S:
+            raise TimeoutError("its masks take too long together")
         self._ready = True
 
     def look_ahead(self) -> None:
@@ -247,6 +255,7 @@ class XGrammarMatcher:
         state = self._state if self._failed else self._state.fork()  # a failed one may be at work still
         other = XGrammarMatcher(state, self._compiled, self._stops, self._tokens, self.threads)
         other._pending, other._failed, other._guesses = self._pending[:], self._failed, self._guesses
+        other._slow_s = self._slow_s
         return other
 
     def _advance(self) -> None:

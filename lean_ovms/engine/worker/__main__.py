@@ -29,7 +29,7 @@ from .loop import Worker
 from .task import Task
 from .transport import SocketTransport
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
 
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -130,3 +131,10 @@ def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts,
     found = pipeline_choice.without_paged(config(model_type=model_type), "no attention", miscounts=miscounts)
     assert found.pipeline == pipeline
     assert found.reason.startswith("the paged engine cannot serve this model: no attention")
+
+
+def test_one_version_of_xgrammar_is_named_everywhere():
+    root = Path(__file__).parents[3]
+    command = pipeline_choice.XGRAMMAR_INSTALL.removesuffix(" installs it")
+    assert f"\n{command}\n" in (root / "docs" / "engine.md").read_text("utf-8")
+    assert f"\n    {command.split()[3]}\n" in (root / "setup.cfg").read_text("utf-8")

@@ -178,6 +178,22 @@ def test_a_mask_that_does_not_come_is_an_error_of_its_text_alone(monkeypatch):
         library.compile(grammar('root ::= "new"'))
 
 
+def test_masks_that_take_too_long_together_end_the_text_and_its_grammar(library, monkeypatch):
+    form = grammar('root ::= "together" [0-9]')
+    matcher = begin(library, form)
+    assert allowed(matcher)
+    monkeypatch.setattr(xgrammar_matcher, "FREE_S", -1.0)
+    monkeypatch.setattr(xgrammar_matcher, "MOST_S", 1.5)
+    matcher.consume(tokens("t")[0])
+    assert allowed(matcher)
+    matcher.consume(tokens("o")[0])
+    for one in (matcher, matcher.fork()):
+        with pytest.raises(NoToken):
+            allowed(one)
+    with pytest.raises(GrammarTooComplex):
+        library.matcher(form, frozenset({EOS}))
+
+
 def test_looking_ahead_stops_when_it_takes_long(library, monkeypatch):
     matcher = begin(library, grammar('root ::= "abc"'))
     monkeypatch.setattr(xgrammar_matcher, "GUESS_S", -1)
