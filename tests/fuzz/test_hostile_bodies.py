@@ -136,7 +136,7 @@ def longest_s(path: str, data: list[bytes]) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_what_no_library_would_write_is_answered_soon(path: str) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(bodies(path), min_size=4, max_size=4))
     def check(data: list[bytes]) -> None:
         assert longest_s(path, data) < MOST_S, data

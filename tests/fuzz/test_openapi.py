@@ -35,7 +35,7 @@ ACCEPTED = "positive_data_acceptance"
 UPGRADE = 426
 FORWARDED = "/invocations"
 """Its body is that of another endpoint, which says in the document what is accepted."""
-EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "3"))
 RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
     r"| needs | provided, but | which is not among the tools"  # a field that needs another

@@ -173,7 +173,7 @@ def test_t29_a_request_that_kills_engines_does_not_kill_the_server(tmp_path: Pat
 
 
 def test_a_deadline_ends_a_request_whatever_it_does(tmp_path: Path) -> None:
-    flags = ["--request_timeout_s", "2", "--plugin_config", '{"step_s": 0.01}']
+    flags = ["--request_timeout_s", "0.8", "--plugin_config", '{"step_s": 0.01}']
     with start_target(tmp_path, *flags) as target:
         target.settle()
         answer = target.post(CHAT, LONG)

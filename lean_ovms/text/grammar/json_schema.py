@@ -145,10 +145,12 @@ class JsonValues:
 
     def _listed_values(self, schema: Json) -> str:
         """const or enum, without the values that are not valid by what is beside it."""
-        choices = [schema["const"]] if "const" in schema else schema["enum"]
+        word = "const" if "const" in schema else "enum"
+        choices = [schema["const"]] if word == "const" else schema["enum"]
         if not isinstance(choices, list) or not choices:
             raise GrammarInvalid("enum is not a list with values")
-        fitting = [value for value in choices if allows(schema, value, self.root) is not False]
+        beside = without(schema, word)  # by itself each is allowed: comparing all with all took 14 s for 7000
+        fitting = [value for value in choices if allows(beside, value, self.root) is not False]
         if not fitting:
             raise Contradiction("no value of const or enum is allowed by what is beside it")
         if "const" in schema:

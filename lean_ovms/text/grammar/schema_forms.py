@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import GrammarInvalid
 from ...types import Json
-from .schema_keywords import Schema, kinds_of, properties_of
+from .schema_keywords import Schema, kinds_of, properties_of, without
 from .schema_merge import Root
 from .schema_validity import allows
 
@@ -50,7 +50,8 @@ def listed_values(schema: Schema, root: Root) -> list[Any] | None:
     if "enum" in schema:
         if not isinstance(schema["enum"], list):
             raise GrammarInvalid("enum is not a list")
-        return [value for value in schema["enum"] if allows(schema, value, root) is not False]
+        beside = without(schema, "enum")
+        return [value for value in schema["enum"] if allows(beside, value, root) is not False]
     if {"anyOf", "oneOf"} & set(schema):
         return None
     listed: dict[str, list[Any]] = {"boolean": [True, False], "null": [None]}
