@@ -131,15 +131,17 @@ LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}
 # --- responses
 
 USAGE = object_of({"prompt_tokens": INTEGER, "completion_tokens": INTEGER, "total_tokens": INTEGER})
-FINISH = {"type": "string", "enum": ["stop", "length", "tool_calls"]}
+FINISH = {"type": "string", "enum": ["stop", "length", "tool_calls", "function_call"]}
 CALL = object_of(
     {"id": STRING, "type": const("function"), "function": object_of({"name": STRING, "arguments": STRING})}
 )
+_OLD_CALL = object_of({"name": STRING, "arguments": STRING})
 _ENVELOPE = {"id": STRING, "created": INTEGER, "model": STRING, "system_fingerprint": STRING}
 _CHAT_MESSAGE = object_of(
     {"role": STRING, "content": STRING, "tool_calls": array(CALL)},
     reasoning_content=STRING,
     reasoning=STRING,
+    function_call=_OLD_CALL,
 )
 _DELTA = object_of(
     {},
@@ -148,6 +150,7 @@ _DELTA = object_of(
     reasoning_content=STRING,
     reasoning=STRING,
     tool_calls=array(OBJECT),
+    function_call=OBJECT,
 )
 _CHOICE = {"index": INTEGER, "logprobs": any_of(OBJECT, NULL)}
 

@@ -30,6 +30,7 @@ from ..app import INLINE_BYTES, App
 from ..generation import alternatives
 from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
+from .chat_functions import call_delta
 from .chat_request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
 from .chunks import ChoiceState, Chunks
 
@@ -79,6 +80,7 @@ class ChatRenderer:
         self._choices = [ChoiceState() for _ in range(chat.generation.sampling.n)]
         self._logprobs = chat.generation.sampling.logprobs
         self._options = chat.options
+        self._chat = chat
         # Of the first chunk of a choice, and as in llama.cpp of those with the progress of the prompt.
         role = chat.generation.model.config.response_role
         self._opening = b'"delta":{"role":' + orjson.dumps(role) + b',"content":null}'
@@ -104,9 +106,11 @@ class ChatRenderer:
         for event in delta.events:
             if not self._options.reasoning and isinstance(event, Reasoning):
                 continue
-            out += self._chunk(delta.index, b'"delta":' + self.delta_json(event, state), state)
+            out += self._chunk(delta.index, b'"delta":' + self._delta_json(event, state), state)
         if delta.finish:
-            out += self._chunk(delta.index, b'"delta":{}', state, finish_reason(delta.finish, state.has_calls))
+            out += self._chunk(
+                delta.index, b'"delta":{}', state, finish_reason(self._chat, delta.finish, state.has_calls)
+            )
         return out
 
     def _chunk(self, index: int, content: bytes, state: ChoiceState, finish: str = "") -> bytes:
@@ -116,8 +120,7 @@ class ChatRenderer:
             state.logprobs = []
         return self._chunks.chunk(index, content, state, logprobs, finish)
 
-    @staticmethod
-    def delta_json(event: Event, state: ChoiceState) -> bytes:
+    def _delta_json(self, event: Event, state: ChoiceState) -> bytes:
         """The `delta` object of one event. Reasoning has OVMS's name and vLLM's."""
         if isinstance(event, Text):
             return b'{"content":' + orjson.dumps(event.text) + b"}"
@@ -125,7 +128,7 @@ class ChatRenderer:
             text = orjson.dumps(event.text)
             return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
         state.has_calls = True
-        return orjson.dumps({"tool_calls": [_call_delta(event)]})
+        return orjson.dumps(call_delta(event) if self._chat.functions else {"tool_calls": [_call_delta(event)]})
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(usage)

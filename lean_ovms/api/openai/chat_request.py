@@ -36,11 +36,13 @@ from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, Limits, check_max_tokens
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import logprob_entry
+from . import chat_functions
 from .chunks import ChunkOptions, Envelope
 
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,
+    *chat_functions.FIELDS,
     RESPONSE_FORMAT,
     token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
     LOGPROBS,
@@ -67,11 +69,12 @@ ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 @dataclass(slots=True)
 class ChatRequest:
-    """The body of a chat request. Not changed once it is built."""
+    """The body of a chat request. Not changed once it is built. functions: calls are in the older form."""
 
     prompt: ChatPrompt
     generation: GenerationRequest
     options: ChunkOptions
+    functions: bool
 
 
 def parse_chat(body: Json, app: App) -> ChatRequest:
@@ -80,11 +83,14 @@ def parse_chat(body: Json, app: App) -> ChatRequest:
     values = generation.values
     prompt = chat_prompt(values, generation.tools, add_special_tokens=values["add_special_tokens"])
     metrics = app.config.enable_per_request_metrics and generation.sampling.n == 1
-    return ChatRequest(prompt, generation, ChunkOptions.of(values, generation.stream_options, metrics=metrics))
+    options = ChunkOptions.of(values, generation.stream_options, metrics=metrics)
+    return ChatRequest(prompt, generation, options, values["functions"] is not None)
 
 
 def _take_other_names(values: Json, model: TextModel) -> None:
     take_names(values)
+    if not chat_functions.take_functions(values):
+        values["functions"] = None
     if (given := values["max_completion_tokens"]) is not None:
         check_max_tokens("max_completion_tokens", given, Limits.of(model.config))
         values["max_tokens"] = given
@@ -112,11 +118,9 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
     if answer.reasoning and chat.options.reasoning:
         message["reasoning_content"] = message["reasoning"] = answer.reasoning
-    message["tool_calls"] = [
-        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in answer.calls
-    ]
+    message |= _calls(chat, answer)
     found: Json = {
-        "finish_reason": finish_reason(answer.finish, bool(answer.calls)),
+        "finish_reason": finish_reason(chat, answer.finish, bool(answer.calls)),
         "index": index,
         "logprobs": chat_logprobs(answer.logprobs, chat.options) if chat.generation.sampling.logprobs else None,
         "message": message,
@@ -128,9 +132,20 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     return found
 
 
-def finish_reason(reason: str, called: bool) -> str:
+def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
+    """The members of a message for its calls."""
+    functions = [{"name": call.name, "arguments": call.arguments} for call in answer.calls]
+    if chat.functions and functions:
+        return {"tool_calls": [], "function_call": functions[0]}
+    calls = zip(answer.calls, functions, strict=True)
+    return {"tool_calls": [{"id": call.id, "type": "function", "function": function} for call, function in calls]}
+
+
+def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
     """Why a choice ended. called: it has tool calls."""
-    return "tool_calls" if called and reason == "stop" else reason
+    if not called or reason != "stop":
+        return reason
+    return chat_functions.FINISH if chat.functions else "tool_calls"
 
 
 def chat_logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:

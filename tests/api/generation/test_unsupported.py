@@ -75,7 +75,7 @@ IDLE: dict[str, Any] = {
     "spaces_between_special_tokens": True,
     "enable_response_messages": False,
 }
-ELSEWHERE = {"echo", "prompt_logprobs", "timings", "timings_per_token", "return_progress"}
+ELSEWHERE = {"echo", "functions", "function_call", "prompt_logprobs", "timings", "timings_per_token", "return_progress"}
 """Fields that some of the endpoints have."""
 each_path = pytest.mark.parametrize("path", BODIES)
 
@@ -115,6 +115,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
     assert response.status == 200
     honoured = {"echo"} if path == "/v1/completions" else set()
     honoured |= {"timings", "timings_per_token"}
+    honoured |= {"functions", "function_call"} if path == CHAT else set()
     expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
     assert warned(response) == expected
 

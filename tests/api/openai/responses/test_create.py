@@ -405,5 +405,5 @@ async def test_a_form_that_cannot_be_imposed_gets_a_warning_or_is_refused_under_
     assert any(name == "Warning" and "text.format was not imposed" in text for name, text in response.headers)
     strict, _ = await make_app(say("x"), strict_response_format=True)
     assert (await refused(strict, body))["param"].startswith("text.format")
-    both = ask(text={"format": {"type": "json_object"}}, response_format={"type": "json_object"})
+    both = ask(text={"format": {"type": "json_object"}}, response_format={"type": "regex", "pattern": "a"})
     assert (await refused(strict, both))["param"] == "text.format"
