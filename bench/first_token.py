@@ -81,7 +81,7 @@ async def front_rows(texts: list[str], evict: Callable[[], object]) -> list[Row]
         token = protocol.Tokens(number, 0, path.WORD, None, None)
         for name, records in (
             ("front: acceptance to a response's head", [protocol.Accepted(number, 90)]),
-            ("front: first token to an event", [protocol.Cached(number, 0), token]),
+            ("front: first token to an event", [protocol.Prefilled(number, 0, 1.0), token]),
         ):
             frame = protocol.encode(records)
             evict()

@@ -220,8 +220,7 @@ class SamplingParams:
     longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
     of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
     ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only.
-    report_prompt_ms: the time that the prompt took is reported with its end; report_progress: and, after each step, how
-    much of it is computed.
+    report_progress: after each step, how much of the prompt is computed.
     num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: for speculative decoding and prompt lookup,
     ignored without; 0: the engine's default.
     """
@@ -255,7 +254,6 @@ class SamplingParams:
     thinking_tags: tuple[str, str] = ("", "")
     thinking_open: bool = False
     cache_salt: str = ""
-    report_prompt_ms: bool = False
     report_progress: bool = False
     num_assistant_tokens: int = 0
     assistant_confidence_threshold: float = 0.0

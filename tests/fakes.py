@@ -21,7 +21,7 @@ from lean_ovms.types import Image, SamplingParams
 EOS = 256
 
 Step = list[tuple[int, str, "str | None"]]
-Script = list["Step | RequestError | protocol.Cached | protocol.Progress"]
+Script = list["Step | RequestError | protocol.Prefilled | protocol.Progress"]
 
 INFO = ModelInfo(
     vocab_size=257,
@@ -132,7 +132,7 @@ class FakeEngine:
             self.mail.deliver([protocol.Failed(number, step.to_wire())])
             return
         records: list[protocol.Record] = []
-        if isinstance(step, protocol.Cached | protocol.Progress):
+        if isinstance(step, protocol.Prefilled | protocol.Progress):
             step.id = number
             records.append(step)
             step = []

@@ -18,8 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lean_ovms.api.generation.tools import read_tools
-from lean_ovms.api.openai.chat import ChatRenderer
-from lean_ovms.api.openai.chunks import ChoiceState
+from lean_ovms.api.openai.chat import delta_json
 from lean_ovms.text import parsers
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 
@@ -36,7 +35,7 @@ def parse(case: dict[str, Any], tool: str | None, reasoning: str | None) -> dict
         "reasoning_content": "".join(e.text for e in said if isinstance(e, Reasoning)),
         "tool_calls": calls,
         "finish_reason": "tool_calls" if calls and reason == "stop" else reason,
-        "deltas": [json.loads(ChatRenderer.delta_json(event, ChoiceState())) for event in said],
+        "deltas": [json.loads(delta_json(event)) for event in said],
     }
 
 

@@ -237,12 +237,16 @@ class Counted(Record):
 
 
 @dataclass(slots=True)
-class Cached(Record):
-    """Tokens of the prompt found in the prefix cache; before the first Tokens. Not sent where this is not known."""
+class Prefilled(Record):
+    """The prompt is computed, ms after that began; before the first Tokens.
 
-    kind: ClassVar[str] = "cached"
+    cached: its tokens that were found in the prefix cache, None where this is not known.
+    """
+
+    kind: ClassVar[str] = "prefilled"
     id: int
-    tokens: int
+    cached: int | None
+    ms: float
 
 
 @dataclass(slots=True)

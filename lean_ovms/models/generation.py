@@ -125,18 +125,25 @@ class Generation(Pushing[list[Delta]]):
 
     @property
     def timings(self) -> Timings:
-        """Times so far. The engine's report of the prompt's time was asked for with SamplingParams."""
-        usage, first, prompt = self.usage, self._first_token_at, self._reply.progress
+        """Times so far."""
+        usage, first = self.usage, self._first_token_at
         cached = usage.cached_tokens or 0
-        queue_ms = 0.0 if first is None or prompt is None else 1000 * (first - self._requested_at) - prompt.ms
         return Timings(
             cached=cached,
             prompt=usage.prompt_tokens - cached,
-            prompt_ms=0.0 if prompt is None else prompt.ms,
+            prompt_ms=self._reply.prefill_ms or 0.0,
             predicted=usage.completion_tokens,
             predicted_ms=0.0 if first is None else 1000 * (time.monotonic() - first),
-            queue_ms=max(0.0, queue_ms),
+            queue_ms=1000 * (self._queue_s or 0.0),
         )
+
+    @property
+    def _queue_s(self) -> float | None:
+        """From the request to the begin of its prefill; None until that is computed."""
+        first, prefill_ms = self._first_token_at, self._reply.prefill_ms
+        if first is None or prefill_ms is None:
+            return None
+        return max(0.0, first - self._requested_at - prefill_ms / 1000)
 
     def __aiter__(self) -> Generation:
         return self
@@ -255,6 +262,7 @@ class Generation(Pushing[list[Delta]]):
             finish_reasons=tuple(decoder.finish or unfinished for decoder in self._decoders),
             error=self._error,
             cached_tokens=usage.cached_tokens,
+            queue_s=self._queue_s,
         )
 
 

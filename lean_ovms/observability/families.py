@@ -90,7 +90,10 @@ FAMILIES = (
         ITL_BUCKETS,
     ),
     Family("vllm:e2e_request_latency_seconds", "histogram", "from the request to its end", _MODEL, E2E_BUCKETS),
+    Family("vllm:request_queue_time_seconds", "histogram", "from the request to its prefill", _MODEL, E2E_BUCKETS),
+    Family("vllm:request_prefill_time_seconds", "histogram", "from then to the first token", _MODEL, E2E_BUCKETS),
     Family("vllm:request_decode_time_seconds", "histogram", "from the first token to the end", _MODEL, E2E_BUCKETS),
+    Family("vllm:request_inference_time_seconds", "histogram", "prefill and decoding", _MODEL, E2E_BUCKETS),
     Family("vllm:request_prompt_tokens", "histogram", "prompt tokens of a request", _MODEL, TOKENS),
     Family("vllm:request_generation_tokens", "histogram", "generated tokens of a request", _MODEL, TOKENS),
     Family(

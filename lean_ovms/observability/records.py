@@ -19,7 +19,8 @@ class GenerationRecord:
     engine_id: its number in the engine's log. ttft_s: from the request to its first token, None without one.
     seconds: from the request to its end. decode_s: from the first token to the end. finish_reasons: "stop", "length",
     "abort" or "error", one for each choice. error: the code of the error, "" without one. cached_tokens: prompt tokens
-    found in the prefix cache, None if that is not known.
+    found in the prefix cache, None if that is not known. queue_s: from the request to the begin of its prefill, None
+    if that is not known.
     """
 
     engine_id: int
@@ -31,6 +32,7 @@ class GenerationRecord:
     finish_reasons: tuple[str, ...]
     error: str = ""
     cached_tokens: int | None = None
+    queue_s: float | None = None
 
 
 @dataclass(slots=True, eq=False)

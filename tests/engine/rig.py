@@ -7,12 +7,12 @@ from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation.task import GenerationTask, Limits
 from lean_ovms.engine.protocol import (
     Accepted,
-    Cached,
     Cancel,
     Counted,
     DetailedTokens,
     Failed,
     Pong,
+    Prefilled,
     Progress,
     PromptLogprobs,
     Refused,
@@ -59,6 +59,7 @@ class Replies:
         self.failed = None
         self.prompt_logprobs = self.prompt_ranks = self.prompt_top = None
         self.cached = None
+        self.prefill_ms = None
         self.progress = []
         self.tokens = {}
         self.logprobs = {}
@@ -165,11 +166,11 @@ def take_in(answer, record):
     elif isinstance(record, Counted):
         assert answer.accepted
         assert not answer.reasons
-    elif isinstance(record, Cached):
+    elif isinstance(record, Prefilled):
         assert answer.accepted
-        assert answer.cached is None
+        assert answer.prefill_ms is None
         assert not answer.tokens
-        answer.cached = record.tokens
+        answer.cached, answer.prefill_ms = record.cached, record.ms
     elif isinstance(record, Progress):
         assert answer.accepted
         assert not answer.tokens

@@ -15,7 +15,7 @@ import pytest_asyncio
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
-from lean_ovms.engine.client.speech_reply import AHEAD_BYTES, BLOCK_BYTES, SpeechReply
+from lean_ovms.engine.client.speech_reply import AHEAD_BYTES, BLOCK_BYTES, MAX_RESTARTS, SpeechReply
 from lean_ovms.engine.speech.fake_recognizer import DIE, DIE_TIMED
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout
 from lean_ovms.models.factory import make
@@ -189,7 +189,8 @@ async def test_a_window_that_kills_the_engine_is_tried_once_more_and_fails_alone
     with pytest.raises(EngineFailure, match="stopped whenever"):
         await listen(model, sound((0.35, 2)), hotwords=DIE)
     assert text(await good).split() == ["three"] * 80
-    assert model.engine.restarts == restarts + 2
+    # More than two where the engine's last record, that the window has begun, is lost with its pipe.
+    assert restarts + 2 <= model.engine.restarts <= restarts + MAX_RESTARTS
 
 
 @pytest.mark.slow

@@ -131,8 +131,6 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     known = "alternatives" in capabilities
     vocab = model.info.vocab_size if model.known else 0
     sampling, unknown = alternatives.read(values, sampling, known=known, limit=config.max_logprobs, vocab=vocab)
-    if app.config.enable_per_request_metrics:
-        sampling = replace(sampling, report_prompt_ms=True)
     shared = []
     if values["cache_salt"] and config.enable_prefix_caching:
         if "cache_salt" in capabilities:

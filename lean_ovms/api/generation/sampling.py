@@ -205,7 +205,6 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits) -> SamplingP
         early_stopping=given["early_stopping"] or False,
         repetition=given["repetition_detection"],
         thinking_token_budget=_budget(given),
-        report_prompt_ms=bool(given.get("timings") or given.get("timings_per_token")),
         report_progress=bool(given.get("return_progress") and given.get("stream")),
         **_penalties(given, defaults, beams),
         **_assistance(given, defaults),

@@ -106,7 +106,8 @@ class ChatRenderer:
         for event in delta.events:
             if not self._options.reasoning and isinstance(event, Reasoning):
                 continue
-            out += self._chunk(delta.index, b'"delta":' + self._delta_json(event, state), state)
+            state.has_calls = state.has_calls or isinstance(event, ToolCallStart)
+            out += self._chunk(delta.index, b'"delta":' + delta_json(event, functions=self._chat.functions), state)
         if delta.finish:
             out += self._chunk(
                 delta.index, b'"delta":{}', state, finish_reason(self._chat, delta.finish, state.has_calls)
@@ -120,21 +121,21 @@ class ChatRenderer:
             state.logprobs = []
         return self._chunks.chunk(index, content, state, logprobs, finish)
 
-    def _delta_json(self, event: Event, state: ChoiceState) -> bytes:
-        """The `delta` object of one event. Reasoning has OVMS's name and vLLM's."""
-        if isinstance(event, Text):
-            return b'{"content":' + orjson.dumps(event.text) + b"}"
-        if isinstance(event, Reasoning):
-            text = orjson.dumps(event.text)
-            return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
-        state.has_calls = True
-        return orjson.dumps(call_delta(event) if self._chat.functions else {"tool_calls": [_call_delta(event)]})
-
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(usage)
 
     def failed(self, error: RequestError) -> bytes:
         return self._chunks.failed(error)
+
+
+def delta_json(event: Event, *, functions: bool = False) -> bytes:
+    """The `delta` object of one event. Reasoning has OVMS's name and vLLM's. functions: calls in OpenAI's older form."""
+    if isinstance(event, Text):
+        return b'{"content":' + orjson.dumps(event.text) + b"}"
+    if isinstance(event, Reasoning):
+        text = orjson.dumps(event.text)
+        return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
+    return orjson.dumps(call_delta(event) if functions else {"tool_calls": [_call_delta(event)]})
 
 
 def _call_delta(event: ToolCallStart | ToolCallDelta) -> Json:

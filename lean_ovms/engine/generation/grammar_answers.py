@@ -7,7 +7,6 @@ One JSON line is answered by one: first what the checker's settings say, by {"re
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +47,8 @@ def _answer(check: Check, message: dict[str, Any]) -> dict[str, Any]:
 
 def limit_memory(more: int) -> None:
     """Let this process have so many bytes more than it has now, and leave no core file."""
+    import resource  # POSIX only
+
     limit = data_bytes() + more
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ...errors import BadRequest, RequestError
-from ..protocol import Cached, Failed, Record
+from ..protocol import Failed, Record
 from . import preemption
 from .fair_queue import FairQueue, group_of
 from .grammar_load import GrammarLoad
@@ -177,7 +177,7 @@ class Scheduler:
         if self.prefixes is not None:
             cached = self.prefixes.cached_tokens(sequence, self.kv.allocated)
             if not sequence.started and not sequence.index and self._reports_cached:
-                self.out.append(Cached(sequence.request.id, cached))
+                sequence.cached = cached
             self.prefixes.add(sequence, self.kv.reused_after)
         self._book(sequence, blocks)
         client, computed = group_of(sequence).client, sequence.length - cached

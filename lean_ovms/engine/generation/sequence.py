@@ -79,6 +79,7 @@ class Sequence:
     cached_until: int = 0  # KvBudget.reused_after when it was added
     retries: int = 0  # failed steps that interrupted it
     added_at: float = 0.0  # when it was first added, by the scheduler's clock
+    cached: int | None = None  # prompt tokens found in the prefix cache, as far as the scheduler knows
     reported: int = 0  # prompt tokens of its last Progress
 
     # while it runs
@@ -100,7 +101,6 @@ class Sequence:
     beams: bool = False
     plain: bool = True  # its outputs are tokens, and perhaps their log probabilities, and nothing else
     reports_progress: bool = False
-    reports_prompt: bool = False
 
     def __post_init__(self) -> None:
         sampling = self.request.sampling
@@ -108,7 +108,6 @@ class Sequence:
         self.plain = not (self.beams or self.details or sampling.repetition)
         if self.index == 0:
             self.reports_progress = sampling.report_progress
-            self.reports_prompt = sampling.report_progress or sampling.report_prompt_ms
 
     @property
     def constrained(self) -> bool:

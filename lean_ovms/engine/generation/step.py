@@ -13,7 +13,7 @@ from typing import cast
 from ...engine_types import EngineStats
 from ...errors import BadRequest, EngineFailure
 from ..errors import last_line
-from ..protocol import Cached, Counted, Progress, Tokens
+from ..protocol import Counted, Prefilled, Progress, Tokens
 from . import recovery
 from .grammar_limits import too_complex
 from .guesses import GuessCounts
@@ -165,11 +165,10 @@ class Stepper:
         self._scheduler.prompt_computed(sequence)
         if sequence.index or sequence.generated or sequence.already_sent:
             return
-        cached = max(0, cast(CountingHandle, handle).cached) if self._counts_cached else 0
-        if self._counts_cached:
-            self._out.append(Cached(sequence.request.id, cached))
-        if sequence.reports_prompt:
-            self._report(sequence, len(sequence.prompt), cached)
+        cached = max(0, cast(CountingHandle, handle).cached) if self._counts_cached else sequence.cached
+        if sequence.reports_progress:
+            self._report(sequence, len(sequence.prompt), cached or 0)
+        self._out.append(Prefilled(sequence.request.id, cached, self._prefill_ms(sequence)))
 
     def _report_progress(self, sequence: Sequence, handle: ProgressHandle) -> None:
         """Report the part of its prompt that is computed, if there is more of it than before."""
@@ -178,8 +177,11 @@ class Stepper:
 
     def _report(self, sequence: Sequence, tokens: int, cached: int) -> None:
         sequence.reported = tokens
-        ms = 1000 * (self._scheduler.clock() - sequence.added_at)
-        self._out.append(Progress(sequence.request.id, tokens, cached, ms))
+        self._out.append(Progress(sequence.request.id, tokens, cached, self._prefill_ms(sequence)))
+
+    def _prefill_ms(self, sequence: Sequence) -> float:
+        """Since the engine began with it."""
+        return 1000 * (self._scheduler.clock() - sequence.added_at)
 
     def _count_prompt(self, sequence: Sequence) -> None:
         """Send the exact number of prompt tokens; a VLM pipeline knows it when the request is finished."""

@@ -54,7 +54,7 @@ NUMBERS = {
     "length_penalty": Range(-100, 100),
     "assistant_confidence_threshold": Range(0, 1),
 }
-FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs", "report_progress", "report_prompt_ms", "thinking_open")
+FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs", "report_progress", "thinking_open")
 MAX_STOP_IDS = 4096
 MAX_IDS = 1 << 19
 """More than the largest vocabularies have tokens; all but one of them may be allowed."""

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.api.app import App
+from lean_ovms.engine.protocol import Prefilled
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
 from lean_ovms.observability.families import FAMILIES
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
@@ -82,6 +83,19 @@ async def test_generations_are_counted_under_vllm_names(make_app: MakeApp) -> No
     assert 0 < found[f"vllm:inter_token_latency_seconds_count{model}"] <= 6
     assert found[f"vllm:kv_cache_usage_perc{model}"] == 0
     assert found[f"lean_ovms_engine_up{model}"] == 1
+
+
+async def test_the_times_of_a_generation_are_those_of_its_parts(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda prompt, sampling: [Prefilled(0, 2, 0.0), *say("a", "b")], metrics_enable=True)
+    await whole(await post(app, CHAT, HELLO))
+    found = await scraped(app)
+    names = ("e2e_request_latency", "request_queue_time", "request_prefill_time", "request_decode_time")
+    whole_s, queue_s, prefill_s, decode_s = (found[f'vllm:{name}_seconds_sum{{model_name="m"}}'] for name in names)
+    inference_s = found['vllm:request_inference_time_seconds_sum{model_name="m"}']
+    assert queue_s > 0
+    assert whole_s == pytest.approx(queue_s + inference_s, abs=1e-5)
+    assert inference_s == pytest.approx(prefill_s + decode_s, abs=1e-5)
+    assert found['vllm:prefix_cache_hits_total{model_name="m"}'] == 2
 
 
 async def test_who_leaves_is_a_cancellation(make_app: MakeApp) -> None:

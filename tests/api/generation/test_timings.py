@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.engine.protocol import Cached, Progress
+from lean_ovms.engine.protocol import Prefilled, Progress
 from lean_ovms.types import SamplingParams
 from tests.api.anthropic.conftest import stream as named_events
 from tests.api.conftest import MakeApp, events, parts, post, whole
@@ -29,12 +29,10 @@ def later(script: Script) -> Any:
     """The script after what it reports of the prompt as asked for; between two reports the reader has its turn."""
 
     def made(prompt: str, sampling: SamplingParams) -> Script:
-        found: Script = [Cached(0, 2)]
+        found: Script = []
         if sampling.report_progress:
-            found += [Progress(0, PROMPT // 2, 2, 5.0), [], []]
-        if sampling.report_progress or sampling.report_prompt_ms:
-            found += [Progress(0, PROMPT, 2, 10.0), [], []]
-        return found + script
+            found += [Progress(0, PROMPT // 2, 2, 5.0), [], [], Progress(0, PROMPT, 2, 10.0), [], []]
+        return [*found, Prefilled(0, 2, 10.0), *script]
 
     return made
 
@@ -194,9 +192,8 @@ async def test_timings_of_a_response_that_ends_at_its_first_call(make_app: MakeA
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_vllms_metrics_of_a_request(make_app: MakeApp, path: str) -> None:
-    app, engine = await make_app(later(say("abc", "de")), enable_per_request_metrics=True)
+    app, _ = await make_app(later(say("abc", "de")), enable_per_request_metrics=True)
     found = (await whole(await post(app, path, PATHS[path])))["metrics"]
-    assert engine.submitted[0][1].report_prompt_ms
     assert found.keys() == {
         "generation_time_ms", "mean_itl_ms", "time_to_first_token_ms", "queue_time_ms", "tokens_per_second"
     }  # fmt: skip

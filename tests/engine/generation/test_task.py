@@ -151,7 +151,7 @@ def test_beams_come_at_the_end_best_first_and_cut_to_n():
     assert answer.reasons == {0: "stop", 1: "stop"}
     assert answer.tokens[0][-1] == EOS
     assert len(answer.logprobs[1]) == len(answer.tokens[1])
-    assert len([f for f in rig.transport.frames if isinstance(f[0], Tokens)]) == 1
+    assert len([f for f in rig.transport.frames if any(isinstance(r, Tokens) for r in f)]) == 1
     assert idle(rig)
 
 
@@ -472,7 +472,7 @@ def test_one_frame_per_step_whatever_the_number_of_streams():
     rig.turn()
     accepted, first = rig.transport.frames
     assert [type(r) for r in accepted] == [Accepted] * 8
-    assert [r.id for r in first] == list(range(1, 9))
+    assert [r.id for r in first if isinstance(r, Tokens)] == list(range(1, 9))
     rig.turn()
     assert len(rig.transport.frames) == 3
 

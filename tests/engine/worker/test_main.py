@@ -18,12 +18,12 @@ from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.protocol import (
     TEXT_GENERATION,
     Accepted,
-    Cached,
     Decoder,
     Load,
     LoadFailed,
     Ping,
     Pong,
+    Prefilled,
     Ready,
     Refused,
     Submit,
@@ -68,7 +68,7 @@ class Child:
         """The tokens of the one request that runs, to its end."""
         assert isinstance(self.next(), Accepted)
         tokens, record = [], self.next()
-        if isinstance(record, Cached):
+        if isinstance(record, Prefilled):
             record = self.next()
         while True:
             assert isinstance(record, Tokens)
