@@ -129,7 +129,7 @@ class ChatRenderer:
 
 
 def delta_json(event: Event, *, functions: bool = False) -> bytes:
-    """The `delta` object of one event. Reasoning has OVMS's name and vLLM's. functions: calls in OpenAI's older form."""
+    """The `delta` object of one event. Reasoning has OVMS's name and vLLM's. functions: calls as function_call."""
     if isinstance(event, Text):
         return b'{"content":' + orjson.dumps(event.text) + b"}"
     if isinstance(event, Reasoning):
