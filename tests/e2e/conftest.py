@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -40,21 +41,28 @@ class Process:
     url: str
     lines: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._changed, self._closed = threading.Condition(), False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stderr is not None
+        for line in self.popen.stderr:
+            with self._changed:
+                self.lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
     def wait_for(self, text: str, timeout_s: float = PATIENT_S) -> str:
         """The first line with this text, printed so far or coming."""
-        for line in self.lines:
-            if text in line:
-                return line
-        assert self.popen.stderr is not None
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            line = self.popen.stderr.readline()
-            if not line:
-                break
-            self.lines.append(line)
-            if text in line:
-                return line
-        raise AssertionError(f"no line with {text!r} in:\n{''.join(self.lines)}")
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or any(text in line for line in self.lines), timeout_s)
+            found = next((line for line in self.lines if text in line), None)
+        assert found is not None, f"no line with {text!r} in:\n{''.join(self.lines)}"
+        return found
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait; the exit status."""
@@ -65,6 +73,7 @@ class Process:
         """Be rid of it, whatever it does, if it is still there."""
         self.popen.kill()
         self.popen.wait()
+        self._reader.join(PATIENT_S)
         assert self.popen.stderr is not None
         self.popen.stderr.close()
 

@@ -266,6 +266,6 @@ def _children(pid: int) -> list[str]:
 def test_every_model_has_one_child_and_nobody_else_is_left(repository: Path, names: tuple[str, ...]) -> None:
     write(repository, **{name: {} for name in names})
     with start_process("--config_path", str(repository)) as process:
-        process.wait_for(f"ready: {', '.join(names) or 'none'}")
+        process.wait_for(f"ready: {', '.join(names) or 'no models'}")
         assert len(_children(process.popen.pid)) == len(names)
         assert process.stop() == 0
