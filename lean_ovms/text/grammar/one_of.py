@@ -29,7 +29,7 @@ from .schema_keywords import (
     without,
 )
 from .schema_merge import Contradiction, Root, merge
-from .schema_validity import allows
+from .schema_validity import allows_each
 
 MAX_COMPARED, MAX_PARTS, MAX_DEPTH = 5000, 16, 24
 """Most pairs of schemas compared for one `oneOf` (30 ms), and most parts of an alternative."""
@@ -98,7 +98,7 @@ class _Cutter:
         whole, by = self.resolved(one), self.resolved(other)
         values = listed_values(whole, self.root)
         if values is not None:
-            verdicts = [allows(by, value, self.root) for value in values]
+            verdicts = allows_each(by, values, self.root)
             if None in verdicts:
                 raise Overlap
             kept = [value for value, valid in zip(values, verdicts, strict=True) if not valid]
@@ -157,7 +157,7 @@ class _Cutter:
             return False
         values = listed_values(whole, self.root)
         if values is not None:
-            return all(allows(by, value, self.root) is False for value in values)
+            return not any(verdict is not False for verdict in allows_each(by, values, self.root))
         parts = self.parts(whole)
         if parts != [whole]:
             return all(self.separate(part, by, depth + 1) for part in parts)
@@ -212,7 +212,7 @@ class _Cutter:
             return all(self.contains(by, part, depth + 1) for part in _ANY)
         values = listed_values(whole, self.root)
         if values is not None:
-            return all(allows(by, value, self.root) is True for value in values)
+            return all(allows_each(by, values, self.root))
         parts = self.parts(whole)
         if parts != [whole]:
             return all(self.contains(by, part, depth + 1) for part in parts)

@@ -8,7 +8,7 @@ from ...errors import GrammarInvalid
 from ...types import Json
 from .schema_keywords import Schema, kinds_of, properties_of, without
 from .schema_merge import Root
-from .schema_validity import allows
+from .schema_validity import allows, allows_each
 
 
 class ObjectSchema:
@@ -51,7 +51,8 @@ def listed_values(schema: Schema, root: Root) -> list[Any] | None:
         if not isinstance(schema["enum"], list):
             raise GrammarInvalid("enum is not a list")
         beside = without(schema, "enum")
-        return [value for value in schema["enum"] if allows(beside, value, root) is not False]
+        verdicts = allows_each(beside, schema["enum"], root)
+        return [value for value, valid in zip(schema["enum"], verdicts, strict=True) if valid is not False]
     if {"anyOf", "oneOf"} & set(schema):
         return None
     listed: dict[str, list[Any]] = {"boolean": [True, False], "null": [None]}

@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from ...errors import GrammarInvalid
-from .schema_keywords import ANNOTATIONS, Schema, has_no_effect, has_type, items_of, properties_of, types_of
+from .schema_keywords import ANNOTATIONS, Schema, has_no_effect, has_type, items_of, properties_of, types_of, without
 from .schema_merge import Root, resolve_reference
 
 MAX_DEPTH = 16
@@ -59,6 +59,25 @@ def allows(schema: Schema, value: Any, root: Root, depth: int = 0) -> Verdict:
     if isinstance(value, list):
         verdicts += _items(schema, value, root, depth + 1)
     return _all(verdicts)
+
+
+def allows_each(schema: Schema, values: list[Any], root: Root) -> list[Verdict]:
+    """`allows` for each of these. Where the schema lists texts, or excludes a list, they are searched as a set."""
+    if (texts := _listed(schema)) is not None:
+        return [isinstance(value, str) and value in texts for value in values]
+    if isinstance(schema, dict) and schema.keys() == {"not"} and (texts := _listed(schema["not"])) is not None:
+        return [not (isinstance(value, str) and value in texts) for value in values]
+    return [allows(schema, value, root) for value in values]
+
+
+def _listed(schema: Any) -> frozenset[str] | None:
+    """The texts of a schema that allows nothing else, and says no more."""
+    if not isinstance(schema, dict) or without(schema, "type", "enum", *ANNOTATIONS):
+        return None
+    texts = schema.get("enum")
+    if schema.get("type", "string") != "string" or not isinstance(texts, list):
+        return None
+    return frozenset(texts) if all(isinstance(text, str) for text in texts) else None
 
 
 def _all(verdicts: list[Verdict]) -> Verdict:
