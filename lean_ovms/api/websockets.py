@@ -1,9 +1,12 @@
-"""What the endpoints with WebSockets share: why there is none, and how many may be open."""
+"""What the endpoints with WebSockets share: why there is none, how many may be open, what a message is."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import BadRequest, TooManyRequests, UpgradeRequired
-from ..types import Request
+from ..types import Json, Request
+from .fields import parsed
 
 
 def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
@@ -14,6 +17,17 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
     if headers.get("sec-websocket-version") != "13":
         return UpgradeRequired("only version 13 of WebSocket is supported: Sec-WebSocket-Version: 13")
     return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
+
+
+def event_in(message: str | bytes) -> Json:
+    """The event in a message: a JSON object with a type. Raises BadRequest."""
+    try:
+        event: Any = parsed(message)
+    except ValueError:
+        raise BadRequest("Invalid JSON", code="invalid_json") from None
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
+    return event
 
 
 class Places:

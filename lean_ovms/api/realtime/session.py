@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -20,8 +20,8 @@ from ...models.speech_model import SpeechModel
 from ...speech_types import SpeechEvent
 from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, WebSocket
-from ..fields import parsed
 from ..response import new_id
+from ..websockets import event_in
 from . import openai_beta
 from .dialect import Dialect, unknown_event
 from .openai_session import rendered
@@ -220,6 +220,8 @@ class Session:
             self._touched = self._clock()
             event: Json = {}
             try:
+                if isinstance(message, bytes):
+                    raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
                 event = event_in(message)
                 await self._handle(event)
             except RequestError as error:
@@ -293,16 +295,3 @@ class Session:
         for event in held:
             await dialect.transcribed(stream, event)
         held.clear()
-
-
-def event_in(message: str | bytes) -> Json:
-    """The event in a message. Raises BadRequest."""
-    if isinstance(message, bytes):
-        raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
-    try:
-        event: Any = parsed(message)
-    except ValueError:
-        raise BadRequest("Invalid JSON", code="invalid_json") from None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
-    return event

@@ -21,10 +21,9 @@ from ....observability.records import current_record
 from ....types import Json, Request, Response, Usage
 from ....websocket_types import GOING_AWAY, NORMAL, Close, Upgrade, WebSocket
 from ...app import App
-from ...fields import parsed
 from ...middleware import keys_in_subprotocols
 from ...router import BASES, RouteDoc, for_each_prefix
-from ...websockets import Places, no_upgrade
+from ...websockets import Places, event_in, no_upgrade
 from .output_items import item_id
 from .response import counts
 from .service import ResponseService
@@ -138,7 +137,7 @@ class ResponseSocket:
     async def _answer(self, message: str | bytes) -> None:
         event: Json = {}
         try:
-            event = _event_in(message)
+            event = event_in(message)
             if event["type"] == STEER:
                 await self._send(_not_steered(event), None)
             elif event["type"] == CREATE:
@@ -244,17 +243,6 @@ def _of_requests(handshake: Request) -> Mapping[str, str]:
     if keys := keys_in_subprotocols(handshake):
         headers.setdefault("authorization", f"Bearer {keys[0]}")
     return headers | {"content-type": "application/json"}
-
-
-def _event_in(message: str | bytes) -> Json:
-    """The event in a message. Raises BadRequest."""
-    try:
-        event: Any = parsed(message)
-    except ValueError:
-        raise BadRequest("Invalid JSON", code="invalid_json") from None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
-    return event
 
 
 def _lane(event: Json) -> str | None:
