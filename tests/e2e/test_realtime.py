@@ -136,9 +136,9 @@ def recording(name: str) -> tuple[bytes, list[str]]:
 
 
 def at_24khz(audio: bytes) -> bytes:
-    from lean_ovms.util.resample import Decoder
+    from lean_ovms.media.audio.live_decoder import LiveDecoder
 
-    decoder = Decoder("pcm", 16000, 24000)
+    decoder = LiveDecoder("pcm", 16000, 24000)
     return decoder.feed(audio) + decoder.flush()
 
 

@@ -14,7 +14,7 @@ from ...errors import BadRequest
 from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE
 
 if TYPE_CHECKING:
-    from ...util.resample import Decoder
+    from ...media.audio.live_decoder import LiveDecoder
 
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 """Sample rates of PCM that clients may send."""
@@ -44,7 +44,7 @@ class AudioReader:
 
     def __init__(self, audio_format: AudioFormat) -> None:
         self.format = audio_format
-        self._decoder: Decoder | None = None
+        self._decoder: LiveDecoder | None = None
 
     @property
     def ready(self) -> bool:
@@ -53,9 +53,9 @@ class AudioReader:
 
     def prepare(self) -> None:
         """Import and build what the format needs; to be called in a thread."""
-        from ...util.resample import Decoder
+        from ...media.audio.live_decoder import LiveDecoder
 
-        self._decoder = Decoder(self.format.encoding, self.format.rate, SAMPLE_RATE)
+        self._decoder = LiveDecoder(self.format.encoding, self.format.rate, SAMPLE_RATE)
 
     def read(self, text: str) -> bytes:
         """Samples for the engine. Raises BadRequest."""

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from math import gcd
-
 import numpy as np
 
+from ...errors import BadRequest, install_command
 from .synthesizer import Samples
 
-HALF_WIDTH = 16
-"""Zero crossings of the low-pass filter on each side."""
-MAX_FACTOR = 640
-"""Of a rate to the other, reduced: 44,100 and 48,000 need 147 and 160."""
+
+def check_rate(rate: int, wanted: int) -> None:
+    """Raises BadRequest where speech cannot be resampled."""
+    try:
+        import soxr  # noqa: F401
+    except ImportError:
+        if rate != wanted:
+            text = f"speech at {wanted} Hz from a model of {rate} Hz needs soxr, which is not installed on this server"
+            raise BadRequest(f"{text}: {install_command('audio')}", param="response_format") from None
 
 
 def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
-    """At another rate: a windowed sinc (Hann) below the lower of both Nyquist frequencies, one filter per phase.
-
-    Speech of one sentence begins and ends in silence, so that sentences need no common filter state.
-    """
+    """Returns the samples at another rate. Sentences begin and end in silence, so each is resampled alone."""
     if rate == wanted or not samples.size:
         return samples
-    common = gcd(rate, wanted)
-    up, down = wanted // common, rate // common
-    assert max(up, down) <= MAX_FACTOR, "unusual sample rates"
-    half = HALF_WIDTH * max(1, -(-down // up))  # in input samples
-    cutoff = min(1.0, up / down)
-    places = np.arange(-half, half + 1)
-    count = -(-samples.size * up // down)
-    at = np.arange(count) * down
-    first, phase = at // up, at % up
-    offsets = places[None, :] - np.arange(up)[:, None] / up
-    filters = cutoff * np.sinc(cutoff * offsets) * np.cos(np.pi * offsets / (2 * half + 2)) ** 2
-    padded = np.concatenate([np.zeros(half), samples, np.zeros(half + 1)])
-    result = np.empty(count, np.float32)
-    for number in range(up):
-        mine = np.flatnonzero(phase == number)
-        windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)[first[mine]]
-        result[mine] = windows @ filters[number]
-    return result
+    import soxr
+
+    found: Samples = soxr.resample(samples, rate, wanted, quality="HQ")
+    return found
 
 
 def to_bytes(samples: Samples) -> bytes:

@@ -18,7 +18,7 @@ from ...engine_types import Vocabulary
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...speech_types import SpeakParams
 from ..protocol import Cancel, Ready, Record, Refused, Speak, Spoken
-from .samples import resampled, to_bytes
+from .samples import check_rate, resampled, to_bytes
 from .synthesizer import Samples, Synthesizer
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,8 @@ class VoiceTask:
             raise BadRequest("the text is too long to be spoken at once", param="input")
         if params.voice and params.voice not in self.voices.voices:
             raise BadRequest(f"there is no voice {params.voice!r}", param="voice")
+        if params.sample_rate:
+            check_rate(self.voices.sample_rate, params.sample_rate)
 
     def _refuse(self, command: Record, error: RequestError) -> None:
         self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))

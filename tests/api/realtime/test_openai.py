@@ -265,12 +265,12 @@ async def test_a_long_silence_becomes_an_empty_item(monkeypatch: pytest.MonkeyPa
             events = await client.until(COMPLETED)
             assert kinds(events) == ["timeout_triggered", "committed", "completed"]
             assert len({event["item_id"] for event in events}) == 1
-            # the resampler keeps the last millisecond
+            # the resampler keeps up to 0.1 s for the next item
             assert (events[0]["audio_start_ms"], events[0]["audio_end_ms"]) == pytest.approx(
-                (start, start + 1000), abs=2
+                (start, start + 1000), abs=100
             )
             assert events[-1]["transcript"] == ""
-            assert events[-1]["usage"]["seconds"] == pytest.approx(1.0, abs=0.002)
+            assert events[-1]["usage"]["seconds"] == pytest.approx(1.0, abs=0.1)
         await client.send("session.update", **update(turn_detection={"type": "server_vad"}))
         await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
         spoken = await client.until(COMPLETED)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from lean_ovms.engine.voice.samples import resampled, to_bytes
+from lean_ovms.engine.voice.samples import check_rate, resampled, to_bytes
+from lean_ovms.errors import BadRequest
 
 
 def tone(rate: int, hertz: float, seconds: float = 0.5) -> np.ndarray:
@@ -37,3 +40,11 @@ def test_loud_samples_are_clipped() -> None:
     assert np.frombuffer(to_bytes(np.array([0.0, 1.0, -1.0, 2.0, -9.0], np.float32)), "<i2").tolist() == [
         0, 32767, -32767, 32767, -32767
     ]  # fmt: skip
+
+
+def test_without_soxr_another_rate_is_refused_and_the_install_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_rate(16_000, 24_000)
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    check_rate(16_000, 16_000)
+    with pytest.raises(BadRequest, match=r"needs soxr.*\[audio\]"):
+        check_rate(16_000, 24_000)

@@ -84,8 +84,7 @@ class Store:
     def _prepare(self, connection: Connection) -> None:
         """Set up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
         self._connected = time.monotonic()
-        for body in tables.prepare(connection):
-            tables.put_response(connection, interrupted(body), live=False)
+        tables.prepare(connection)
 
     def _cleanup(self, connection: Connection) -> None:
         tables.drop_old(connection, self._bounds())

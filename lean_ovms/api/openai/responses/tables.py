@@ -39,14 +39,11 @@ CREATE TABLE place (
     owner TEXT NOT NULL, position {integer} NOT NULL, item {integer} NOT NULL, output {integer} NOT NULL,
     PRIMARY KEY (owner, position)
 ) {compact};
-CREATE INDEX place_item ON place (item)
-"""
-
-_SCHEMA_2 = """
+CREATE INDEX place_item ON place (item);
 CREATE TABLE run (response TEXT PRIMARY KEY, seen {real} NOT NULL, cancelled {integer} NOT NULL) {compact};
 CREATE TABLE kept (bytes {integer} NOT NULL)
 """
-"""Since version 2. run: the running responses, the time of their server's last heartbeat, whether they must stop."""
+"""run: the running responses, the time of their server's last heartbeat, whether they must stop."""
 
 
 @dataclass(slots=True)
@@ -66,33 +63,18 @@ class Bounds:
     max_bytes: int
 
 
-def prepare(connection: Connection) -> list[Json]:
-    """Create the tables of a new database, or migrate older ones.
-
-    Returns the responses that an older version has left unfinished. Raises StoreFailure for a database with other
-    tables.
-    """
+def prepare(connection: Connection) -> None:
+    """Creates the tables of a new database. Raises StoreFailure for a database with other tables."""
     version = connection.version()
+    if version not in (0, VERSION):
+        age = "a newer" if version > VERSION else "an older"
+        raise StoreFailure(f"the response store was written by {age} version")
     if version == VERSION:
-        return []
-    if version > VERSION:
-        raise StoreFailure("the response store was written by a newer version")
-    for statement in ([] if version else _SCHEMA.split(";")) + _SCHEMA_2.split(";"):
+        return
+    for statement in _SCHEMA.split(";"):
         connection.execute(statement.format(**connection.types))
     connection.execute("INSERT INTO kept VALUES (0)")
-    if version:
-        for sql in _ALL_BYTES:
-            size, rows = connection.execute(sql).fetchone()
-            _add_bytes(connection, int(size) + ROW_BYTES * rows)
     connection.set_version(VERSION)
-    return [orjson.loads(row[0]) for row in connection.execute("SELECT body FROM response WHERE live = 1")]
-
-
-_ALL_BYTES = (
-    "SELECT coalesce(sum(length(body)), 0), count(*) FROM item",
-    "SELECT coalesce(sum(length(body) + coalesce(length(events), 0)), 0), count(*) FROM response",
-    "SELECT 0, count(*) FROM place",
-)
 
 
 def _add_bytes(connection: Connection, size: int) -> None:

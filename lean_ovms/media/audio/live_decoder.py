@@ -1,0 +1,76 @@
+"""Live audio of telephony and browsers as 16 bit samples at another rate: G.711, and soxr between rates.
+
+Imports numpy: import this module lazily in the front end (0.1 s, 15 MB).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...errors import BadRequest, install_command
+
+PCM = np.dtype("<i2")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class LiveDecoder:
+    """Decodes the bytes of a format to 16 bit little-endian samples at target_rate.
+
+    encoding: "pcm", "pcmu" or "pcma". Any cut of the input between samples gives the same output: soxr
+    computes with floats here, as it dithers integers. Raises BadRequest where the rates differ and soxr is missing.
+    """
+
+    def __init__(self, encoding: str, source_rate: int, target_rate: int) -> None:
+        self._table = None if encoding == "pcm" else (_mu_law() if encoding == "pcmu" else _a_law())
+        self._stream = None
+        if source_rate != target_rate:
+            try:
+                import soxr
+            except ImportError:
+                text = f"audio of {source_rate} Hz needs soxr, which is not installed on this server"
+                raise BadRequest(f"{text}: {install_command('audio')}", code="audio_format_unsupported") from None
+            self._stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality="HQ")
+
+    def feed(self, data: bytes) -> bytes:
+        """Decodes whole samples of the format; the resampler keeps back up to 0.1 s."""
+        samples = np.frombuffer(data, PCM) if self._table is None else self._table[np.frombuffer(data, np.uint8)]
+        if self._stream is not None:
+            samples = _rounded(self._stream.resample_chunk(samples.astype(np.float32)))
+        return samples.astype(PCM).tobytes()
+
+    def flush(self) -> bytes:
+        """Returns what the resampler has kept; the stream then begins anew."""
+        if self._stream is None:
+            return b""
+        rest = _rounded(self._stream.resample_chunk(np.zeros(0, np.float32), last=True))
+        self._stream.clear()
+        return rest.astype(PCM).tobytes()
+
+
+def _rounded(samples: Array) -> Array:
+    rounded: Array = np.rint(np.clip(samples, -32768, 32767))
+    return rounded
+
+
+@cache
+def _mu_law() -> Array:
+    """Returns the samples of the 256 codes of G.711 µ-law."""
+    code = ~np.arange(256, dtype=np.uint8)
+    exponent, mantissa = (code >> 4) & 7, (code & 15).astype(np.int32)
+    magnitude = (((mantissa << 3) + 0x84) << exponent.astype(np.int32)) - 0x84
+    found: Array = np.where(code & 0x80, -magnitude, magnitude).astype(np.int16)
+    return found
+
+
+@cache
+def _a_law() -> Array:
+    """Returns the samples of the 256 codes of G.711 A-law."""
+    code = np.arange(256, dtype=np.uint8) ^ 0x55
+    exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32) << 4
+    magnitude = np.where(exponent == 0, mantissa + 8, (mantissa + 0x108) << np.maximum(exponent - 1, 0))
+    found: Array = np.where(code & 0x80, magnitude, -magnitude).astype(np.int16)
+    return found
