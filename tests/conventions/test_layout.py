@@ -50,13 +50,17 @@ ALLOWED: dict[str, set[str]] = {
     "engine.errors": BASE,
     "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
+    "engine.loading": BASE | {"engine.errors"},
     "engine.genai": BASE
+    | {"engine.loading"}
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "options", "util"},
-    "engine.paged": BASE | {"engine.generation", "engine.genai", "engine.errors", "config"},
+    "engine.paged": BASE | {"engine.loading", "engine.generation", "engine.genai", "engine.errors", "config"},
     "engine.embedding": BASE
+    | {"engine.loading"}
     | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "options"}
     | {"util"},
     "engine.speech": BASE
+    | {"engine.loading"}
     | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "engine.embedding", "repository"}
     | {"config", "options", "util"},
     "engine.voice": BASE | {"engine.protocol", "engine.genai", "repository", "config", "options", "util"},
@@ -109,6 +113,7 @@ FOREIGN = {
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/embedding/tokenizer.py",
+        "engine/loading/graph_tokenizer.py",
         "engine/voice/pipeline.py",
     },
     "openvino_genai": {
@@ -117,9 +122,11 @@ FOREIGN = {
         "engine/speech/pipeline.py",
         "engine/voice/pipeline.py",
     },
-    "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
+    "openvino_tokenizers": {"engine/genai/"},
+    "tokenizers": {"engine/loading/json_tokenizer.py"},
     "numpy": {
         "engine/genai/",
+        "engine/loading/graph_tokenizer.py",
         "engine/paged/",
         "engine/embedding/",
         "engine/speech/",

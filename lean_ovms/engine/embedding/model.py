@@ -27,7 +27,7 @@ from .pooler import Array, Batch, Prompt, Template
 from .projection import projection
 from .recognize import Shape, recognize
 from .templates import template
-from .tokenizer import Tokenizer
+from .tokenizer import PoolingTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class OpenVinoPooler:
         files = pooling_dir.read(path)
         core = new_core()
         self._network = Network(core, config)
-        self._tokenizer = Tokenizer(core, path)
+        self._tokenizer = PoolingTokenizer(path, core)
         shape = self._network.shape(config.pooling)
         found = recognize(config, files, shape)
         self.template: Template = template(files.post_processor, self._tokenizer.single or ((), ()))

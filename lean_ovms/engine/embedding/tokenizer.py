@@ -1,142 +1,27 @@
-"""The tokenizer and detokenizer IR of a pooling model, by openvino: many texts in one call, without the GIL.
+"""The tokenizer of a pooling model: tokenizer.json where its ids are the exported tokenizer's, else that.
 
-The IR's special tokens are taken out, and known as `single`: inputs are joined and cut by ids, and get them again.
-Texts that word_pieces can tokenize do not go to the IR.
+Measured 2026-11 under load: a text of 25 words takes 0.03 ms by tokenizer.json, and 1.8 ms by the exported graph, or
+0.07 ms a text in a list.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
-from xml.etree.ElementTree import ParseError
 
-import numpy as np
 import openvino as ov
-import openvino_tokenizers
 
-from ...errors import StartError
-from ..errors import last_line
-from ..genai.ir import Graph, NotUnderstood
-from .word_pieces import WordPieces
-
-log = logging.getLogger(__name__)
-
-NO_LIMIT = (1 << 31) - 1
-PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
-SAMPLES = (
-    "",
-    " Hello,\tWORLD!\r\n(it's) e-mail@example.com: 3.14 = $5; a^b`c~d_e#f",
-    '## ##s antidisestablishmentarianism x86_64 zzzzzzzzzzzzzzzzzzzzqqqqqqqqqq\n\n[x] <y> {z} "q" 1234567890',
-)
-"""Texts that show whether word_pieces read the graph right."""
+from ..loading import json_tokenizer
+from ..loading.graph_tokenizer import GraphTokenizer
 
 
-class Tokenizer:
+class PoolingTokenizer(GraphTokenizer):
     """single: ids that the model's tokenizer puts before and after a text."""
 
-    def __init__(self, core: ov.Core, path: Path) -> None:
+    def __init__(self, model_dir: Path, core: ov.Core) -> None:
         """Raises StartError."""
-        try:
-            core.add_extension(str(openvino_tokenizers._ext_path))
-            model = core.read_model(path / "openvino_tokenizer.xml")
-            self.single = _take_special_tokens(model)
-            _take_limit(model)
-            self._request = core.compile_model(model, "CPU", PROPERTIES).create_infer_request()
-            self._decoder = core.compile_model(path / "openvino_detokenizer.xml", "CPU", PROPERTIES)
-        except (RuntimeError, OSError) as error:
-            raise StartError(f"the tokenizer does not load: {last_line(error)}") from error
-        self._stripped = (0, 0)  # tokens at the start and end of every text that could not be taken out of the IR
-        if self.single is None:
-            self.single = self._measured()
-        self._detokenizer: Any = None
-        self._words = None if any(self._stripped) else self._word_pieces(path)
-
-    def _word_pieces(self, path: Path) -> WordPieces | None:
-        """None if this tokenizer is of another kind."""
-        try:
-            words = WordPieces(Graph(path / "openvino_tokenizer.xml"))
-        except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError) as reason:
-            log.debug("every text goes to the tokenizer: %s", reason)
-            return None
-        for mine, exact in zip(words.encode(SAMPLES), self._by_ir(SAMPLES), strict=True):
-            if mine is not None and mine != exact:
-                log.info("every text goes to the tokenizer: its graph was not understood")
-                return None
-        return words
+        super().__init__(model_dir, core)
+        self._json = json_tokenizer.load(model_dir, super().encode)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens."""
-        if self._words is None:
-            return self._by_ir(texts)
-        known = self._words.encode(texts)
-        if None in known:
-            others = iter(self._by_ir([text for text, ids in zip(texts, known, strict=True) if ids is None]))
-            return [next(others) if ids is None else ids for ids in known]
-        return cast(list[list[int]], known)
-
-    def _by_ir(self, texts: Sequence[str]) -> list[list[int]]:
-        request = self._request
-        request.infer([ov.Tensor(list(texts))])
-        ids = request.get_tensor("input_ids").data
-        mask = request.get_tensor("attention_mask").data
-        counts = mask.sum(axis=1).tolist()
-        before, after = self._stripped
-        found: list[list[int]] = []
-        for row, count in enumerate(counts):
-            start = 0 if not count or mask[row, 0] else ids.shape[1] - count  # padded at the right, or the left
-            found.append(ids[row, start + before : start + count - after].tolist())
-        return found
-
-    def decode(self, tokens: list[int]) -> str:
-        """The text of these ids, without special tokens."""
-        if self._detokenizer is None:
-            self._detokenizer = self._decoder.create_infer_request()
-        self._detokenizer.infer([np.array([tokens], np.int64)])
-        return str(self._detokenizer.get_output_tensor(0).str_data[0])
-
-    def _measured(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The special tokens of an IR that has no place for them: those that an empty text has."""
-        empty, text = self._by_ir(["", "a"])
-        before = 0
-        while before < len(empty) and text and empty[before] == text[before]:
-            before += 1
-        before = min(before, 1) if len(empty) > 1 else before
-        self._stripped = before, len(empty) - before
-        return tuple(empty[:before]), tuple(empty[before:])
-
-
-def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Empty the constant segments of the operator that joins segments; None if there is no such operator."""
-    joins = [op for op in model.get_ops() if op.get_type_name() == "CombineSegments"]
-    if len(joins) != 1:
-        return None
-    join = joins[0]
-    before: list[int] = []
-    after: list[int] = []
-    found = before
-    for at in range(0, join.get_input_size() - 1, 3):
-        begin, end, data = (join.input_value(at + port).get_node() for port in range(3))
-        if data.get_type_name() != "Constant":
-            found = after
-            continue
-        ids = np.ravel(data.get_data())
-        first, last = (int(np.ravel(node.get_data())[0]) for node in (begin, end))
-        found += ids[first:last].tolist()
-        join.input(at + 1).replace_source_output(begin.output(0))
-    return tuple(before), tuple(after)
-
-
-def _take_limit(model: ov.Model) -> None:
-    """Never truncate: a text that is too long is an error, or cut by us."""
-    for op in model.get_ops():
-        if op.get_type_name() == "Truncate":
-            place = op.get_input_size() - 3  # then: side, and which of two texts first
-            source = op.input_value(place).get_node()
-            limit = ov.opset13.constant(np.int32(NO_LIMIT)).output(0)
-            if source.get_type_name() == "Select":  # by a state of the model, which has to stay in use
-                source.input(1).replace_source_output(limit)
-                source.input(2).replace_source_output(limit)
-            else:
-                op.input(place).replace_source_output(limit)
+        return super().encode(texts) if self._json is None else [self._json.encode(text) for text in texts]

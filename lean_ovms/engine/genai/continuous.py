@@ -27,7 +27,8 @@ from ..generation.pipeline import (
     PipelineRequest,
     Status,
 )
-from . import beside, generation_config, model_info, text_encoder, vocabulary
+from ..loading.text_encoder import TextEncoder
+from . import generation_config, model_info, vocabulary
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .scheduler_config import draft_scheduler, scheduler
@@ -64,8 +65,8 @@ class ContinuousPipeline:
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
-        self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
-        self.beside: BesideEncoder | None = beside.make(config.model_dir, ask, self._encode)
+        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
+        self.beside: BesideEncoder | None = self._encode
         self.grammars = model_info.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
 

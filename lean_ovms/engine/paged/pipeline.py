@@ -17,7 +17,7 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, StartError
-from ..genai import beside, lora, model_info, pipeline_choice, text_encoder, vocabulary
+from ..genai import lora, model_info, pipeline_choice, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
@@ -33,6 +33,7 @@ from ..generation.pipeline import (
     PipelineRequest,
     Status,
 )
+from ..loading.text_encoder import TextEncoder
 from .adapters import Adapter, AdapterTable, fits
 from .capacity import divide
 from .draft import DraftModel
@@ -143,8 +144,8 @@ class PagedPipeline:
             self.info = replace(self.info, max_sequences=self._engine.max_sequences, state_bytes=per_state)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
-        self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
-        self.beside: BesideEncoder | None = beside.make(config.model_dir, ask, self._encode)
+        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
+        self.beside: BesideEncoder | None = self._encode
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)

@@ -16,10 +16,10 @@ from ...engine_types import Vocabulary
 from ...errors import StartError
 from ...repository import json_file
 from ..embedding.network import choose_device, new_core, properties
-from ..embedding.tokenizer import Tokenizer
 from ..errors import last_line
 from ..genai import vocabulary
 from ..genai.ir import NotUnderstood
+from ..loading.graph_tokenizer import GraphTokenizer
 from . import whisper_files
 from .decode_loop import DecodeLoop
 from .recognizer import Recognizer, Samples
@@ -41,7 +41,7 @@ def load(config: Config) -> Loaded:
     network = WhisperNetwork(config, path)
     if network.frames:
         files = replace(files, frames=network.frames)
-    recognizer = DecodeLoop(files, network, Tokenizer(new_core(), path), _vocabulary(path))
+    recognizer = DecodeLoop(files, network, GraphTokenizer(path, new_core()), _vocabulary(path))
     recognizer.warm_up()
     if config.enable_word_timestamps:
         _prepare_words(files, network)
@@ -66,7 +66,7 @@ def _pipeline(config: Config) -> Recognizer:
     kind = pipeline_kinds.read(path, words, config.enable_word_timestamps)
     config = replace(config, target_device=choose_device(core, config))
     loaded = pipeline.load(config, kind, properties(config))
-    found = pipeline.PipelineRecognizer(kind, loaded, Tokenizer(core, path), words, config.engine_watchdog_s)
+    found = pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path, core), words, config.engine_watchdog_s)
     found.warm_up()
     return found
 

@@ -1,0 +1,1 @@
+"""What every engine needs to load a model: tokenizers. Knows no pipeline and no requests."""

@@ -1,0 +1,155 @@
+"""Prompts to ids: exactly what the model's exported tokenizer says, by tokenizer.json where it is the same.
+
+The tokens of the chat template divide a text into segments, each of which is tokenized regardless of the others. So
+the ids of segments are remembered, and of a conversation only what is new is tokenized. While the model loads, all of
+this is compared with the exported tokenizer, and not used if anything differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from ...errors import StartError
+from . import json_tokenizer
+from .graph_tokenizer import GraphTokenizer
+from .json_tokenizer import JsonTokenizer
+
+log = logging.getLogger(__name__)
+
+LONG_CHARACTERS = 16384
+"""Of a text whose ids are not known: tokenizing fewer on the step loop takes 5 to 20 ms."""
+MIN_REMEMBERED = 32
+"""Characters of a segment; shorter ones are tokenized as fast."""
+MAX_REMEMBERED = 1 << 20
+"""Characters of all remembered segments: about 10 MB."""
+SAMPLES, SAMPLE_PARTS = 6, 12
+
+Encode = Callable[[str, bool], list[int]]
+"""As pipeline.Pipeline.encode: the ids of a text, with or without the tokens that a template puts around it."""
+
+
+class TextEncoder:
+    """The prompts of one model."""
+
+    def __init__(self, model_dir: Path, ask: Encode, pieces: Sequence[bytes]) -> None:
+        """ask: GenAI's tokenizer, which holds the interpreter's lock. pieces: the bytes of its tokens, for samples."""
+        self._model_dir, self._ask = model_dir, ask
+        framed, plain = ask("a", True), ask("a", False)
+        place = next((n for n in range(len(framed)) if framed[n : n + len(plain)] == plain), 0)
+        self._frame = framed[:place], framed[place + len(plain) :]
+        self._literals: dict[str, int] = {}
+        self._divider = re.compile("(?!)")
+        self._known: dict[str, list[int]] = {}
+        self._characters = 0
+        samples = _samples(pieces, [])
+        self._json = json_tokenizer.load(model_dir, lambda texts: [ask(text, False) for text in texts], samples)
+        if self._json is not None:
+            self._divide_at(self._json.literals, pieces)
+
+    def _divide_at(self, literals: dict[str, int], pieces: Sequence[bytes]) -> None:
+        """Lets these tokens divide texts into segments, unless that changes any ids."""
+        self._literals = literals
+        longest_first = sorted(literals, key=len, reverse=True)
+        self._divider = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if literals else self._divider
+        samples = _samples(pieces, list(literals))
+        if any(self(text, False) != self._ask(text, False) for text in [*samples, *samples]):
+            log.info("prompts are tokenized whole: their segments have other ids")
+            self._literals, self._divider = {}, re.compile("(?!)")
+            self._known.clear()
+
+    def __call__(self, text: str, add_special_tokens: bool) -> list[int]:
+        """As pipeline.Pipeline.encode."""
+        if self._json is None:
+            return self._ask(text, add_special_tokens)
+        parts = self._divider.split(text)
+        ids = list(self._segment(self._json, parts[0]))
+        for literal, part in zip(parts[1::2], parts[2::2], strict=True):
+            ids.append(self._literals[literal])
+            ids += self._segment(self._json, part)
+        return self._framed(ids) if add_special_tokens else ids
+
+    def is_long(self, text: str) -> bool:
+        """Whether a call would take too long between two steps."""
+        if len(text) <= LONG_CHARACTERS:
+            return False
+        if len(text) > MAX_REMEMBERED:
+            return True
+        unknown = (len(part) for part in self._divider.split(text)[::2] if part not in self._known)
+        return sum(unknown) > LONG_CHARACTERS
+
+    def encode(self, text: str, add_special_tokens: bool) -> array[int]:
+        """As pipeline.Pipeline.encode, in another thread and mostly without the interpreter's lock."""
+        if self._json is not None:
+            ids = self._json.encode(text)
+        elif self._graph is not None:
+            [ids] = self._graph.encode([text])
+        else:
+            return array("i", self._ask(text, add_special_tokens))
+        return array("i", self._framed(ids) if add_special_tokens else ids)
+
+    @cached_property
+    def _graph(self) -> GraphTokenizer | None:
+        """The exported tokenizer for the long texts of a model without tokenizer.json, compiled for the first one."""
+        try:
+            made = GraphTokenizer(self._model_dir)
+            same = all(
+                ids == self._ask(text, False)
+                for text, ids in zip(json_tokenizer.SAMPLES, made.encode(json_tokenizer.SAMPLES), strict=True)
+            )
+        except (StartError, RuntimeError, OSError) as reason:
+            log.info("long texts keep the step loop waiting: %s", reason)
+            return None
+        return made if same else None
+
+    def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
+        """Remembers the segments of a text that `encode` returned these ids of."""
+        if len(text) > MAX_REMEMBERED or not self._literals:
+            return
+        before, after = map(len, self._frame) if add_special_tokens else (0, 0)
+        parts, start, end = self._divider.split(text), before, len(ids) - after
+        for part, literal in zip(parts[::2], parts[1::2], strict=False):
+            stop = ids.index(self._literals[literal], start, end)
+            self._remember(part, ids[start:stop])
+            start = stop + 1
+        self._remember(parts[-1], ids[start:end])
+
+    def _segment(self, tokenizer: JsonTokenizer, text: str) -> list[int]:
+        if not text:
+            return []
+        found = self._known.get(text)
+        return found if found is not None else self._remember(text, tokenizer.encode(text))
+
+    def _remember(self, text: str, ids: list[int]) -> list[int]:
+        if self._literals and MIN_REMEMBERED <= len(text) <= MAX_REMEMBERED // 4:
+            self._characters += len(text)
+            if self._characters > MAX_REMEMBERED:
+                self._known.clear()
+                self._characters = len(text)
+            self._known[text] = ids
+        return ids
+
+    def _framed(self, ids: list[int]) -> list[int]:
+        return [*self._frame[0], *ids, *self._frame[1]]
+
+
+def _samples(pieces: Sequence[bytes], literals: Sequence[str]) -> list[str]:
+    """Random texts of the vocabulary's words, of blanks and of these tokens: always the same ones."""
+    dice = random.Random(0)
+    words = [piece.decode("utf-8", "ignore") for piece in dice.choices(pieces, k=200) if piece] or ["a"]
+    words = [word for word in words if word not in literals]
+    blanks = [" ", "  ", "\n", "\n\n ", "\t", "\r\n", "'s", "don't", "12345", "...", "e\u0301", "\u4e2d\u6587"]
+    texts: list[str] = []
+    for number in range(SAMPLES):
+        parts = dice.choices(words or ["a"], k=SAMPLE_PARTS) + dice.choices(blanks, k=SAMPLE_PARTS)
+        parts += dice.choices(literals, k=3) if literals else []
+        parts += [chr(dice.randrange(32, 127)) for _ in range(SAMPLE_PARTS)]
+        dice.shuffle(parts)
+        text = "".join(parts)
+        texts.append(text if number < 2 else text.encode("ascii", "ignore").decode())
+    return texts
