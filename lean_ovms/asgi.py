@@ -14,7 +14,8 @@ from .config import Config
 from .embed import asgi, opened
 from .errors import StartError, Unavailable, error_response
 from .observability.logging import setup
-from .transports.asgi import Asgi, Message, Receive, Scope, Send
+from .transports.asgi import Asgi
+from .transports.asgi_scope import Message, Receive, Scope, Send
 from .types import Request, Response
 
 MAX_BODY_BYTES = 32 << 20

@@ -22,7 +22,8 @@ from .embed import asgi, opened
 if TYPE_CHECKING:
     from starlette.requests import Request as StarletteRequest
 
-    from .transports.asgi import Asgi, Message, Receive, Scope, Send
+    from .transports.asgi import Asgi
+    from .transports.asgi_scope import Message, Receive, Scope, Send
 
 log = logging.getLogger("lean_ovms.ray")
 

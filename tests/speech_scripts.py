@@ -11,8 +11,7 @@ from lean_ovms.engine.client.speech_reply import WindowTimes
 from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
 from lean_ovms.errors import BadRequest, RequestError, Unavailable
 from lean_ovms.media.audio.decode import decode
-from lean_ovms.media.audio.formats import Found
-from lean_ovms.media.audio.limits import AudioLimits
+from lean_ovms.media.audio.formats import AudioLimits, Found
 from lean_ovms.media.helper import Helper
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.speech_types import Segment, SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone, Word

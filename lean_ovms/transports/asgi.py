@@ -8,21 +8,14 @@ races with `receive`, as in vLLM's with_cancellation; plain Starlette would let 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
 
 from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
-from ..types import Handle, Request, Response
+from ..types import Handle, Response
+from . import asgi_websocket
+from .asgi_scope import Message, Receive, Scope, Send, header, request_headers, request_of, response_headers
 from .body import RequestBody
-from .cycle import FRAMING_HEADERS, RequestResponseCycle
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-_LINE_END = re.compile(r"[\r\n\0]")
+from .cycle import RequestResponseCycle
 
 
 class Asgi:
@@ -38,9 +31,7 @@ class Asgi:
         elif scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
-            from .asgi_websocket import serve  # imports this module
-
-            await serve(self._handle, scope, receive, send)
+            await asgi_websocket.serve(self._handle, scope, receive, send)
         else:
             raise ValueError(f"unknown ASGI scope {scope['type']!r}")
 
@@ -132,7 +123,7 @@ class _AsgiCycle(RequestResponseCycle):
         if self._started:
             return
         headers = response_headers(response)
-        headers += [_header(name, value) for name, value in framing]
+        headers += [header(name, value) for name, value in framing]
         if response.close:
             headers.append((b"connection", b"close"))
         self._started = True
@@ -169,38 +160,6 @@ async def _body(receive: Receive, headers: dict[str, str], limit: int) -> Reques
 def _check_size(size: int, limit: int) -> None:
     if size > limit:
         raise PayloadTooLarge(f"request body exceeds {limit} bytes")
-
-
-def request_headers(scope: Scope) -> dict[str, str]:
-    """The request's headers as Request has them."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
-def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
-    """The response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
-    return [_header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
-
-
-def _header(name: str, value: str) -> tuple[bytes, bytes]:
-    """A header in ASGI's form. Raises ValueError for line breaks: not every host refuses them (header injection)."""
-    if _LINE_END.search(value):
-        raise ValueError("illegal header value")
-    return name.lower().encode("ascii"), value.encode("latin-1", "replace")
-
-
-def request_of(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
-    """A Request from the host's scope. path is relative to where the app is mounted."""
-    root, path = scope.get("root_path", ""), scope["path"]
-    if root and path.startswith(f"{root}/"):
-        path = path[len(root) :]
-    host, port = scope.get("client") or ("", 0)
-    peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    query = scope.get("query_string", b"").decode("latin-1")
-    return Request(scope.get("method", "GET"), path, query, headers, body, peer)
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

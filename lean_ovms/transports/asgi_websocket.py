@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import InternalError
 from ..types import Handle, Response
 from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade
-from .asgi import Receive, Scope, Send, request_headers, request_of, response_headers
+from .asgi_scope import Receive, Scope, Send, request_headers, request_of, response_headers
 from .cycle import RequestResponseCycle
 from .websocket.channel import STOPPED, Channel
 

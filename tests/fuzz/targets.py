@@ -18,8 +18,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import BadRequest
 from lean_ovms.media.audio.decode import decode
-from lean_ovms.media.audio.formats import WAV, recognise
-from lean_ovms.media.audio.limits import AudioLimits
+from lean_ovms.media.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart

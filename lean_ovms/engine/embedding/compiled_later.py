@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from ..errors import last_line
-from ..genai.in_thread import in_thread
+from ..loading.in_thread import in_thread
 from .passes import Requests
 
 log = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ...errors import StartError
 from ..errors import last_line
-from ..genai.in_thread import in_thread
 from ..genai.weights import rounded_to_bf16
+from ..loading.in_thread import in_thread
 from . import adapter_layers, positions
 from .network import LOGITS_INPUT, Part
 

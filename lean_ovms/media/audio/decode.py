@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from ...errors import BadRequest, install_command
 from ...speech_types import SAMPLE_RATE
-from .formats import AAC, MP4, PYAV, SNDFILE, WAV, WEBM
-from .limits import AudioLimits
+from .formats import AAC, MP4, PYAV, SNDFILE, WAV, WEBM, AudioLimits
 from .wav import BROKEN, Samples, WavFile, block_frames
 
 UNKNOWN_FRAMES = 1 << 40

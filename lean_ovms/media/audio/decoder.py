@@ -21,8 +21,7 @@ from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
 from .block_reader import BlockReader
-from .formats import READ, Found, recognise
-from .limits import AudioLimits
+from .formats import READ, AudioLimits, Found, recognise
 
 log = logging.getLogger("lean_ovms.media")
 

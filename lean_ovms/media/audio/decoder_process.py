@@ -18,8 +18,8 @@ from ...errors import BadRequest
 from .. import helper_process
 from ..helper_process import Channel
 from .decode import decode
+from .formats import AudioLimits
 from .framing import head
-from .limits import AudioLimits
 
 SPARE_BYTES = 256 << 20
 """Address space for libraries and their buffers."""

@@ -22,6 +22,16 @@ _MAX_TAGS = 4
 _MAX_PADDING = 1 << 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioLimits:
+    """What is accepted of an audio file. max_s: of the decoded audio. Rates: samples a second."""
+
+    max_s: float
+    max_channels: int
+    min_rate: int
+    max_rate: int
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """offset: where the format's own bytes begin, behind ID3 tags and their padding."""

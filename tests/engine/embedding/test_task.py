@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding import task as task_module
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
-from lean_ovms.engine.embedding.lone_length import LoneLength
+from lean_ovms.engine.embedding.network import LoneLength
 from lean_ovms.engine.embedding.task import Limits
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
 from lean_ovms.pooling_types import PER_TOKEN

@@ -20,8 +20,7 @@ from lean_ovms.engine.protocol import Audio, SpeechText, SpeechTurn, Transcribe,
 from lean_ovms.engine.speech import model as loading
 from lean_ovms.engine.speech.task import SpeechTask
 from lean_ovms.media.audio.decode import decode
-from lean_ovms.media.audio.formats import recognise
-from lean_ovms.media.audio.limits import AudioLimits
+from lean_ovms.media.audio.formats import AudioLimits, recognise
 from lean_ovms.speech_types import TranscribeParams, TurnDetection
 from tests.engine.speech.words import EXACT, unpacked
 

@@ -11,8 +11,7 @@ import pytest
 
 from lean_ovms.errors import BadRequest
 from lean_ovms.media.audio.decode import SHORTEST, decode
-from lean_ovms.media.audio.formats import Found, recognise
-from lean_ovms.media.audio.limits import AudioLimits
+from lean_ovms.media.audio.formats import AudioLimits, Found, recognise
 from lean_ovms.media.audio.wav import block_frames
 from lean_ovms.speech_types import SAMPLE_RATE
 from tests.recordings import film, pcm, plain_wav, sound, tone, wav

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ....errors import BadRequest
 from ....media.file_slice import FileSlice
 from ....models.speech_model import SpeechModel
+from ....observability.logging import safe
 from ....observability.records import current_record
 from ....speech_types import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
 from ....types import Json
+from ....util.languages import find
 from ...app import App
 from ...fields import FieldSet, read
 from ...forms import Form, body_of
 from ...generation import unsupported
 from ...response import warning_headers
-from .languages import code_of
 
 WITH_SEGMENTS = ("srt", "vtt")
 
@@ -144,3 +145,12 @@ def _unknown(fields: FieldSet, body: Json) -> list[str]:
     return unsupported.warnings(
         fields, {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
     )
+
+
+def code_of(text: str, known: Collection[str]) -> str:
+    """Returns the code of a language as languages.find does. Raises BadRequest with the codes that are known."""
+    code = find(text, known)
+    if not code:
+        listed = ", ".join(sorted(known))
+        raise BadRequest(f"Unsupported language: {safe(text, 40)!r}. Must be one of [{listed}]", param="language")
+    return code

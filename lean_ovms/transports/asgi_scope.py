@@ -1,0 +1,49 @@
+"""A request and a response's headers in ASGI's form, for HTTP and for WebSockets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ..types import Request, Response
+from .cycle import FRAMING_HEADERS
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_LINE_END = re.compile(r"[\r\n\0]")
+
+
+def request_headers(scope: Scope) -> dict[str, str]:
+    """The request's headers as Request has them."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
+    """The response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
+    return [header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
+
+
+def header(name: str, value: str) -> tuple[bytes, bytes]:
+    """A header in ASGI's form. Raises ValueError for line breaks: not every host refuses them (header injection)."""
+    if _LINE_END.search(value):
+        raise ValueError("illegal header value")
+    return name.lower().encode("ascii"), value.encode("latin-1", "replace")
+
+
+def request_of(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
+    """A Request from the host's scope. path is relative to where the app is mounted."""
+    root, path = scope.get("root_path", ""), scope["path"]
+    if root and path.startswith(f"{root}/"):
+        path = path[len(root) :]
+    host, port = scope.get("client") or ("", 0)
+    peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    query = scope.get("query_string", b"").decode("latin-1")
+    return Request(scope.get("method", "GET"), path, query, headers, body, peer)
