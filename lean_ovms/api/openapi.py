@@ -48,8 +48,8 @@ server or properties of the model, and numbers such as 1.0 where an integer is r
 """
 
 
-def document(routes: Iterable[Route], models: Iterable[str], *, key: bool) -> Json:
-    """The document. models: names of those served. key: the server asks for an API key."""
+def document(routes: Iterable[Route], models: Iterable[str], *, key: bool, server: str = "/") -> Json:
+    """The document. models: names of those served. key: the server asks for an API key. server: what precedes paths."""
     paths: dict[str, Json] = {}
     for path, also, of_path in _grouped(routes):
         shown = _parameters_named(path)
@@ -63,7 +63,7 @@ def document(routes: Iterable[Route], models: Iterable[str], *, key: bool) -> Js
     return {
         "openapi": "3.1.0",
         "info": {"title": "lean_ovms", "version": __version__, "description": _DESCRIPTION},
-        "servers": [{"url": "/"}],
+        "servers": [{"url": server}],
         "paths": dict(sorted(paths.items())),
         "components": components,
     }

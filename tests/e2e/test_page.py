@@ -287,3 +287,90 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
         page.locator("#model option").first.wait_for(state="attached")
         assert page.input_value("#model") == "private-one"
         page.close()
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[Process]:
+    """A server below a prefix whose model hears."""
+    flags = ("--fake_engine", "--task", "speech2text", "--model_name", "ears", "--root_path", "/llm")
+    with start_process(*flags) as process:
+        process.wait_for("ready: ears")
+        yield process
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Any]:
+    """An empty tab. After the test: no exception in it."""
+    page, problems = browser.new_page(), []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    page.close()
+    assert problems == []
+
+
+def open_docs(page: Any, url: str) -> dict[str, Any]:
+    """Open the page that describes the API; the document that it shows."""
+    with page.expect_response("**/openapi.json") as answer:
+        page.goto(url)
+    document: dict[str, Any] = answer.value.json()
+    return document
+
+
+def open_operation(page: Any, method: str, path: str) -> Any:
+    found = page.locator("details").filter(has=page.get_by_text(method, exact=True))
+    found = found.filter(has=page.get_by_text(path, exact=True))
+    found.locator("summary").click()
+    return found
+
+
+@pytest.mark.parametrize("end", ["/docs", "/llm/docs", "/llm/docs/"])
+def test_every_operation_is_described(tab: Any, listener: Process, end: str) -> None:
+    document = open_docs(tab, listener.url + end)
+    tab.locator("details").first.wait_for()
+    listed = [
+        (operation.locator(".method").inner_text(), operation.locator(".path").inner_text())
+        for operation in tab.locator("details").all()
+    ]
+    methods = ("get", "post", "delete")
+    served = [(name.upper(), path) for path, item in document["paths"].items() for name in item if name in methods]
+    assert sorted(listed) == sorted(served)
+    assert len(served) > 50
+    tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    tab.wait_for_function("[...document.querySelectorAll('details')].every((one) => one.querySelector('button'))")
+    assert document["servers"] == [{"url": "/llm"}]
+
+
+def test_a_request_is_sent_from_the_description(tab: Any, server: Process) -> None:
+    open_docs(tab, server.url + "/docs")
+    operation = open_operation(tab, "POST", "/v1/chat/completions")
+    operation.get_by_role("button", name="send").click()
+    operation.locator("pre", has_text="[DONE]").wait_for()
+    shown = operation.locator("pre").inner_text()
+    assert shown.startswith("200 OK\ndata: {")
+
+
+def test_a_form_with_a_file_is_sent_from_the_description_below_a_prefix(tab: Any, listener: Process) -> None:
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(32_000))
+    open_docs(tab, listener.url + "/llm/docs")
+    operation = open_operation(tab, "POST", "/v1/audio/transcriptions")
+    assert operation.get_by_placeholder("model", exact=True).input_value() == "ears"
+    operation.locator("input[type=file]").set_input_files(
+        {"name": "a.wav", "mimeType": "audio/wav", "buffer": sound.getvalue()}
+    )
+    with tab.expect_request("**/v1/audio/transcriptions") as asked:
+        operation.get_by_role("button", name="send").click()
+    assert asked.value.url == listener.url + "/llm/v1/audio/transcriptions"
+    operation.locator("pre", has_text='{"text":').wait_for()
+    assert operation.locator("pre").inner_text().startswith("200 OK\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_no_page_shows_it_in_a_frame(tab: Any, server: Process, path: str) -> None:
+    outer = f'<iframe src="{path}" onload="document.title = this.contentDocument ? `shown` : `refused`"></iframe>'
+    tab.route("**/outer", lambda route: route.fulfill(content_type="text/html", body=outer))
+    tab.goto(server.url + "/outer")
+    tab.wait_for_function("document.title")
+    assert tab.title() == "refused"

@@ -18,14 +18,17 @@ from ..response import json
 from ..router import Route, RouteDoc, collect
 
 PAGE = Path(__file__).parents[1] / "docs.html"
-SAFETY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-"""The page may connect to this server only."""
+SAFETY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""The page may connect to this server only, and be in no frame."""
 
 
 async def handle(request: Request, app: App) -> Response:
     models = [name for name, model in app.registry.models.items() if model.ready]
     routes = await asyncio.to_thread(collect)  # imports every endpoint
-    return json(document(routes, models, key=bool(app.config.api_key)))
+    return json(document(routes, models, key=bool(app.config.api_key), server=app.config.root_path or "/"))
 
 
 async def handle_page(request: Request, app: App) -> Response:
