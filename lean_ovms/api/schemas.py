@@ -342,7 +342,12 @@ ANSWERS: dict[str, Json] = {
     "AnthropicEvent": object_of({"type": STRING}),
     "AnthropicTokens": object_of({"input_tokens": INTEGER}),
     "Model": object_of(
-        {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING, "root": STRING}
+        {
+            **dict.fromkeys(("id", "owned_by", "root", "task"), STRING),
+            **dict.fromkeys(("input_modalities", "output_modalities"), array(STRING)),
+            "object": const("model"),
+            "created": INTEGER,
+        }
     ),
     "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
     "Tokens": object_of(

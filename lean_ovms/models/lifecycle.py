@@ -20,7 +20,7 @@ from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
 from ..repository import weights
-from ..repository.model_dir import MISSING, VISION_WEIGHTS, ModelDir, weights_bytes
+from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet, numbered
@@ -271,12 +271,6 @@ class ModelLifecycle:
     def known(self) -> bool:
         """Whether `info` is known: it is loaded, or has been."""
         return self._info is not None
-
-    @property
-    def expects_images(self) -> bool:
-        """Whether its files are those of a model with vision: what is known of it before it is loaded."""
-        path = self.directory.path
-        return path is not None and (path / VISION_WEIGHTS).is_file()
 
     @property
     def waiting(self) -> int:

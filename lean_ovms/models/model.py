@@ -52,6 +52,16 @@ class Model(ModelLifecycle):
     endpoints: str = ""
     wrong_task_status: int = 400
 
+    @property
+    def input_modalities(self) -> tuple[str, ...]:
+        """What it reads, as OpenRouter names it."""
+        return ("text",)
+
+    @property
+    def output_modalities(self) -> tuple[str, ...]:
+        """What it makes, as OpenRouter names it."""
+        return ("text",)
+
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
         """For `with`: the model that serves a request for this one, resolved once, loaded, and not stopped inside.
 

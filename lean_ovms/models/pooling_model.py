@@ -77,6 +77,11 @@ class PoolingModel(Model):
             self.task, self.endpoints = OF_TOKENS
 
     @property
+    def output_modalities(self) -> tuple[str, ...]:
+        """The name of its task: "embeddings" and "rerank" are OpenRouter's, too."""
+        return (self.config.task,)
+
+    @property
     def pooling(self) -> PoolingInfo:
         """What the model computes. Raises RequestError if it is not loaded."""
         info = self.serving().info.pooling

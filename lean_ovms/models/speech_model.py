@@ -53,6 +53,7 @@ class SpeechModel(Model):
     task = "speech to text"
     endpoints = "/v1/audio/transcriptions, /v1/audio/translations and /v1/realtime"
     wrong_task_status = 404
+    input_modalities = ("audio",)
 
     @property
     def speech(self) -> SpeechInfo:

@@ -118,6 +118,13 @@ class TextModel(Model):
         return info.image_tokens if info.vision else None
 
     @property
+    def input_modalities(self) -> tuple[str, ...]:
+        """By its files until it is loaded."""
+        path = self.directory.path
+        files = path is not None and (path / model_dir.VISION_WEIGHTS).is_file()
+        return ("text", "image") if (self.info.vision if self.known else files) else ("text",)
+
+    @property
     def capabilities(self) -> Collection[str]:
         """ModelInfo.capabilities; none until they are known, when no request is served either."""
         return self.info.capabilities if self.known else ()

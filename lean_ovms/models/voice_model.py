@@ -46,6 +46,7 @@ class VoiceModel(Model):
     task = "text to speech"
     endpoints = "/v1/audio/speech"
     wrong_task_status = 404
+    output_modalities = ("audio",)
 
     @property
     def voices(self) -> VoiceInfo:

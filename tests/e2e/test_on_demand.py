@@ -18,6 +18,13 @@ from tests.recordings import wav
 
 SPOKEN = wav(recordings()["three five seven eight four zero"])
 
+KINDS = {
+    "broken": ("text_generation", "text", "text"),
+    "chat": ("text_generation", "text", "text"),
+    "embed": ("embeddings", "text", "embeddings"),
+    "speech": ("speech2text", "audio", "text"),
+}
+"""Task, input and output of each model."""
 pytestmark = pytest.mark.model
 
 
@@ -49,6 +56,8 @@ async def test_models_of_a_repository_take_turns(server: Process) -> None:
 
         async def statuses() -> dict[str, str]:
             found = (await client.get("/v1/models")).json()["data"]
+            kinds = {one["id"]: (one["task"], *one["input_modalities"], *one["output_modalities"]) for one in found}
+            assert kinds == KINDS  # whether they are loaded or not
             return {one["id"]: one["status"]["value"] for one in found}
 
         async def chat(**fields: Any) -> httpx.Response:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from ...config import SERVED_TASKS
 from ...engine_types import ModelInfo
 from ...errors import ModelNotFound
 from ...models.model import Model
-from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
+from ...pooling_types import VECTORS, PoolingInfo
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
 from ..router import BASES, RouteDoc, for_each_prefix
-
-KINDS = {"embeddings": EMBED, "rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
-"""What models of a task compute, by option task."""
 
 
 async def handle_list(request: Request, app: App) -> Response:
@@ -39,13 +37,12 @@ def describe(model: Model, name: str) -> Json:
     """OpenAI's model object. name: as it is asked for or listed.
 
     max_model_len, root (a path there, the model's own name here) and parent (the model that an adapter is for) are
-    vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router,
-    pooling, speech, voices and generates_by (which pipeline, and why) are ours. What only the engine knows is not
-    there until the model has been loaded. No name may be one that Open WebUI takes for a feature of its own: to a model
-    with the key pipeline it sends no chat, but a call of its pipelines.
+    vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router, task
+    (as OVMS names it), pooling, speech, voices and generates_by (which pipeline, and why) are ours. What only the
+    engine knows is not there until the model has been loaded. No name may be one that Open WebUI takes for a feature of
+    its own: to a model with the key pipeline it sends no chat, but a call of its pipelines.
     """
     parent = {"parent": model.parent} if model.parent else {}
-    known = _known(model) if model.known else _expected(model)
     return {
         "id": name,
         "object": "model",
@@ -53,37 +50,25 @@ def describe(model: Model, name: str) -> Json:
         "owned_by": "lean_ovms",
         "root": model.name,
         "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
-        **known,
+        "task": model.config.task or SERVED_TASKS[0],
+        "input_modalities": model.input_modalities,
+        "output_modalities": model.output_modalities,
+        **(_known(model.info) if model.known else {}),
         **parent,
     }
 
 
-def _expected(model: Model) -> Json:
-    """What its files say of a model that has not been loaded yet."""
-    if model.config.task in KINDS:
-        return {"pooling": {"kind": KINDS[model.config.task]}}
-    return {"input_modalities": ["text", "image"]} if model.expects_images else {}
-
-
-def _known(model: Model) -> Json:
-    info = model.info
+def _known(info: ModelInfo) -> Json:
+    """What the engine reported."""
     if info.voices is not None:
-        return {"input_modalities": ["text"], "output_modalities": ["audio"], "voices": asdict(info.voices)}
+        return {"voices": asdict(info.voices)}
     if info.speech is not None:
-        return {"input_modalities": ["audio"], "output_modalities": ["text"], "speech": asdict(info.speech)}
+        return {"speech": asdict(info.speech)}
     return {
         "max_model_len": info.context_length,
-        "input_modalities": _inputs(info),
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
-        **({} if info.speech is None else {"speech": asdict(info.speech)}),
         **({"generates_by": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
-
-
-def _inputs(info: ModelInfo) -> list[str]:
-    if info.speech is not None:
-        return ["audio"]
-    return ["text", "image"] if info.vision else ["text"]
 
 
 def _pooling(info: PoolingInfo) -> Json:

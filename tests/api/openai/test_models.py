@@ -1,0 +1,44 @@
+"""The list of models: what each is for, whether it has been loaded or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.config import SERVED_TASKS, Config
+from lean_ovms.models import factory
+from lean_ovms.repository.model_dir import VISION_WEIGHTS, ModelDir
+from tests.api.conftest import get, whole
+
+MODALITIES = {
+    "text_generation": ("text", "text"),
+    "speech2text": ("audio", "text"),
+    "text2speech": ("text", "audio"),
+}
+"""Input and output by task; the other tasks read text, and their output has their name."""
+
+
+@pytest.mark.parametrize("task", ["", *SERVED_TASKS])
+async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task: str) -> None:
+    config = Config(fake_engine=True, model_name="m", task=task, access_log=False)
+    model = factory.make(config)
+    model.announced = True
+    app = App(config, [model])
+    [entry] = (await whole(await get(app, "/v1/models")))["data"]
+    task = task or "text_generation"
+    assert (entry["task"], entry["status"]["value"]) == (task, "loading")
+    given, made = MODALITIES.get(task, ("text", task))
+    assert (entry["input_modalities"], entry["output_modalities"]) == ([given], [made])
+    assert "max_model_len" not in entry
+    app.image_loader.close()
+    await app.close()
+
+
+async def test_files_of_a_vision_model_show_that_it_reads_images(tmp_path: Path) -> None:
+    (tmp_path / VISION_WEIGHTS).touch()
+    model = factory.make(Config(fake_engine=True, access_log=False))
+    assert model.input_modalities == ("text",)
+    model.directory = ModelDir(path=tmp_path)
+    assert model.input_modalities == ("text", "image")
