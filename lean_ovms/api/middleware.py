@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ..config import Config
 from ..errors import Forbidden, Unauthorized
-from ..observability.logging import Access, log_info, safe
+from ..observability.logging import Access, log_event, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..push_types import Pushing, Sink
@@ -153,7 +153,7 @@ class RequestRecords:
         self._open.discard(record)
         record.seconds = time.monotonic() - record.started
         if self._access_log:
-            log_info(logger, Access(record))
+            log_event(logger, Access(record), logging.DEBUG if record.quiet else logging.INFO)
         self._metrics.request_finished(record)
 
     def in_flight(self, model: str) -> int:

@@ -358,7 +358,7 @@ ANSWERS: dict[str, Json] = {
     ),
     "Text": object_of({"prompt": STRING}, content=STRING),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
-    "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
+    "ServerInfo": object_of({"version": STRING, "options": OBJECT, "models": OBJECT, "load": OBJECT}),
     "Health": object_of({"status": const("ok")}),
     "Version": object_of({"version": STRING}),
     "Load": object_of({"server_load": INTEGER}),

@@ -100,10 +100,10 @@ class Event:
         raise NotImplementedError
 
 
-def log_info(logger: logging.Logger, event: Event) -> None:
-    """As logger.info, without the search for the line of code that logs: it is the same for each access line."""
-    if logger.isEnabledFor(logging.INFO):
-        logger.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, event, (), None))
+def log_event(logger: logging.Logger, event: Event, level: int = logging.INFO) -> None:
+    """As logger.log, without the search for the line of code that logs: it is the same for each access line."""
+    if logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(logger.name, level, __file__, 0, event, (), None))
 
 
 class Access(Event):

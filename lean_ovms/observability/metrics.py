@@ -93,6 +93,10 @@ class Metrics:
         """All metrics in Prometheus' text format."""
         return b""
 
+    def summed(self, name: str) -> float | dict[str, Any] | None:
+        """A counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
+        return None
+
 
 class Prometheus(Metrics):
     """Counts. listed: comma-separated names of families; empty: all. Raises StartError for an unknown name."""
@@ -193,6 +197,17 @@ class Prometheus(Metrics):
             for name, value in process_stats.read().items():
                 self._values[name] = {(): value}
         return "".join([text.text(self._values[name]) for name, text in self._texts.items()]).encode()
+
+    def summed(self, name: str) -> float | dict[str, Any] | None:
+        if (family := self._families.get(name)) is None:
+            return None
+        values = self._values[name].values()
+        if family.kind != "histogram":
+            return float(sum(values))
+        total = Histogram(family.buckets)
+        for one in values:
+            total.add(one.counts, one.total)
+        return {"bounds": family.buckets, "counts": total.counts}
 
     def _set_engine(self, engine: EngineState) -> None:
         labels = (engine.model,)

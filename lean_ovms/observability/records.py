@@ -44,6 +44,7 @@ class RequestRecord:
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
     peer: the other end of the connection, or the client that a trusted proxy names.
     client: the name of its client, as api.clients has it. number: among the requests of this process.
+    quiet: its access line is of level DEBUG.
     """
 
     request_id: str
@@ -62,6 +63,7 @@ class RequestRecord:
     generations: list[GenerationRecord] = field(default_factory=list)
     releases: list[Callable[[], None]] = field(default_factory=list)
     client: str = ""
+    quiet: bool = False
     number: int = field(default_factory=itertools.count(1).__next__)
 
     @property
@@ -75,3 +77,9 @@ CLIENT_LEFT = 499
 
 current_record: ContextVar[RequestRecord | None] = ContextVar("current_record", default=None)
 """The record of the request that this task serves."""
+
+
+def log_quietly() -> None:
+    """Have the access line of the current request at level DEBUG: it is one of many that an open page sends."""
+    if record := current_record.get():
+        record.quiet = True

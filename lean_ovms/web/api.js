@@ -16,10 +16,12 @@ export function headers(more = {}) {
   return key ? { ...more, Authorization: "Bearer " + key } : more;
 }
 
+// retryAfter: seconds, 0 if the server named none.
 export class ServerError extends Error {
-  constructor(status, error) {
+  constructor(status, error, retryAfter = 0) {
     super(error.message || "status " + status);
     this.status = status;
+    this.retryAfter = retryAfter;
     this.field = error.param || "";
   }
 
@@ -35,7 +37,7 @@ async function failure(answer) {
   } catch {
     error = { message: `the server answered with status ${answer.status}` };
   }
-  return new ServerError(answer.status, error);
+  return new ServerError(answer.status, error, Number(answer.headers.get("Retry-After")) || 0);
 }
 
 export async function get(path) {

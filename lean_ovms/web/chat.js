@@ -101,8 +101,9 @@ const actions = {
     current.messages = current.messages.slice(0, current.messages.indexOf(message));
     ask({ ...message, content: text });
   },
-  regenerate(message) {
-    current.messages = current.messages.slice(0, current.messages.indexOf(message));
+  again(message) {
+    const kept = current.messages.indexOf(message) + (message.role === "assistant" ? 0 : 1);
+    current.messages = current.messages.slice(0, kept);
     answer();
   },
   answerCall(message, call, text) {
@@ -145,6 +146,7 @@ async function answer() {
   }
   const conversation = current;
   const message = { role: "assistant", content: "" };
+  for (const one of conversation.messages) delete one.failed;
   conversation.messages.push(message);
   running = new AbortController();
   setRunning(true);
@@ -154,12 +156,21 @@ async function answer() {
     await stream(request, message, redraw, running.signal);
     showProblem("");
   } catch (error) {
-    if (error.name !== "AbortError") message.failed = error instanceof ServerError ? error.text : "The connection was lost.";
+    const empty = !message.content && !message.reasoning && !message.calls;
+    if (empty) conversation.messages.pop();
+    if (empty || error.name !== "AbortError") fail(empty ? conversation.messages.at(-1) : message, error);
   }
   running = null;
   setRunning(false);
   if (conversation === current) draw();
   await store.save(conversation).catch(() => {});
+}
+
+// The message that got no whole answer says why, and when to try again.
+function fail(message, error) {
+  const text = error instanceof ServerError ? error.text : error.name === "AbortError" ? "Stopped." : "The connection was lost.";
+  if (message) message.failed = { text, until: Date.now() + 1000 * (error.retryAfter || 0) };
+  else showProblem(text);
 }
 
 // Redraws the last message at most once a frame, and follows its end unless the reader has scrolled up.

@@ -1,4 +1,4 @@
-// The page: views, the model, the API key.
+// The page: views, the model of each, the API key.
 
 import { ServerError, get, restoreKey } from "./api.js";
 import * as chat from "./chat.js";
@@ -8,14 +8,25 @@ import * as speech from "./speech.js";
 import * as texts from "./texts.js";
 
 const VIEWS = ["chat", "texts", "speech", "server"];
-const MODEL = "lean_ovms.model";
+const TASKS = { text_generation: "chat", embeddings: "texts", rerank: "texts", speech2text: "speech", text2speech: "speech" };
+const MODEL = "lean_ovms.model."; // and the view: the model that was chosen there
 let models = [];
+let current = VIEWS[0];
+
+const served = (view) => models.filter((model) => TASKS[model.task] === view);
 
 function show(view) {
+  current = view;
   for (const name of VIEWS) {
     byId(`view-${name}`).hidden = name !== view;
     byId(`tab-${name}`).setAttribute("aria-pressed", String(name === view));
   }
+  const names = served(view).map((model) => model.id);
+  byId("model-field").hidden = !names.length;
+  byId("model").replaceChildren(...names.map((id) => make("option", { value: id, textContent: id })));
+  const before = localStorage.getItem(MODEL + view);
+  if (names.includes(before)) byId("model").value = before;
+  chosen();
   server.setVisible(view === "server");
 }
 
@@ -27,32 +38,27 @@ async function readModels() {
     models = [];
     showProblem(error instanceof ServerError && error.status === 401 ? "The server needs an API key." : "The models cannot be listed.");
   }
-  const before = localStorage.getItem(MODEL);
-  byId("model").replaceChildren(...models.map((model) => make("option", { value: model.id, textContent: model.id })));
-  if (models.some((model) => model.id === before)) byId("model").value = before;
-  chosen();
+  const views = VIEWS.filter((view) => view === "server" || served(view).length || (view === "chat" && !models.length));
+  for (const view of VIEWS) byId(`tab-${view}`).hidden = !views.includes(view);
+  show(views.includes(current) ? current : views[0]);
 }
 
 function chosen() {
   const model = models.find((one) => one.id === byId("model").value) || {};
-  const kind = model.pooling?.kind;
-  chat.setVision((model.input_modalities || []).includes("image"));
-  const own = speech.choose(model) ? "speech" : kind ? "texts" : "chat"; // the view of this kind of model
-  for (const view of ["chat", "texts", "speech"]) byId(`tab-${view}`).hidden = view !== own;
-  byId("embed-panel").hidden = kind !== "embed";
-  byId("rerank-panel").hidden = !["embed", "score"].includes(kind);
-  if (byId("view-server").hidden) show(own);
+  if (current === "chat") chat.setVision((model.input_modalities || []).includes("image"));
+  if (current === "texts") byId("embed-panel").hidden = model.task !== "embeddings" || model.pooling?.kind === "token_embed";
+  if (current === "speech") speech.choose(model);
 }
 
 restoreKey();
 byId("key").addEventListener("change", readModels);
 byId("model").onchange = () => {
-  localStorage.setItem(MODEL, byId("model").value);
+  localStorage.setItem(MODEL + current, byId("model").value);
   chosen();
 };
 for (const view of VIEWS) byId(`tab-${view}`).onclick = () => show(view);
 texts.start();
-speech.start();
+speech.start(readModels);
 server.start();
 await chat.start();
 await readModels();

@@ -6,7 +6,7 @@ import { markdown } from "./markdown.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 
-// actions: { edit(message, text), regenerate(message), answerCall(call, text) }; null while an answer arrives.
+// actions: { edit(message, text), again(message), answerCall(call, text) }; null while an answer arrives.
 export function render(message, actions) {
   const box = make("article", { className: `message ${message.role}` });
   box.append(make("div", { className: "who", textContent: WHO[message.role] }));
@@ -16,7 +16,7 @@ export function render(message, actions) {
   else if (message.role === "assistant") box.append(markdown(message.content));
   else box.append(make("div", { className: "body", textContent: message.content }));
   for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions));
-  if (message.failed) box.append(make("p", { className: "failed", textContent: message.failed }));
+  if (message.failed) box.append(failure(message, actions));
   if (message.finish === "length") box.append(make("p", { className: "cost", textContent: "Cut off at the limit of tokens." }));
   if (message.cost) box.append(make("p", { className: "cost", textContent: costLine(message.cost) }));
   if (actions) box.append(buttons(message, actions, box));
@@ -63,7 +63,23 @@ function pretty(text) {
 function buttons(message, actions, box) {
   const row = make("p", { className: "actions row" }, copyButton("Copy", () => message.content));
   if (message.role === "user") row.append(button("Edit", () => edit(message, actions, box)));
-  if (message.role === "assistant") row.append(button("Regenerate", () => actions.regenerate(message)));
+  if (message.role === "assistant") row.append(button("Regenerate", () => actions.again(message)));
+  return row;
+}
+
+// The button counts Retry-After down.
+function failure(message, actions) {
+  const row = make("p", { className: "failed row" }, make("span", { textContent: message.failed.text }));
+  if (!actions) return row;
+  const again = button("Try again", () => actions.again(message));
+  const tick = () => {
+    const seconds = Math.ceil((message.failed.until - Date.now()) / 1000);
+    again.disabled = seconds > 0;
+    again.textContent = seconds > 0 ? `Try again in ${seconds} s` : "Try again";
+    if (seconds > 0) setTimeout(() => again.isConnected && tick(), 1000);
+  };
+  tick();
+  row.append(again);
   return row;
 }
 

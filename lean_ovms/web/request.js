@@ -6,7 +6,8 @@ const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
 
 // Throws an Error that names the setting at fault.
 export function body(model, messages, settings) {
-  const found = { model, messages: [...system(settings), ...messages.map(wire)], stream: true, stream_options: { include_usage: true } };
+  const said = messages.filter((message) => message.role !== "assistant" || message.content || message.calls?.length);
+  const found = { model, messages: [...system(settings), ...said.map(wire)], stream: true, stream_options: { include_usage: true } };
   for (const name of NUMBERS) if (settings[name] !== "" && settings[name] !== undefined) found[name] = Number(settings[name]);
   const stop = (settings.stop || "").split("\n").filter(Boolean);
   if (stop.length) found.stop = stop;

@@ -1,4 +1,4 @@
-// The server view: models, and charts of /metrics over the last minutes. It asks only while it is visible.
+// The server view: models, and charts of the load over the last minutes. It asks only while it is visible.
 
 import { ServerError, get } from "./api.js";
 import { byId, make } from "./dom.js";
@@ -8,6 +8,7 @@ const POINTS = 150; // five minutes
 const history = new Map();
 let last = null;
 let visible = false;
+let listed = ""; // the models of the table, and their states
 
 export function start() {
   setInterval(() => visible && !document.hidden && refresh(), EVERY_MS);
@@ -19,85 +20,45 @@ export function setVisible(now) {
 }
 
 async function refresh() {
-  await Promise.all([drawModels(), drawCharts(), drawOptions()]);
+  const note = byId("load-note");
+  try {
+    const { models, load, options } = await get("server_info");
+    note.textContent = "prompt_tokens" in load ? "" : "--metrics_enable adds tokens and latencies.";
+    drawOptions(options);
+    record({ ...load, at: performance.now() / 1000 });
+    byId("charts").replaceChildren(...[...history].map(([name, values]) => chart(name, values)));
+    if (listed !== JSON.stringify(models)) await drawModels(models);
+    listed = JSON.stringify(models);
+  } catch (error) {
+    note.textContent = error instanceof ServerError ? error.text : "The server does not answer.";
+    if (error.status === 401) visible = false; // until the view or the key changes
+  }
 }
 
-async function drawOptions() {
-  const { options } = await get("server_info").catch(() => ({ options: {} }));
+function drawOptions(options) {
   const rows = Object.entries(options).map(([name, value]) => make("tr", {}, make("th", { textContent: "--" + name }), make("td", { textContent: String(value) })));
   byId("options").replaceChildren(...rows);
   byId("options-section").hidden = !rows.length;
 }
 
-async function drawModels() {
-  try {
-    const [{ data }, states] = await Promise.all([get("v1/models"), get("v1/config").catch(() => ({}))]);
-    const head = make("tr", {}, ...["Model", "State", "Context", "Input"].map((text) => make("th", { textContent: text })));
-    const known = new Map(data.map((model) => [model.id, model]));
-    const names = [...new Set([...known.keys(), ...Object.keys(states)])];
-    const rows = names.map((name) => {
-      const model = known.get(name) || {};
-      const state = states[name]?.model_version_status?.[0]?.state || "AVAILABLE";
-      const cells = [name, state, model.max_model_len ?? "", (model.input_modalities || []).join(", ")];
-      return make("tr", {}, ...cells.map((text) => make("td", { textContent: text })));
-    });
-    byId("models").replaceChildren(head, ...rows);
-  } catch {
-    byId("models").replaceChildren();
-  }
-}
-
-async function drawCharts() {
-  const off = byId("metrics-off");
-  try {
-    const samples = parse(await get("metrics"));
-    off.hidden = true;
-    record(samples);
-  } catch (error) {
-    off.hidden = false;
-    off.textContent =
-      error instanceof ServerError && error.status === 404
-        ? "The server was started without metrics; --metrics_enable switches them on."
-        : "The metrics cannot be read.";
-    byId("charts").replaceChildren();
-    return;
-  }
-  byId("charts").replaceChildren(...[...history].map(([name, values]) => chart(name, values)));
-}
-
-// Prometheus' text format, summed over all labels but le.
-export function parse(text) {
-  const found = { at: performance.now() / 1000, values: new Map(), buckets: new Map() };
-  for (const line of text.split("\n")) {
-    const match = /^([\w:]+)(?:\{(.*)\})? (\S+)/.exec(line);
-    if (!match || line.startsWith("#")) continue;
-    const [, name, labels, value] = match;
-    const bound = /(?:^|,)le="([^"]*)"/.exec(labels || "");
-    if (bound) {
-      const buckets = found.buckets.get(name) || new Map();
-      const upper = bound[1] === "+Inf" ? Infinity : Number(bound[1]);
-      buckets.set(upper, (buckets.get(upper) || 0) + Number(value));
-      found.buckets.set(name, buckets);
-    } else found.values.set(name, (found.values.get(name) || 0) + Number(value));
-  }
-  return found;
+// states: by name, of all models.
+async function drawModels(states) {
+  const known = new Map((await get("v1/models")).data.map((model) => [model.id, model]));
+  const head = make("tr", {}, ...["Model", "State", "Task", "Context", "Input"].map((text) => make("th", { textContent: text })));
+  const rows = Object.entries(states).map(([name, state]) => {
+    const model = known.get(name) || {};
+    const cells = [name, state, model.task ?? "", model.max_model_len ?? "", (model.input_modalities || []).join(", ")];
+    return make("tr", {}, ...cells.map((text) => make("td", { textContent: text })));
+  });
+  byId("models").replaceChildren(head, ...rows);
 }
 
 function record(now) {
-  const value = (name) => now.values.get(name);
-  const rate = (name) => (last && value(name) !== undefined ? (value(name) - last.values.get(name)) / (now.at - last.at) : undefined);
-  const percent = (number) => (number === undefined ? undefined : 100 * number);
-  const shown = {
-    "Running": value("vllm:num_requests_running"),
-    "Waiting": value("vllm:num_requests_waiting"),
-    "KV cache in use, %": percent(value("vllm:kv_cache_usage_perc")),
-    "Generated tokens/s": rate("vllm:generation_tokens_total"),
-    "Prompt tokens/s": rate("vllm:prompt_tokens_total"),
-    "TTFT p50, ms": quantile(now, "vllm:time_to_first_token_seconds_bucket", 0.5),
-    "TTFT p95, ms": quantile(now, "vllm:time_to_first_token_seconds_bucket", 0.95),
-    "ITL p50, ms": quantile(now, "vllm:inter_token_latency_seconds_bucket", 0.5),
-    "ITL p95, ms": quantile(now, "vllm:inter_token_latency_seconds_bucket", 0.95),
-  };
+  const shown = { "Running": now.running, "Waiting": now.waiting, "KV cache in use, %": 100 * now.kv_cache_usage };
+  for (const [name, what] of [["generation_tokens", "Generated"], ["prompt_tokens", "Prompt"]])
+    if (name in now) shown[`${what} tokens/s`] = last && (now[name] - last[name]) / (now.at - last.at);
+  for (const name of ["ttft", "itl"])
+    if (name in now) for (const q of [50, 95]) shown[`${name.toUpperCase()} p${q}, ms`] = quantile(now[name], q / 100, last?.[name]);
   for (const [name, point] of Object.entries(shown)) {
     const values = history.get(name) || [];
     values.push(Number.isFinite(point) ? point : null);
@@ -106,21 +67,16 @@ function record(now) {
   last = now;
 }
 
-// Of what was counted since the last time, in ms; undefined if nothing was.
-export function quantile(now, name, q, before = last) {
-  const buckets = [...(now.buckets.get(name) || new Map())].sort(([one], [other]) => one - other);
-  const earlier = before?.buckets.get(name) || new Map();
-  const counts = buckets.map(([upper, count]) => [upper, count - (before ? earlier.get(upper) || 0 : count)]);
-  const total = counts.at(-1)?.[1] || 0;
+// Of what a histogram counted since before, in ms; undefined if nothing was. bounds: in seconds; counts: one more.
+export function quantile({ bounds, counts }, q, before) {
+  const since = counts.map((count, place) => count - (before ? before.counts[place] : 0));
+  const total = since.reduce((sum, count) => sum + count, 0);
   if (total <= 0) return undefined;
-  let lower = 0;
   let below = 0;
-  for (const [upper, count] of counts) {
-    if (count >= q * total) {
-      if (upper === Infinity) return 1000 * lower;
-      return 1000 * (lower + ((upper - lower) * (q * total - below)) / Math.max(1, count - below));
-    }
-    [lower, below] = [upper, count];
+  for (const [place, count] of since.entries()) {
+    const lower = place ? bounds[place - 1] : 0;
+    if (below + count >= q * total) return 1000 * (place === bounds.length ? lower : lower + ((bounds[place] - lower) * (q * total - below)) / Math.max(1, count));
+    below += count;
   }
   return undefined;
 }

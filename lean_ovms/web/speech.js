@@ -7,8 +7,12 @@ import { RATE_IN, joined, toSamples, toWav } from "./sound.js";
 const RATE_OUT = 24000; // of response_format pcm
 let running = null; // the AbortController of the request in work
 let recorder = null;
+let chosen = {}; // the model, as /v1/models has it
+let readModels;
 
-export function start() {
+// read: lists the models again, and calls choose.
+export function start(read) {
+  readModels = read;
   byId("speak").onclick = () => run(speak);
   byId("speak-stop").onclick = () => running?.abort();
   byId("record").onclick = () => (recorder ? recorder.stop() : record().catch(failed));
@@ -21,17 +25,16 @@ export function start() {
   if (byId("record").disabled) byId("record").title = "Browsers allow the microphone on https pages and localhost only.";
 }
 
-// info: of the chosen model, as /v1/models has it; whether it has a panel here.
-export function choose(info) {
-  const voices = info.voices;
-  const hears = (info.input_modalities || []).includes("audio");
-  byId("speak-panel").hidden = !voices;
-  byId("transcribe-panel").hidden = !hears;
+export function choose(model) {
+  chosen = model;
+  const voices = model.voices; // of one that has been loaded
+  const speaks = (model.output_modalities || []).includes("audio");
+  byId("speak-panel").hidden = !speaks;
+  byId("transcribe-panel").hidden = speaks;
   byId("voice").replaceChildren(...(voices?.voices || []).map((name) => make("option", { textContent: name })));
   byId("voice-field").hidden = !voices?.voices.length;
   byId("speed-field").hidden = !voices || voices.speed[0] === voices.speed[1];
   if (voices) [byId("speed").min, byId("speed").max] = voices.speed;
-  return Boolean(voices) || hears;
 }
 
 async function run(work) {
@@ -41,6 +44,7 @@ async function run(work) {
   try {
     await work(mine.signal);
     showProblem("");
+    if (!chosen.voices && !chosen.speech) await readModels(); // it has been loaded
   } catch (error) {
     if (error.name !== "AbortError") failed(error);
   }

@@ -87,7 +87,7 @@ def test_an_answer_can_be_stopped_and_made_again(page: Any) -> None:
     page.fill("#settings [name=max_tokens]", "4000")
     page.fill("#settings [name=stop]", "")
     ask(page, "Count from 1 to 100.")
-    page.locator("#stop:enabled").wait_for()
+    page.locator(".message.assistant .body p").wait_for()
     page.click("#stop")
     page.locator("#send:enabled").wait_for()
     page.fill("#settings [name=max_tokens]", "5")
@@ -102,11 +102,111 @@ def test_an_error_names_its_field(page: Any) -> None:
     assert "(field: temperature)" in page.inner_text(".failed")
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "wait"), [(400, "It is wrong.", 0), (401, "No key.", 0), (429, "The queue is full.", 2)]
+)
+def test_a_failed_answer_is_no_message_and_can_be_tried_again(page: Any, status: int, message: str, wait: int) -> None:
+    def refuse(route: Any) -> None:
+        headers = {"Retry-After": str(wait)} if wait else {}
+        route.fulfill(status=status, headers=headers, json={"error": {"message": message}})
+
+    def sent() -> list[str]:
+        return [said["content"] for said in asked.value.post_data_json["messages"]]
+
+    page.clock.install()
+    page.route("**/v1/chat/completions", refuse)
+    ask(page, "one")
+    page.locator(".failed", has_text=message).wait_for()
+    assert page.locator(".message").count() == 1
+    again = page.locator(".failed button")
+    if wait:
+        assert again.is_disabled()
+        assert again.inner_text() in ("Try again in 2 s", "Try again in 1 s")
+        page.clock.run_for(3000)
+    assert (again.inner_text(), again.is_disabled()) == ("Try again", False)
+    page.reload()
+    page.locator(".failed", has_text=message).wait_for()
+    with page.expect_request("**/v1/chat/completions") as asked:
+        ask(page, "two")
+    assert sent() == ["one", "two"]
+    page.locator("#send:enabled").wait_for()
+    assert page.locator(".failed").count() == 1
+    answer_with(page, {"content": "Both."})
+    page.clock.run_for(1000 * wait + 1000)
+    with page.expect_request("**/v1/chat/completions") as asked:
+        page.get_by_role("button", name="Try again").click()
+    assert sent() == ["one", "two"]
+    page.get_by_text("Both.").wait_for()
+    assert (page.locator(".failed").count(), page.locator(".message").count()) == (0, 3)
+
+
 def test_the_server_view_shows_models_and_load(page: Any) -> None:
     page.click("#tab-server")
-    page.locator("#charts figure").first.wait_for()
-    assert "demo" in page.inner_text("#models")
+    page.locator("#models", has_text="demo-embed").wait_for()
+    assert "demo\tready\ttext_generation\t" in page.inner_text("#models")
     assert page.locator("#charts svg").count() == 9
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response("**/server_info") as first:
+        pass
+    with page.expect_response("**/server_info") as second:
+        pass
+    assert set(asked) == {first.value.url, second.value.url}
+    assert len(second.value.body()) < 2000
+
+
+def test_the_server_view_without_metrics(speech_page: Any) -> None:
+    speech_page.click("#tab-server")
+    speech_page.locator("#charts figure").first.wait_for()
+    assert speech_page.locator("#charts svg").count() == 3
+    assert "--metrics_enable" in speech_page.inner_text("#load-note")
+    with speech_page.expect_response("**/server_info") as polled:
+        pass
+    assert (polled.value.status, len(polled.value.body()) < 1000) == (200, True)
+
+
+def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
+    tasks = ["rerank", "embeddings", "text_generation", "text_generation", "speech2text", "text2speech"]
+    models = [
+        {"id": f"{task}-{place}", "task": task, "output_modalities": ["audio" if task == "text2speech" else "text"]}
+        for place, task in enumerate(tasks)
+    ]
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
+    page.reload()
+    page.locator("#tab-speech:visible").wait_for()
+
+    def offered(view: str) -> list[str]:
+        page.click(f"#tab-{view}")
+        names: list[str] = page.locator("#model option").all_inner_texts()
+        return names
+
+    assert page.locator("nav button:visible").all_inner_texts() == ["Chat", "Texts", "Speech", "Server"]
+    assert page.locator("#view-chat:visible").count() == 1
+    assert offered("chat") == ["text_generation-2", "text_generation-3"]
+    page.select_option("#model", "text_generation-3")
+    assert offered("texts") == ["rerank-0", "embeddings-1"]
+    assert page.locator("#embed-panel:visible").count() == 0
+    page.select_option("#model", "embeddings-1")
+    assert page.locator("#embed-panel:visible").count() == 1
+    assert offered("speech") == ["speech2text-4", "text2speech-5"]
+    assert page.locator("#transcribe-panel:visible").count() == 1
+    page.select_option("#model", "text2speech-5")
+    assert page.locator("#speak-panel:visible").count() == 1
+    page.click("#tab-server")
+    assert page.locator("#model:visible").count() == 0
+    page.reload()
+    page.locator("#tab-speech:visible").wait_for()
+    for view, name in (("chat", "text_generation-3"), ("texts", "embeddings-1"), ("speech", "text2speech-5")):
+        page.click(f"#tab-{view}")
+        assert page.input_value("#model") == name
+
+
+def test_texts_are_compared_beside_a_chat_model(page: Any) -> None:
+    page.click("#tab-texts")
+    assert page.locator("#model option").all_inner_texts() == ["demo-embed"]
+    page.fill("#embed-texts", "a cat\na dog")
+    page.click("#embed")
+    page.locator("#embed-result table").wait_for()
 
 
 def answer_with(page: Any, *deltas: dict[str, Any]) -> None:
@@ -154,7 +254,10 @@ def test_probabilities_are_a_heat_map_with_alternatives(page: Any) -> None:
 
 
 def test_an_image_is_attached_and_sent(page: Any) -> None:
-    models = {"data": [{"id": "eyes", "input_modalities": ["text", "image"]}], "object": "list"}
+    models = {
+        "data": [{"id": "eyes", "task": "text_generation", "input_modalities": ["text", "image"]}],
+        "object": "list",
+    }
     page.route("**/v1/models", lambda route: route.fulfill(json=models))
     page.reload()
     page.locator("#attach:visible").wait_for()
@@ -230,7 +333,7 @@ def test_a_text_is_spoken(speech_page: Any) -> None:
 
 def hears(page: Any) -> list[str]:
     """Let the page take the model for one that hears; the bodies that it sends."""
-    model = {"id": "ears", "input_modalities": ["audio"], "output_modalities": ["text"]}
+    model = {"id": "ears", "task": "speech2text", "input_modalities": ["audio"], "output_modalities": ["text"]}
     page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
     asked: list[str] = []
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 
-from ...engine_types import EngineStats
-from ...errors import NotFound, RequestError
+from ...errors import NotFound
 from ...models.model import Model
 from ...observability.metrics import EngineState
 from ...types import Request, Response
+from .. import load_report
 from ..app import App
 from ..router import Route, RouteDoc
 
@@ -41,15 +41,8 @@ async def _state(app: App, model: Model) -> EngineState:
         waiting=model.waiting,
         restarts=model.restarts,
         memory=_memory(None if model.adapter else model.engine.pid),
-        stats=await _stats(model),
+        stats=await load_report.read(model.stats(), STATS_TIMEOUT_S),
     )
-
-
-async def _stats(model: Model) -> EngineStats | None:
-    try:
-        return await asyncio.wait_for(model.stats(), STATS_TIMEOUT_S)
-    except (RequestError, asyncio.TimeoutError):
-        return None
 
 
 def _memory(pid: int | None) -> int | None:

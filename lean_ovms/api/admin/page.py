@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...errors import NotFound
+from ...observability.records import log_quietly
 from ...types import Request, Response
 from ..app import App
 from ..response import json
@@ -54,6 +55,7 @@ async def handle_file(request: Request, app: App) -> Response:
     name = request.path.removeprefix("/web/")
     if not app.config.web_page or name not in names():
         raise NotFound("there is no such file")
+    log_quietly()
     return _send(request, name)
 
 

@@ -1,17 +1,21 @@
-"""GET /server_info: version, and the start-up options that are not defaults. (vLLM has the path, with its own options.)
+"""GET /server_info: version, the start-up options that are not defaults, the models' states, and the load.
 
-The key and other private options are never in it, and absolute paths are cut to their last part.
+(vLLM has the path, with its own options.) It is all that the page's server view asks for every other second, so it is
+small. The key and other private options are never in it, and absolute paths are cut to their last part.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import fields
 from typing import Any
 
 from ... import __version__
 from ...config import Config
+from ...observability.records import log_quietly
 from ...types import Json, Request, Response
+from .. import load_report
 from ..app import App
 from ..response import json
 from ..router import Route, RouteDoc
@@ -20,8 +24,40 @@ PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s\"'=]*)+/(?=[^/\s\"'=])")
 """The directories of an absolute path."""
 
 
+STATS_TIMEOUT_S = 1.0
+SUMMED = {
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "generation_tokens": "vllm:generation_tokens_total",
+    "ttft": "vllm:time_to_first_token_seconds",
+    "itl": "vllm:inter_token_latency_seconds",
+}
+"""Members of "load" that are metrics: sums over all models, there with --metrics_enable."""
+
+
 async def handle(request: Request, app: App) -> Response:
-    return json({"version": __version__, "options": changed_options(app.config)})
+    log_quietly()
+    return json(
+        {
+            "version": __version__,
+            "options": changed_options(app.config),
+            "models": {model.name: model.state for model in app.registry.served},
+            "load": await load(app),
+        }
+    )
+
+
+async def load(app: App) -> Json:
+    """Running and waiting sequences and the used share of KV caches, of all models; with metrics also SUMMED."""
+    found = await asyncio.gather(*(load_report.read(model.stats(), STATS_TIMEOUT_S) for model in app.registry.served))
+    stats = [one for one in found if one is not None]
+    blocks = sum(one.kv_blocks_total for one in stats)
+    summed = {name: app.metrics.summed(family) for name, family in SUMMED.items()}
+    return {
+        "running": sum(one.running for one in stats),
+        "waiting": sum(one.queued for one in stats),
+        "kv_cache_usage": sum(one.kv_blocks_used for one in stats) / max(blocks, 1),
+        **{name: value for name, value in summed.items() if value is not None},
+    }
 
 
 def changed_options(config: Config) -> Json:
@@ -35,6 +71,5 @@ def _shortened(value: Any) -> Any:
     return PATH.sub("…/", value) if isinstance(value, str) else value
 
 
-ROUTES = [
-    Route("GET", "/server_info", handle, doc=RouteDoc(summary="Version and changed options", answer="ServerInfo")),
-]
+DOC = RouteDoc(summary="Version, changed options, models and load", answer="ServerInfo")
+ROUTES = [Route("GET", "/server_info", handle, doc=DOC)]

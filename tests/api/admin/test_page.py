@@ -74,6 +74,25 @@ async def test_no_other_file_is_served(make_app: MakeApp, name: str) -> None:
     assert (await get(app, f"/web/{name}")).status == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "level"),
+    [
+        ("/", "INFO"),
+        ("/web/main.js", "DEBUG"),
+        ("/server_info", "DEBUG"),
+        ("/web/x.js", "INFO"),
+        ("/v1/models", "INFO"),
+    ],
+)
+async def test_what_an_open_page_asks_for_is_not_logged_at_info(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture, path: str, level: str
+) -> None:
+    app, _ = await make_app(access_log=True)
+    caplog.set_level("DEBUG", "lean_ovms.access")
+    await (await get(app, path, accept=HTML)).aclose()
+    assert [record.levelname for record in caplog.records if record.name == "lean_ovms.access"] == [level]
+
+
 def test_the_page_is_small_and_whole() -> None:
     texts = {name: (page.FILES / name).read_text("utf-8") for name in page.names()}
     assert sum(map(len, texts.values())) < MAX_BYTES
@@ -142,11 +161,12 @@ for (const text of hostile) {
   assert.ok(Date.now() - began < 5000, `${text.slice(0, 20)} takes too long`);
 }
 
-const { parse, quantile } = await import("./web/server.js");
-const before = parse('a_bucket{le="1",m="x"} 0\na_bucket{le="+Inf",m="x"} 0\nb{m="x"} 1\nb{m="y"} 2\n# c 4\n');
-const now = parse('a_bucket{le="1",m="x"} 2\na_bucket{le="+Inf",m="x"} 2\n');
-assert.equal(before.values.get("b"), 3);
-assert.equal(quantile(now, "a_bucket", 0.5, before), 500);
+const { quantile } = await import("./web/server.js");
+const before = { bounds: [0.5, 1], counts: [9, 0, 1] };
+assert.equal(quantile({ bounds: [0.5, 1], counts: [9, 2, 1] }, 0.5, before), 750);
+assert.equal(quantile({ bounds: [0.5, 1], counts: [9, 0, 2] }, 0.5, before), 1000);
+assert.equal(quantile(before, 0.5, before), undefined);
+assert.equal(quantile(before, 0.25), 1000 * 0.5 * 2.5 / 9);
 const { body, asCurl, asPython } = await import("./web/request.js");
 globalThis.document.baseURI = "http://localhost:8000/";
 const request = body("m", [{ role: "user", content: "it's" }], { temperature: "0", stop: "a\nb", thinking: true });

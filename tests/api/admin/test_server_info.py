@@ -1,10 +1,11 @@
-"""/server_info: the options that are not defaults, without what is nobody's business."""
+"""/server_info: the options that are not defaults, without what is nobody's business; models and load."""
 
 from __future__ import annotations
 
 from lean_ovms.api.admin.server_info import changed_options
 from lean_ovms.config import Config
-from tests.api.conftest import MakeApp, get, whole
+from tests.api.conftest import MakeApp, get, post, whole
+from tests.fakes import say
 
 
 async def test_only_changed_options_and_never_the_key(make_app: MakeApp) -> None:
@@ -17,6 +18,26 @@ async def test_only_changed_options_and_never_the_key(make_app: MakeApp) -> None
     body = await whole(response)
     assert body["options"] == {"fake_engine": True, "model_name": "m", "access_log": False, "metrics_enable": True}
     assert body["version"]
+
+
+async def test_load_with_and_without_metrics(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
+    body = await whole(await get(app, "/server_info"))
+    assert body["models"] == {"m": "ready"}
+    assert body["load"].keys() == {"running", "waiting", "kv_cache_usage"}
+    app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n), metrics_enable=True)
+    done = await whole(await post(app, "/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 5}))
+    answer = await get(app, "/server_info")
+    load = (await whole(answer))["load"]
+    assert load["generation_tokens"] == done["usage"]["completion_tokens"]
+    assert load["prompt_tokens"] == done["usage"]["prompt_tokens"]
+    assert sum(load["ttft"]["counts"]) == 1
+    assert len(load["itl"]["counts"]) == len(load["itl"]["bounds"]) + 1
+    assert isinstance(answer.body, bytes)
+    assert len(answer.body) < 1500
+    only = "vllm:prompt_tokens_total"
+    app, _ = await make_app(metrics_enable=True, metrics_list=only)
+    assert "ttft" not in (await whole(await get(app, "/server_info")))["load"]
 
 
 def test_paths_are_cut_to_their_last_part() -> None:
