@@ -3,12 +3,13 @@
 
 import { copyButton, make } from "./dom.js";
 
+// In each expression, what follows a repeated part begins with another character: the time grows with a text's length,
+// not with its square.
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`\s]*)/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^ {0,3}(#{1,6})(\s.*)$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+([^]*)$/;
 const QUOTE = /^ {0,3}> ?/;
-const TABLE_LINE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 const MAX_DEPTH = 20;
 
 export function markdown(text) {
@@ -27,7 +28,7 @@ function blocks(lines, depth) {
     if (!line.trim()) at += 1;
     else if ((match = FENCE.exec(line))) at = fence(lines, at, match, found);
     else if ((match = HEADING.exec(line))) {
-      found.push(make("h" + Math.min(6, match[1].length + 2), {}, ...inline(match[2])));
+      found.push(make("h" + Math.min(6, match[1].length + 2), {}, ...inline(match[2].trim().replace(/(^|\s)#+$/, "").trim())));
       at += 1;
     } else if (RULE.test(line)) {
       found.push(make("hr"));
@@ -37,7 +38,7 @@ function blocks(lines, depth) {
       while (at < lines.length && QUOTE.test(lines[at])) inner.push(lines[at++].replace(QUOTE, ""));
       found.push(make("blockquote", {}, ...blocks(inner, depth + 1)));
     } else if (ITEM.test(line) && depth < MAX_DEPTH) at = list(lines, at, found, depth);
-    else if (line.includes("|") && at + 1 < lines.length && lines[at + 1].includes("-") && TABLE_LINE.test(lines[at + 1]))
+    else if (line.includes("|") && at + 1 < lines.length && cells(lines[at + 1]).every((cell) => /^:?-+:?$/.test(cell)))
       at = table(lines, at, found);
     else at = paragraph(lines, at, found, depth);
     if (at === before) at += 1;
@@ -107,7 +108,7 @@ function paragraph(lines, at, found, depth) {
 
 // Code, links, strong, emphasis, deleted text, addresses. Unmatched marks stay text.
 const INLINE =
-  /(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)|\[([^\][]{1,400})\]\(([^\s()]{1,2000})\)|\*\*(?=\S)([^*]{1,2000}?\S?)\*\*|(?<![\w*])\*(?=[^\s*])([^*]{1,2000}?)\*(?!\w)|(?<!\w)_(?=[^\s_])([^_]{1,2000}?)_(?!\w)|~~([^~]{1,2000})~~|(https?:\/\/[^\s<>()"'`]{1,2000})/g;
+  /(?<!`)(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)|\[([^\][]{1,400})\]\(([^\s()]{1,2000})\)|\*\*(?=\S)([^*]{1,2000}?\S?)\*\*|(?<![\w*])\*(?=[^\s*])([^*]{1,2000}?)\*(?!\w)|(?<!\w)_(?=[^\s_])([^_]{1,2000}?)_(?!\w)|~~([^~]{1,2000})~~|(https?:\/\/[^\s<>()"'`]{1,2000})/g;
 
 function inline(text, nested = 0) {
   const found = [];
@@ -139,5 +140,5 @@ function link(target, children) {
 }
 
 function plain(text) {
-  return text.split(/ {2,}\n/).flatMap((part, place) => (place ? [make("br"), part] : [part]));
+  return text.split("  \n").flatMap((part, place) => (place ? [make("br"), part] : [part]));
 }

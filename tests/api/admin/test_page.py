@@ -139,6 +139,9 @@ const shown = (text) => markdown(text).children.map(show).join("");
 
 assert.equal(shown("a **b** _c_ `d`"), "<p>a <strong>b</strong> <em>c</em> <code>d</code></p>");
 assert.equal(shown("# t\n\ntext"), "<h3>t</h3><p>text</p>");
+assert.equal(shown("## C# ##\n#"), "<h4>C#</h4><p>#</p>");
+assert.equal(shown("a  \nb\nc"), "<p>a<br></br>b\nc</p>");
+assert.equal(shown("`` a`b `` `c`"), "<p><code>a`b</code> <code>c</code></p>");
 assert.equal(shown("- a\n- b\n  - c"), "<ul><li><p>a</p></li><li><p>b</p><ul><li><p>c</p></li></ul></li></ul>");
 assert.equal(shown("|a|b|\n|-|-|\n|1|2|"),
   "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>");
@@ -149,6 +152,11 @@ const hostile = [
   "[a](//b.example)", "\u202eabc", "*".repeat(5000), "[".repeat(5000), "> ".repeat(5000) + "x", "`".repeat(4999),
   "- ".repeat(3000) + "x", "|".repeat(4000) + "\n" + "|-".repeat(2000), "_".repeat(4000) + "a", "~~".repeat(4000),
 ];
+// What follows or precedes a long run decides: each took seconds for 32000 characters, and minutes for these.
+const run = " ".repeat(200_000);
+hostile.push("x" + run + "y", "# a" + run + "b", "# " + "#".repeat(200_000) + "a", "|\n" + run + "x-", "a|b\n-" + run + "x",
+  "- " + run + "a\u2028b", "a|b\n-:" + run + "|" + run + "x",
+  Array.from({ length: 500 }, (_, count) => "`".repeat(count + 1) + "a").join(""));
 const TAGS = new Set(["div", "p", "a", "code", "pre", "em", "strong", "del", "ul", "ol", "li", "blockquote", "button",
   "table", "thead", "tbody", "tr", "th", "td", "hr", "br", "h3", "h4", "h5", "h6"]);
 for (const text of hostile) {
