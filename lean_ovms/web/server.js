@@ -24,12 +24,14 @@ async function refresh() {
   try {
     const { models, load, options } = await get("server_info");
     note.textContent = "prompt_tokens" in load ? "" : "--metrics_enable adds tokens and latencies.";
+    note.hidden = !note.textContent;
     drawOptions(options);
     record({ ...load, at: performance.now() / 1000 });
     byId("charts").replaceChildren(...[...history].map(([name, values]) => chart(name, values)));
     if (listed !== JSON.stringify(models)) await drawModels(models);
     listed = JSON.stringify(models);
   } catch (error) {
+    note.hidden = false;
     note.textContent = error instanceof ServerError ? error.text : "The server does not answer.";
     if (error.status === 401) visible = false; // until the view or the key changes
   }

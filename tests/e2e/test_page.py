@@ -331,6 +331,21 @@ def test_a_text_is_spoken(speech_page: Any) -> None:
     assert "0.3 s of speech" in page.inner_text("#speak-result")
 
 
+def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_page: Any) -> None:
+    page, url = speech_page, "**/v1/models"
+    model = {"id": "voice", "task": "text2speech", "input_modalities": ["text"], "output_modalities": ["audio"]}
+    page.route(url, lambda route: route.fulfill(json={"data": [model], "object": "list"}))
+    page.reload()
+    page.locator("#speak-panel:visible").wait_for()
+    assert page.locator("#voice-field:visible").count() == 0
+    page.unroute(url)
+    page.fill("#speak-text", "A sentence.")
+    page.click("#speak")
+    page.locator("#voice-field:visible").wait_for()
+    assert page.locator("#voice option").all_inner_texts() == ["low", "loud"]
+    page.locator("#speak-result audio").wait_for()
+
+
 def hears(page: Any) -> list[str]:
     """Let the page take the model for one that hears; the bodies that it sends."""
     model = {"id": "ears", "task": "speech2text", "input_modalities": ["audio"], "output_modalities": ["text"]}
