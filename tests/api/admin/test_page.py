@@ -154,8 +154,8 @@ const hostile = [
 ];
 // What follows or precedes a long run decides: each took seconds for 32000 characters, and minutes for these.
 const run = " ".repeat(200_000);
-hostile.push("x" + run + "y", "# a" + run + "b", "# " + "#".repeat(200_000) + "a", "|\n" + run + "x-", "a|b\n-" + run + "x",
-  "- " + run + "a\u2028b", "a|b\n-:" + run + "|" + run + "x",
+hostile.push("x" + run + "y", "# a" + run + "b", "# " + "#".repeat(200_000) + "a", "|\n" + run + "x-",
+  "a|b\n-" + run + "x", "- " + run + "a\u2028b", "a|b\n-:" + run + "|" + run + "x",
   Array.from({ length: 500 }, (_, count) => "`".repeat(count + 1) + "a").join(""));
 const TAGS = new Set(["div", "p", "a", "code", "pre", "em", "strong", "del", "ul", "ol", "li", "blockquote", "button",
   "table", "thead", "tbody", "tr", "th", "td", "hr", "br", "h3", "h4", "h5", "h6"]);
