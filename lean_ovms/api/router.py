@@ -23,6 +23,11 @@ BASES = ("/v1", "/v3", "/v3/v1")
 """Prefixes of the generative API: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""
 
 
+def follows_ovms(request: Request) -> bool:
+    """Whether the path is one of OVMS's."""
+    return request.path.startswith("/v3/")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDoc:
     """A route's description in the OpenAPI document.

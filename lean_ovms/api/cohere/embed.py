@@ -21,9 +21,9 @@ from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import Encoding
 from ..pooling.inputs import check_count, content_text
-from ..pooling.request import PoolingRequest, dimensions, follows_ovms, parse, prompt_text
+from ..pooling.request import PoolingRequest, dimensions, parse, prompt_text
 from ..response import json_bytes
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import one_of
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")

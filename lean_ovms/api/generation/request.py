@@ -94,13 +94,15 @@ class RequestSchema:
 
     before_tools, after_tools: its own checks, at these places of the order; they raise BadRequest, and may write what
     this endpoint calls by another name into the values of max_tokens, logprobs and text.format. max_tokens: its own
-    name of that field. parse_output: reasoning and tool calls are parsed out of the generated text.
+    name of that field. default_max_tokens: where neither the request, an option nor generation_config.json has one; 0:
+    as many as fit. parse_output: reasoning and tool calls are parsed out of the generated text.
     """
 
     fields: FieldSet
     before_tools: Check = no_check
     after_tools: Check = no_check
     max_tokens: str = "max_tokens"
+    default_max_tokens: int = 0
     parse_output: bool = True
 
 
@@ -113,6 +115,8 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     if app.config.return_tokens_as_token_ids:
         values["return_tokens_as_token_ids"] = True
     config, defaults = model.config, Defaults(model.directory.generation_config)
+    if values.get("n_predict") is None:  # llama.cpp's -1 asks for as many as fit
+        defaults.numbers.setdefault("max_new_tokens", schema.default_max_tokens)
     limits = Limits.of(config)
     place = schema.fields.places.get("stream_options")
     options = {} if place is None else stream_options(schema.fields[place], values)

@@ -114,10 +114,13 @@ def add_tool_rule(
     """The constraint with the rules of tool_choice, parallel_tool_calls and strict.
 
     combines: grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second breaks
-    them: then calls are not constrained.
+    them: then calls are not constrained. Raises BadRequest for a grammar of the answer where a call is required.
     """
     calls = ""
     if tools.offered and tools.required:
+        if constraint is not None and constraint.strict:
+            why = f"{constraint.param} and a tool_choice that requires a call exclude each other: there is no answer"
+            raise BadRequest(why, param=constraint.param)
         calls = "required"
     elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
         calls = "schema" if combines or (sampling.beams == 1 and not sampling.min_tokens) else ""

@@ -23,7 +23,7 @@ from ..app import App
 from ..fields import Field, FieldSet, read
 from ..generation import unsupported
 from ..response import json, model_name, warning_headers
-from ..router import RouteDoc, for_each_prefix
+from ..router import RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import STRING, any_of, object_of
 from ..sse import HEADERS as SSE_HEADERS
 from ..sse import event
@@ -90,7 +90,7 @@ class SpeechRequest:
 
 async def handle(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, parse)
-    ovms = request.path.startswith("/v3/")
+    ovms = follows_ovms(request)
     rate = asked.params.sample_rate or asked.model.voices.sample_rate
     alone = len(asked.model.pieces(asked.text)) == 1
     await app.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available

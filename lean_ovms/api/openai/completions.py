@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -31,12 +32,14 @@ from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import json, prompt_logprobs, warning_headers
-from ..router import RouteDoc, for_each_prefix
+from ..router import RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import PROMPT
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from .insertion import check_suffix, filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
 FIELDS = (
     Field(
         name="prompt",
@@ -44,6 +47,10 @@ FIELDS = (
         required=True,
         help="a string, strings, token ids, or lists of token ids",
         schema=PROMPT,
+    ),
+    replace(
+        SAMPLING[SAMPLING.places["max_tokens"]],
+        help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
     ),
     Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
     Field(name="suffix", kind="string", help="text behind what is generated, for models that fill in the middle"),
@@ -58,7 +65,8 @@ FIELDS = (
     PROMPT_LOGPROBS,
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
-ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING, *SAMPLING_NAMES))
+_SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
+ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
 
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 
@@ -75,7 +83,8 @@ class CompletionRequest:
 
 
 async def handle(request: Request, app: App) -> Response:
-    completion = await app.parse_body(request, parse_completion)
+    schema = OVMS_SCHEMA if follows_ovms(request) else SCHEMA
+    completion = await app.parse_body(request, partial(parse_completion, schema=schema))
     if completion.generation.values["suffix"]:
         generation, prompts = await filled_in(completion.generation, completion.prompts)
         completion = replace(completion, generation=generation, prompts=prompts)
@@ -105,9 +114,9 @@ DOC = RouteDoc(summary="How a text goes on", body=ALL_FIELDS, answer="Completion
 ROUTES = for_each_prefix("POST", "/completions", handle, doc=DOC)
 
 
-def parse_completion(body: Json, app: App) -> CompletionRequest:
+def parse_completion(body: Json, app: App, schema: RequestSchema) -> CompletionRequest:
     """Raises RequestError."""
-    generation = parse(body, SCHEMA, app)
+    generation = parse(body, schema, app)
     values = generation.values
     prompts = _prompts(values, app.config)
     check_sequences(len(prompts), generation.sampling, app.config)
@@ -130,7 +139,8 @@ def _check(values: Json, model: TextModel) -> None:
         values["max_tokens"] = 1  # the engine always generates; this token is not shown
 
 
-SCHEMA = RequestSchema(fields=ALL_FIELDS, before_tools=_check, parse_output=False)
+OVMS_SCHEMA = RequestSchema(fields=ALL_FIELDS, before_tools=_check, parse_output=False)
+SCHEMA = replace(OVMS_SCHEMA, default_max_tokens=DEFAULT_MAX_TOKENS)
 
 
 def _prompts(values: Json, config: Config) -> TokenPrompts:

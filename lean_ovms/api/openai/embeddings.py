@@ -21,12 +21,11 @@ from ..pooling.request import (
     Inputs,
     PoolingRequest,
     dimensions,
-    follows_ovms,
     parse,
     parse_inputs,
     texts_of,
 )
-from ..router import for_each_prefix
+from ..router import follows_ovms, for_each_prefix
 
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
 

@@ -17,7 +17,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...models.pooling_model import PoolingModel
 from ...pooling_types import VECTORS, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
-from ...types import ChatPrompt, Json, Request, Response
+from ...types import ChatPrompt, Json, Response
 from ...util.concurrency import Offload
 from ..app import App
 from ..fields import FieldSet, read
@@ -104,11 +104,6 @@ class PoolingRequest:
         """What work returns: it writes these outputs, many of them in the offload thread."""
         size = sum([len(output.data) for output in outputs])
         return work() if size < INLINE_RESULT else await self.offload.run(size, work)
-
-
-def follows_ovms(request: Request) -> bool:
-    """Whether the path is one of OVMS's."""
-    return request.path.startswith("/v3/")
 
 
 def parse(body: Json, app: App, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:

@@ -12,9 +12,9 @@ from ..app import App
 from ..fields import FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import FLOATS
-from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
+from ..pooling.request import Inputs, PoolingRequest, parse, parse_inputs, texts_of
 from ..pooling.response import json_list, usage
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
 
 FIELDS = FieldSet(shared.INPUTS)
 

@@ -23,8 +23,8 @@ from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
-from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
-from ..router import Route, for_each_prefix
+from ..pooling.request import Inputs, PoolingRequest, parse, parse_inputs, texts_of
+from ..router import Route, follows_ovms, for_each_prefix
 
 TASKS = {
     EMBED: (EMBED, TOKEN_EMBED),

@@ -19,12 +19,12 @@ from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
 from ..pooling.inputs import check_count, content_text
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
-from ..pooling.request import follows_ovms, parse
+from ..pooling.request import parse
 from ..pooling.response import shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json
-from ..router import RouteDoc, for_each_prefix
+from ..router import RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import OBJECT, STRING, all_of, any_of
 
 
@@ -130,6 +130,8 @@ def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
     if values["raw_scores"]:
         values["use_activation"] = False
     query = _query(values["query"], ovms=ovms)
+    if values["documents"] is not None and values["texts"] is not None:
+        raise BadRequest("documents and texts exclude each other", param="texts")
     name = "documents" if values["documents"] is not None else "texts"
     documents = _documents(values[name], name, ovms=ovms)
     most = call.model.config.max_allowed_chunks

@@ -12,15 +12,16 @@ from ...types import Json, Request, Response
 from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
-from ..pooling.request import PoolingRequest, follows_ovms, parse
+from ..pooling.request import PoolingRequest, parse
 from ..pooling.response import shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import all_of, any_of
 
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
 """Names of the two sides."""
+_NAMES = tuple(dict.fromkeys(name for pair in SIDES for name in pair))
 
 
 def _field(name: str, help: str) -> Field:  # noqa: A002 - as in Field
@@ -43,11 +44,16 @@ async def handle(request: Request, app: App) -> Response:
     return json(full(asked.call, await score(asked)), asked.call.headers)
 
 
+def _only(*names: str) -> Json:
+    """A rule for a body: these two sides are there, and none of another name."""
+    return all_of(*names) | {"not": any_of(*(all_of(name) for name in _NAMES if name not in names))}
+
+
 DOC = RouteDoc(
     summary="A score for each pair of texts",
     body=FIELDS,
     answer="Scores",
-    rules=any_of(*(all_of(*names) for names in SIDES)),
+    rules=any_of(*(_only(*names) for names in SIDES)),
 )
 ROUTES = [*for_each_prefix("POST", "/score", handle, doc=DOC), Route("POST", "/score", handle, doc=DOC)]
 
@@ -57,9 +63,11 @@ def _read(body: Json, app: App, *, ovms: bool) -> ScoreRequest:
     values, most = call.values, call.config.max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
     if names is None:
-        given = next((name for pair in SIDES for name in pair if values[name] is not None), "queries")
+        given = next((name for name in _NAMES if values[name] is not None), "queries")
         ways = ", ".join(" and ".join(pair) for pair in SIDES)
         raise BadRequest(f"two sides are needed under one of these pairs of names: {ways}", param=given)
+    if other := next((name for name in _NAMES if values[name] is not None and name not in names), ""):
+        raise BadRequest(f"{' and '.join(names)} exclude {other}: two sides are needed", param=other)
     first, second = (side(values[name], name, most) for name in names)
     if not first:
         raise BadRequest("At least one text element must be given", param=names[0])

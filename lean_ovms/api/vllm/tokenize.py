@@ -25,8 +25,10 @@ from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import model_name, written
 from ..router import RouteDoc, for_each_prefix
-from ..schemas import LENGTH, TEXTS, TOKENS, some_of
+from ..schemas import LENGTH, TEXTS, TOKENS, one_of, some_of
 
+SOURCES = ("text", "prompt", "messages", "content")
+"""Fields with what is tokenized, of which a request has one."""
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
 """Tokens of all texts together after padding."""
@@ -115,7 +117,7 @@ async def handle(request: Request, app: App) -> Response:
     model = _model(values, app)
     if values["text"] is not None:
         return await _answer(await _ovms(values, model), app)
-    if values["content"] is None and values["prompt"] is None and values["messages"] is None:
+    if all(values[name] is None for name in SOURCES):
         raise BadRequest("text field is required", param="text")
     if values["content"] is not None:
         return await _llama_cpp(values, model, app)
@@ -144,7 +146,7 @@ async def handle_detokenize(request: Request, app: App) -> Response:
 
 
 TO_TOKENS = RouteDoc(
-    summary="Text to token ids", body=FIELDS, answer="Tokens", rules=some_of("text", "prompt", "messages", "content")
+    summary="Text to token ids", body=FIELDS, answer="Tokens", rules=some_of(*SOURCES) | one_of(*SOURCES)
 )
 TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
 
@@ -157,11 +159,10 @@ ROUTES = [
 def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
     """The fields' values, and the conversation if there is one."""
     values = read(FIELDS, body)
-    if values["text"] is not None:
-        for name in ("prompt", "messages", "content"):
-            if values[name] is not None:
-                raise BadRequest(f"text and {name} exclude each other", param=name)
-    elif values["content"] is not None:
+    given = [name for name in SOURCES if values[name] is not None]
+    if len(given) > 1:
+        raise BadRequest(f"{given[0]} and {given[1]} exclude each other", param=given[1])
+    if values["content"] is not None:
         values["content"] = read_one(values["content"], "content") if values["content"] else []
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages

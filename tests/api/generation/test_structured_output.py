@@ -352,6 +352,25 @@ async def test_a_forced_call_wins_over_a_format(make_app: MakeApp) -> None:
     assert found["grammar"].startswith("root ::= calls\n")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {"regex": "a"}},
+        {"guided_choice": ["a"]},
+        {"json_schema": {}},
+        {"grammar": 'root ::= "a"'},
+    ],
+)
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+async def test_a_grammar_of_the_answer_is_refused_where_a_call_is_required(
+    make_app: MakeApp, fields: dict[str, Any], choice: Any
+) -> None:
+    app, engine = await make_app(say("x"), tool_parser="hermes3")
+    (name,) = fields
+    assert (await error(await ask(app, tools=[TOOL], tool_choice=choice, **fields)))["param"] == name
+    assert engine.submitted == []
+
+
 async def test_a_model_without_a_tool_parser_says_that_it_cannot_be_forced(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"))
     response = await ask(app, tools=[TOOL], tool_choice="required")

@@ -31,6 +31,34 @@ async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None
 
 
 @pytest.mark.parametrize(
+    ("path", "fields", "options", "sent"),
+    [
+        (PATH, {}, {}, 16),
+        (PATH, {"max_tokens": None}, {}, 16),
+        (PATH, {"max_tokens": 50}, {}, 50),
+        (PATH, {"n_predict": -1}, {}, None),
+        (PATH, {}, {"max_tokens_limit": 100}, 100),
+        ("/v3/completions", {}, {}, None),
+        ("/v3/v1/completions", {}, {}, None),
+        ("/invocations", {}, {}, 16),
+    ],
+)
+async def test_the_default_of_max_tokens_is_openais_and_under_v3_the_end_of_the_text(
+    make_app: MakeApp, path: str, fields: dict[str, Any], options: dict[str, Any], sent: int | None
+) -> None:
+    app, engine = await make_app(say("Hi"), **options)
+    await whole(await post(app, path, ask(**fields)))
+    assert [sampling.max_tokens for _, sampling in engine.submitted] == [sent]
+
+
+async def test_the_models_own_default_of_max_tokens_comes_before_openais(make_app: MakeApp) -> None:
+    options = {"override_generation_config": '{"max_new_tokens": 30}', "generation_config_path": "none"}
+    app, engine = await make_app(say("Hi"), fake_engine=False, **options)
+    await whole(await post(app, PATH, ask()))
+    assert engine.submitted[0][1].max_tokens == 30
+
+
+@pytest.mark.parametrize(
     ("prompt", "sent"),
     [
         ("ab", ["ab"]),

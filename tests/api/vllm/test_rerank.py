@@ -96,6 +96,7 @@ async def test_text_embeddings_inferences_form(make_pooling: MakePooling, path: 
         ({"query": "q", "documents": "a"}, "documents is not an array", "documents"),
         ({"query": "q", "documents": {"text": "a"}}, "documents is not an array", "documents"),
         ({"query": "q", "documents": []}, "documents array should not be empty", "documents"),
+        ({"query": "q", "documents": ["a"], "texts": ["b"]}, "documents and texts exclude each other", "texts"),
         ({"query": "q", "documents": [5]}, "documents array element is neither string nor object", "documents"),
         (
             {"query": "q", "documents": ["a", {"text": "b"}]},

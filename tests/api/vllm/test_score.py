@@ -104,6 +104,21 @@ async def test_the_tokens_of_all_documents_are_limited_together(make_pooling: Ma
         ({"text_1": [], "text_2": ["c"]}, "At least one text element must be given", "text_1"),
         ({"text_1": "a", "text_2": []}, "At least one text_pair element must be given", "text_2"),
         ({"text_1": "a", "text_2": ["c"] * 5}, "text_2 has 5 elements; the maximum allowed count is 4", "text_2"),
+        (
+            {"queries": "a", "documents": "b", "text_1": "c"},
+            "queries and documents exclude text_1: two sides are needed",
+            "text_1",
+        ),
+        (
+            {"text_1": "a", "text_2": "b", "queries": "c"},
+            "text_1 and text_2 exclude queries: two sides are needed",
+            "queries",
+        ),
+        (
+            {"queries": "a", "documents": "b", "items": "c"},
+            "queries and documents exclude items: two sides are needed",
+            "items",
+        ),
         ({"text_1": 5, "text_2": "a"}, "text_1 is neither a string nor an object with content", "text_1"),
         ({"text_1": "a", "text_2": [5]}, "text_2[0] is neither a string nor an object with content", "text_2[0]"),
     ],

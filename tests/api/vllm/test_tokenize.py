@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
 import pytest
 
+from lean_ovms.api.vllm.tokenize import SOURCES
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
@@ -90,6 +92,13 @@ async def test_length_and_padding(make_app: MakeApp) -> None:
 )
 async def test_messages_are_those_of_the_contract(make_app: MakeApp, fields: dict[str, Any], message: str) -> None:
     assert (await ask(make_app, **fields))["error"]["message"] == message
+
+
+@pytest.mark.parametrize("names", list(itertools.combinations(SOURCES, 2)))
+async def test_only_one_thing_is_tokenized(make_app: MakeApp, names: tuple[str, str]) -> None:
+    values: dict[str, Any] = dict.fromkeys(SOURCES, "a") | {"messages": [{"role": "user", "content": "x"}]}
+    error = (await ask(make_app, "/tokenize", **{name: values[name] for name in names}))["error"]
+    assert (error["message"], error["param"]) == (f"{names[0]} and {names[1]} exclude each other", names[1])
 
 
 async def test_vllms_body_with_a_prompt_and_with_messages(make_app: MakeApp) -> None:
