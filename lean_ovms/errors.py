@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .types import Response
 
 
+@cache
 def install_command(extra: str) -> str:
-    """How to install an extra of setup.cfg, for messages: from its source, as no index has this package."""
-    return f'pip install ".[{extra}]" in the source folder of lean_ovms'
+    """How to install an extra of setup.cfg, for messages. Its packages are named where this one is installed: no index
+    has it, and who installed a wheel has no source folder."""
+    from importlib import metadata
+
+    try:
+        rows = [row.partition(";") for row in metadata.requires("lean-ovms") or ()]
+    except metadata.PackageNotFoundError:
+        return f'pip install ".[{extra}]" in the source folder of lean_ovms'
+    packages = [f'"{name.strip()}"' for name, _, marker in rows if f'extra == "{extra}"' in marker.replace("'", '"')]
+    return f"pip install {' '.join(packages)}"
 
 
 class RequestError(Exception):

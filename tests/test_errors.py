@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 
 import pytest
 
@@ -97,3 +99,30 @@ def test_anthropics_message_begins_with_the_parameter() -> None:
     assert errors.anthropic_error(error)["error"]["message"] == "tools: it is wrong"
     error = errors.BadRequest("tools is wrong", param="tools")
     assert errors.anthropic_error(error)["error"]["message"] == "tools is wrong"
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the metadata of this package requires; to be filled by the test."""
+    rows: list[str] = []
+    monkeypatch.setattr(metadata, "requires", lambda name: rows)
+    errors.install_command.cache_clear()
+    yield rows
+    errors.install_command.cache_clear()
+
+
+def test_the_way_to_install_an_extra_needs_no_source_folder(installed: list[str]) -> None:
+    installed += ["h11>=0.16", 'soundfile>=0.13; extra == "audio"', "soxr>=0.5; extra == 'audio'",
+                  'pg[binary]; extra == "postgres"']  # fmt: skip
+    assert errors.install_command("audio") == 'pip install "soundfile>=0.13" "soxr>=0.5"'
+    assert errors.install_command("postgres") == 'pip install "pg[binary]"'
+
+
+def test_the_way_to_install_an_extra_where_only_the_source_is_there(
+    monkeypatch: pytest.MonkeyPatch, installed: list[str]
+) -> None:
+    def none(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", none)
+    assert errors.install_command("hub") == 'pip install ".[hub]" in the source folder of lean_ovms'

@@ -27,7 +27,6 @@ PIECE_BYTES = 1 << 18
 COMMAND = (sys.executable, "-m", "lean_ovms.media.images.decoder_process")
 START_S = 30.0
 """Added to the time limit of a process's first job, for importing Pillow (0.1 s) on a busy machine."""
-NO_PILLOW = f"Images need Pillow, which is not installed on this server: {install_command('vision')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class DecoderPool:
     async def decode(self, job: DecodeJob) -> Image:
         """The image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
         if importlib.util.find_spec("PIL") is None:
-            raise BadRequest(NO_PILLOW)
+            raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:
             process = self._idle.take() or _Decoder(self._command)
             try:

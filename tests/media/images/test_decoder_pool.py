@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 
 import pytest
 
-from lean_ovms.errors import BadRequest
+from lean_ovms.errors import BadRequest, install_command
 from lean_ovms.media.images import decoder_pool
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from tests.pictures import file, picture
@@ -146,5 +147,5 @@ async def test_idle_processes_end():
 
 async def test_without_pillow_the_answer_says_how_to_install_it(monkeypatch, decoders):
     monkeypatch.setattr(decoder_pool.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadRequest, match=r'pip install "\.\[vision\]" in the source folder'):
+    with pytest.raises(BadRequest, match=re.escape(install_command("vision"))):
         await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from ....errors import StartError, StoreFailure, StoreUnavailable
+from ....errors import StartError, StoreFailure, StoreUnavailable, install_command
 
 if TYPE_CHECKING:
     import psycopg
@@ -75,7 +75,7 @@ def check(url: str) -> None:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     except ImportError:
-        raise StartError('--response_store is a PostgreSQL URL: that needs `pip install ".[postgres]"`') from None
+        raise StartError(f"--response_store is a PostgreSQL URL: that needs {install_command('postgres')}") from None
     try:
         conninfo_to_dict(url)
     except ProgrammingError:  # its message repeats the URL
