@@ -15,7 +15,7 @@ app = application(
     response_store=os.environ.get("LEAN_OVMS_RESPONSE_STORE", ""),
     deployment={
         "autoscaling_config": {"min_replicas": 1, "max_replicas": 4, "target_ongoing_requests": 16},
-        "ray_actor_options": {"num_cpus": 4},
+        "ray_actor_options": {"num_cpus": 1},  # set aside for a replica: with fewer in the cluster none ever starts
         "request_router_config": SESSIONS,
     },
 )

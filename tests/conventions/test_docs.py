@@ -5,7 +5,11 @@ from __future__ import annotations
 import configparser
 import importlib
 import re
+import runpy
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -96,3 +100,17 @@ def test_the_readme_opens_with_two_commands() -> None:
     assert len(lines) == 2
     assert lines[0].endswith("python -m lean_ovms")
     assert "pytest" in lines[1]
+
+
+def test_the_ray_example_starts_on_a_cluster_of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that asks for more than the cluster has is waited for without an end."""
+    made: dict[str, dict[str, Any]] = {}
+    config = SimpleNamespace(RequestRouterConfig=lambda **_: None)
+    for name in ("ray", "ray.serve"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "ray.serve.config", config)
+    monkeypatch.setitem(
+        sys.modules, "lean_ovms.ray_serve", SimpleNamespace(application=lambda **given: made.update(given))
+    )
+    runpy.run_path(str(ROOT / "docs/examples/ray_app.py"))
+    assert made["deployment"]["ray_actor_options"]["num_cpus"] <= 1

@@ -187,7 +187,7 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
 
 
 def test_the_documented_command_serves(tmp_path: Path) -> None:
-    """The first line of docs/examples/ray_app.py, with fewer cores."""
+    """The first line of docs/examples/ray_app.py, on two cores."""
     example = (EXAMPLES / "ray_app.py").read_text()
     command = example.split('"""')[1].partition(": ")[2].split()
     assert command[:2] == ["serve", "run"]
