@@ -25,7 +25,7 @@ from ..errors import StartError, WrongOptions
 from ..observability import logging as log
 from ..repository import config_file, model_dir
 from ..repository.graph_schema import FILE as GRAPH_FILE
-from ..server import exit_status
+from ..server import checks, exit_status
 from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
@@ -118,6 +118,7 @@ class PullFailed(StartError):
 
 
 def _pull_before_serving(config: Config) -> Config:
+    checks.checked(config)
     try:
         return pull(config)
     except StartError as error:
@@ -168,6 +169,9 @@ def _check(config: Config, commands: list[str]) -> None:
         raise WrongOptions(f"--source_model and --{command} exclude each other")
     if command == "pull" or config.source_model:
         _require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
+        from ..deployment.desired import check_task  # late: other commands do not need it
+
+        check_task(config)
     elif command == "configure":
         _require(config.model_path, "--configure needs --model_path")
         _require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")

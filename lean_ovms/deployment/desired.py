@@ -141,7 +141,7 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
     return replace(spec, config=replace(config, task=found)) if found in OTHER_TASKS else spec
 
 
-def _check_task(config: Config) -> None:
+def check_task(config: Config) -> None:
     """Raise WrongOptions for a flag of another task than --task, as OVMS does."""
     if not config.task:
         return
@@ -179,7 +179,7 @@ def _demo_embed(config: Config) -> Config:
 def server_config(config: Config) -> Config:
     """The server's options: of those that point to models only the one that applies, and those that a config file sets
     for the whole server. Raises StartError."""
-    _check_task(config)
+    check_task(config)
     config = _model_source(config)
     return _with_file_options(config) if config.config_path else config
 

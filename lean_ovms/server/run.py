@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -20,15 +19,15 @@ from ..config import Config
 from ..deployment.desired import server_config
 from ..deployment.manager import ModelManager
 from ..engine.client import prestart
-from ..errors import BadRequest, StartError, WrongOptions
+from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log
-from ..options import read_object
 from ..transports.http11.server import Server
 from ..util import memory
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
+from .checks import checked
 from .systemd import READY, STOPPING, SystemdNotifier
 
 logger = logging.getLogger("lean_ovms")
@@ -64,8 +63,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     make: a model of its options. Raises WrongOptions for options that cannot work.
     """
     try:
-        config = replace(server_config(config), api_key=_api_key(config))
-        _check(config)
+        config = checked(server_config(config))
         app = App(config)
         app.manager = ModelManager(config, app.registry, make=make)
         return app
@@ -73,25 +71,6 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
         raise
     except StartError as error:
         raise WrongOptions(str(error), reason=error.reason) from error
-
-
-def _check(config: Config) -> None:
-    """Raise WrongOptions for what would otherwise be found by requests, or after the models are loaded."""
-    media, store = config.allowed_local_media_path, config.response_store
-    if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
-        raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
-    if store and "://" not in store and not Path(store).absolute().parent.is_dir():
-        raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
-    given = read_object("override_generation_config", config.override_generation_config)
-    if not given:
-        return
-    from ..api.fields import read as read_fields  # modules that the start does not need otherwise
-    from ..api.generation.sampling import SAMPLING
-
-    try:
-        read_fields(SAMPLING, {name: value for name, value in given.items() if name in SAMPLING.places})
-    except BadRequest as error:
-        raise WrongOptions(f"--override_generation_config: {error.message}") from None
 
 
 async def load(app: App) -> None:
@@ -249,17 +228,3 @@ def _max_connections(configured: int) -> int:
             "only %d files may be open: %d connections, not --max_connections %d", limit, possible, configured
         )
     return min(possible, configured)
-
-
-def _api_key(config: Config) -> str:
-    if not config.api_key_file:
-        return config.api_key
-    try:
-        lines = Path(config.api_key_file).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise WrongOptions(f"--api_key_file {config.api_key_file}: {reason}") from None
-    key = lines[0].strip() if lines else ""
-    if not key:
-        raise WrongOptions(f"--api_key_file {config.api_key_file}: the first line is empty")
-    return key

@@ -1,0 +1,50 @@
+"""Options that cannot work, found before a model is pulled or loaded. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import Config
+from ..errors import BadRequest, WrongOptions
+from ..options import read_object
+
+
+def checked(config: Config) -> Config:
+    """The options with the API key of its file. Raises WrongOptions for what would otherwise be found by requests, or
+    after the models are pulled and loaded."""
+    media, store = config.allowed_local_media_path, config.response_store
+    if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
+        raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
+    if store and "://" not in store and not Path(store).absolute().parent.is_dir():
+        raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
+    _check_defaults(config.override_generation_config)
+    return replace(config, api_key=_api_key(config))
+
+
+def _check_defaults(text: str) -> None:
+    given = read_object("override_generation_config", text)
+    if not given:
+        return
+    from ..api.fields import read as read_fields  # modules that the start does not need otherwise
+    from ..api.generation.sampling import SAMPLING
+
+    try:
+        read_fields(SAMPLING, {name: value for name, value in given.items() if name in SAMPLING.places})
+    except BadRequest as error:
+        raise WrongOptions(f"--override_generation_config: {error.message}") from None
+
+
+def _api_key(config: Config) -> str:
+    if not config.api_key_file:
+        return config.api_key
+    try:
+        lines = Path(config.api_key_file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise WrongOptions(f"--api_key_file {config.api_key_file}: {reason}") from None
+    key = lines[0].strip() if lines else ""
+    if not key:
+        raise WrongOptions(f"--api_key_file {config.api_key_file}: the first line is empty")
+    return key
