@@ -1,7 +1,8 @@
 """argv, environment and options file to a Config. Flags, defaults and help come from the fields in config.py.
 
-Precedence: flag, environment (LEAN_OVMS_NAME), --options_file, default. `--flag-name` and `--flag_name` are the same.
-A model may also be given without a flag, after the word serve or alone. Imports nothing heavy, so that --help is fast.
+Precedence: flag, environment (LEAN_OVMS_NAME, then vLLM's names), --options_file, default. `--flag-name` and
+`--flag_name` are the same. A model may also be given without a flag, after the word serve or alone. Imports nothing
+heavy, so that --help is fast.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
     r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT=\w+://.*|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
 )
-"""Variables that Kubernetes sets for a service named lean-ovms, in every container of its namespace.
+"""Variables that Kubernetes sets for a service, such as one named lean-ovms, in every container of its namespace.
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -92,7 +93,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     _check_pointers(given)
     _check_variables(environ)
     rows = {row.name: row for row in fields(Config)}
-    texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ)) is not None}
+    of_vllm = _read_vllm_variables(environ)
+    texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_vllm)) is not None}
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in texts.items()}
     return Config(**values)
@@ -164,18 +166,40 @@ def _check_variables(environ: Mapping[str, str]) -> None:
     known = [row.name.upper() for row in fields(Config)]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in known or SERVICE.fullmatch(f"{name}={value}"):
+        if name == variable or name in known or _of_service(name, value):
             continue
         near = difflib.get_close_matches(name.upper(), known, 1)
         hint = f"did you mean {PREFIX}{near[0]}?" if near else "--help lists the options"
         raise StartError(f"the environment has {variable}, but there is no such option ({hint})")
 
 
-def _text(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
+def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The options that vLLM's variables set; those without an effect are named in one line. Raises StartError."""
+    found: dict[str, str] = {}
+    others = {name for name, value in environ.items() if name.startswith("VLLM_") and not _of_service(name, value)}
+    for alias in other_flags.VARIABLES:
+        [name] = alias.names
+        others.discard(name)
+        if value := environ.get(name):
+            found[alias.option] = other_flags.read(alias, name, value)
+    if others:
+        print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
+    return found
+
+
+def _of_service(name: str, value: str) -> bool:
+    """Whether it is a variable that Kubernetes sets for a service."""
+    return SERVICE.fullmatch(f"{name}={value}") is not None
+
+
+def _text(
+    row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str], of_vllm: Mapping[str, str]
+) -> str | None:
     """The value in the command line, or else in the environment, where an empty variable counts as unset."""
     text = given.get(row.name)
     if text is None:
-        text = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "") or None
+        ours = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "")
+        text = ours or of_vllm.get(row.name)
     return text
 
 

@@ -103,6 +103,13 @@ def _gigabytes(text: str) -> str:
     return str(max(1, round(size / (1 << 30))))
 
 
+def _megabytes(text: str) -> str:
+    """A whole number of MB in bytes."""
+    if not text.isdecimal():
+        raise ValueError("a whole number of MB")
+    return str(int(text) << 20)
+
+
 def _grammar_library(text: str) -> str:
     """{"backend": "xgrammar"}; other members have no counterpart."""
     config = json.loads(text)
@@ -216,6 +223,12 @@ ALIASES = (
 )
 """In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
 
+VARIABLES = (
+    Alias("api_key", VLLM, ("VLLM_API_KEY",)),
+    Alias("max_audio_file_bytes", VLLM, ("VLLM_MAX_AUDIO_CLIP_FILESIZE_MB",), read=_megabytes),
+)
+"""Variables of the environment, behind those of our own."""
+
 _TASK = "the model's files say what it is for; --task says otherwise"
 
 IGNORED = {
@@ -250,6 +263,14 @@ IGNORED = {
     "-to": "--request_timeout_s and --stream_stall_timeout_s bound requests",
     "no_slots": "there are no slots to show",
     "enable_reasoning": "--reasoning_parser enables it",
+    **dict.fromkeys(
+        ("guided_decoding_backend", "guided_decoding_disable_fallback"),
+        "--structured_output_backend chooses the library that matches grammars",
+    ),
+    **dict.fromkeys(
+        ("guided_decoding_disable_any_whitespace", "guided_decoding_disable_additional_properties"),
+        "the schema decides, and blanks are few",
+    ),
     **dict.fromkeys(("runner", "convert", "embedding", "embeddings", "rerank", "reranking"), _TASK),
     **dict.fromkeys(("compilation_config", "-cc", "optimization_level", "-O"), "OpenVINO compiles the model"),
     "model_impl": "OpenVINO compiles the model",

@@ -146,6 +146,7 @@ def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> No
         ("--kv-cache-memory-bytes 2G --tool-strict-level auto", {"cache_size": 2}),
         ("--structured-outputs-config {\"backend\":\"xgrammar\"}", {"structured_output_backend": "xgrammar"}),
         ("--disable-access-log-for-endpoints /health --enable-eplb --numa-bind --mm-processor-cache-gb 4", {}),
+        ("--guided-decoding-backend xgrammar:no-fallback --guided-decoding-disable-any-whitespace", {}),
         ("-b 2048 -ub 512 -tb 4 -cram 100 --no-context-shift --embeddings --runner pooling --kv-unified", {}),
     ],
 )  # fmt: skip
@@ -224,7 +225,7 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
     assert not names & set(found)
     found += [name for alias in other_flags.ALIASES for name in alias.names]
     assert sorted(found) == sorted(set(found))
-    assert {alias.option for alias in other_flags.ALIASES} <= names
+    assert {alias.option for alias in other_flags.ALIASES + other_flags.VARIABLES} <= names
 
 
 @pytest.mark.parametrize(
@@ -351,6 +352,23 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_no_option() -> None:
                "PORT_8000_TCP": address, "PORT_8000_TCP_PROTO": "tcp", "PORT_8000_TCP_PORT": "8000",
                "PORT_8000_TCP_ADDR": "10.0.0.1", "GPU_SERVICE_HOST": "10.0.0.1", "GPU_PORT": address}  # fmt: skip
     assert parse([], {f"LEAN_OVMS_{name}": value for name, value in environ.items()}) == Config()
+
+
+def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    environ = {"VLLM_API_KEY": "abc", "VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": "3"}
+    assert parse([], environ) == Config(api_key="abc", max_audio_file_bytes=3 << 20)
+    assert capsys.readouterr().err == ""
+    assert parse([], {**environ, "API_KEY": "own", "LEAN_OVMS_MAX_AUDIO_FILE_BYTES": "99"}) == Config(
+        api_key="own", max_audio_file_bytes=99
+    )
+    assert parse(["--api-key", "flag"], environ).api_key == "flag"
+    services = {"VLLM_SERVICE_HOST": "10.0.0.1", "VLLM_PORT": "tcp://10.0.0.1:80", "VLLM_PORT_80_TCP_PROTO": "tcp"}
+    assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", "VLLM_LOGGING_LEVEL": "DEBUG", **services}) == Config()
+    assert capsys.readouterr().err == (
+        "lean_ovms: without effect in the environment: VLLM_LOGGING_LEVEL, VLLM_USE_V1\n"
+    )
+    with pytest.raises(StartError, match=r"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB takes a whole number of MB, not '25\.5'"):
+        parse([], {"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": "25.5"})
 
 
 @pytest.mark.parametrize("name", POINTERS)
