@@ -289,6 +289,12 @@ class Config:
     # --- listen
     rest_port: int = option(8000, "TCP port; 0: a free one", group="listen", low=0, high=65535)
     rest_bind_address: str = option("0.0.0.0", "addresses to listen on, separated by commas; IPv6 too", group="listen")
+    reuse_port: bool = option(
+        False,
+        "share the port with another server that has this option; it listens once its models are loaded, so that a "
+        "restart hands over",
+        group="listen",
+    )
     unix_socket: str = option("", "path of a Unix socket to listen on instead of TCP", group="listen")
     root_path: str = option(
         "", "path that a proxy puts before every path, such as /llm; served with and without", group="listen"
@@ -481,6 +487,8 @@ class Config:
             raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
+        if self.reuse_port and self.unix_socket:
+            raise StartError("--reuse_port is for a port, and --unix_socket has none")
         self._check_draft()
         lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:

@@ -54,7 +54,7 @@ IGNORED = {
         _PREFIXES,
     ),
     **each("mmproj_auto no_mmproj no_mmproj_auto image_min_tokens image_max_tokens mtmd_batch_max_tokens", _IMAGES),
-    **each("ui warmup props -nocb no_agent -no-ag reuse_port check_tensors no_ui_mcp_proxy no_webui_mcp_proxy", ALWAYS),
+    **each("ui warmup props -nocb no_agent -no-ag check_tensors no_ui_mcp_proxy no_webui_mcp_proxy", ALWAYS),
     **each("spec_draft_type_k -ctkd cache_type_k_draft spec_draft_type_v -ctvd cache_type_v_draft", "as the model's"),
     **each("-ctv cache_type_v", "keys and values are of one type: --kv_cache_precision"),
     **each("-bs backend_sampling samplers sampler_seq sampling_seq", "the samplers have a fixed order"),

@@ -24,7 +24,7 @@ from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log
 from ..transports.http11.server import Server
-from ..util import memory
+from ..util import free_memory, memory
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
 from .checks import checked
@@ -54,7 +54,12 @@ def run(config: Config) -> int:
         return _run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
-        return exit_status.USAGE if isinstance(error, WrongOptions) else exit_status.NEVER_SERVED
+        return exit_status.of(error)
+    except RuntimeError as error:
+        if not free_memory.lacks_thread(str(error)):
+            raise
+        logger.error("cannot start: %s", free_memory.with_thread_limits(str(error)))
+        return exit_status.NEVER_SERVED
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
@@ -91,7 +96,8 @@ async def close(app: App) -> None:
 
 
 async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
-    """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
+    """Listen at once (health says when models are ready), or with reuse_port once the models are loaded; serve until a
+    signal, drain, stop."""
     notifier = notifier or SystemdNotifier()
     signals = Signals()
     server = Server(app.config, app.handle, app.is_vital)
@@ -99,10 +105,13 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     try:
         if app.manager is not None:
             await app.manager.check()  # before it listens: wrong options are found at once
-        await server.start()
-        logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
+        await server.bind()
+        if not app.config.reuse_port:
+            await _listen(server)
         await _until(load(app), signals.stop)
         if not signals.stop.is_set():
+            if app.config.reuse_port:  # the server that it takes over from has answered meanwhile
+                await _listen(server)
             _log_ready(app, server.addresses)
             _freeze_gc()
             notifier.notify(READY, "STATUS=serving")
@@ -122,6 +131,11 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             alive.cancel()
     logger.info("stopped")
     return exit_status.OK
+
+
+async def _listen(server: Server) -> None:
+    await server.start()
+    logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
 
 
 def _log_ready(app: App, addresses: Sequence[str]) -> None:

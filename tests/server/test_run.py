@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +182,64 @@ def test_a_port_in_use_is_named() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         done = run("--rest_port", str(port), "--fake_engine", "true")
-    assert done.returncode == 3
+    assert done.returncode == 1  # a supervisor should try again
     assert str(port) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_second_server_takes_over_the_port_once_its_models_are_loaded(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", "--fake_engine", "--reuse_port"]
+    old_log, new_log = tmp_path / "old", tmp_path / "new"
+
+    def until(process: subprocess.Popen[bytes], log: Path, words: str) -> str:
+        while words not in (text := log.read_text()):
+            assert process.poll() is None, text
+            time.sleep(0.01)
+        return text
+
+    with old_log.open("wb") as out, subprocess.Popen([*command, "--rest_port", "0"], stderr=out) as old:
+        port = re.search(r"listens on http://127\.0\.0\.1:(\d+)", until(old, old_log, "ready: "))[1]  # type: ignore[index]
+        with new_log.open("wb") as out, subprocess.Popen([*command, "--rest_port", port], stderr=out) as new:
+            try:
+                text = until(new, new_log, "ready: ")
+                assert text.index("is ready after") < text.index(f"listens on http://127.0.0.1:{port}")
+                old.terminate()
+                assert old.wait(300) == 0
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=300) as answer:
+                    assert answer.status == 200
+            finally:
+                old.kill()
+                new.kill()
+
+
+@pytest.mark.model
+def test_a_limit_of_address_space_is_named_whatever_fails_by_it() -> None:
+    """A library that is not loaded, an allocation, a thread: which one is found first differs."""
+    for kilobytes in (200_000, 400_000, 1_500_000):
+        limited = f'ulimit -v {kilobytes} && exec "$0" "$@"'
+        command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", "--rest_port", "0"]
+        done = subprocess.run(
+            ["sh", "-c", limited, *command, "--model_path", str(DEMO_MODEL)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+        assert f"{kilobytes * 1024 / 1e9:.1f} GB of address space (ulimit -v" in done.stderr.splitlines()[-1]
+
+
+def test_a_thread_that_cannot_be_started_ends_the_start_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(serve, "build", fails)
+    monkeypatch.setattr(serve.log, "setup", lambda *_: None)
+    monkeypatch.setattr(serve.memory, "configure", lambda: None)
+    assert serve.run(Config(fake_engine=True)) == 3
+    assert "cannot start: can't start new thread: no thread could be started" in caplog.text
 
 
 INTERRUPTED = """

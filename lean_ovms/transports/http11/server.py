@@ -34,7 +34,7 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Server:
-    """Serves handle on the addresses of config. start once; drain any number of times.
+    """Serves handle on the addresses of config. start once, perhaps after bind; drain any number of times.
 
     addresses: as URLs, with the real port. draining: every response closes its connection. active_requests: whose
     response is not closed.
@@ -49,6 +49,7 @@ class Server:
         self.addresses: list[str] = []
         self.draining = False
         self.active_requests = 0
+        self._bound: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []
         self._reload_task: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
@@ -63,12 +64,27 @@ class Server:
         """Connections that are open now."""
         return len(self._connections)
 
+    async def bind(self) -> None:
+        """Take the addresses, without listening yet. Raises StartError when one of them cannot be had."""
+        if self.config.unix_socket:
+            sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
+            self._bound = [sock]
+            return
+        for host in _hosts(self.config.rest_bind_address):
+            try:
+                self._bound += await bind(host, self.config.rest_port, reuse=self.config.reuse_port)
+            except StartError:
+                self._stop_listening()
+                raise
+
     async def start(self) -> None:
         """Listen. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
         _check_cors(self.config)
         certificate = Certificate(self.config) if self.config.ssl_certfile else None
         context = certificate.context if certificate else None
-        sockets = await self._bind()
+        if not self._bound:
+            await self.bind()
+        sockets, self._bound = self._bound, []
         try:
             for sock in sockets:
                 self._listeners.append(await self._listen(sock, context))
@@ -167,19 +183,6 @@ class Server:
 
     # --- listening
 
-    async def _bind(self) -> list[socket.socket]:
-        if self.config.unix_socket:
-            sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
-            return [sock]
-        sockets: list[socket.socket] = []
-        try:
-            for host in _hosts(self.config.rest_bind_address):
-                sockets += await bind(host, self.config.rest_port)
-        except StartError:
-            close_all(sockets)
-            raise
-        return sockets
-
     async def _listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
@@ -196,6 +199,7 @@ class Server:
             self._reload_task.cancel()
         while self._listeners:
             self._listeners.pop().close()
+        close_all(self._bound)
         if self._unix_inode is not None:
             remove_unix(Path(self.config.unix_socket), self._unix_inode)
             self._unix_inode = None

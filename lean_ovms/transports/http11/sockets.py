@@ -15,8 +15,11 @@ from ...errors import StartError
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-async def bind(host: str, port: int) -> list[socket.socket]:
-    """Bound sockets for every address of host. An address that this machine lacks is skipped if another works."""
+async def bind(host: str, port: int, *, reuse: bool = False) -> list[socket.socket]:
+    """Bound sockets for every address of host. An address that this machine lacks is skipped if another works.
+
+    reuse: they share the port with other sockets of this user that allow it, too.
+    """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -30,30 +33,34 @@ async def bind(host: str, port: int) -> list[socket.socket]:
     missing = 0
     for family, _, _, _, address in dict.fromkeys(found):
         try:
-            sockets.append(_bind_one(family, address))
+            sockets.append(_bind_one(family, address, reuse=reuse))
         except OSError as error:
             missing = error.errno or 0
             if missing not in _NOT_HERE:
                 close_all(sockets)
-                raise _not_bound(host, port, missing) from None
+                raise _not_bound(host, port, missing, reuse=reuse) from None
     if not sockets:
         raise _not_bound(host, port, missing)
     return sockets
 
 
-def _not_bound(host: str, port: int, number: int) -> StartError:
+def _not_bound(host: str, port: int, number: int, *, reuse: bool = False) -> StartError:
     """number: the error's."""
+    shared = ", which was started without --reuse_port" if reuse else ""
     next_step = {
-        errno.EADDRINUSE: "; stop what listens there, or choose another port with --rest_port (0: a free one)",
+        errno.EADDRINUSE: f"; stop what listens there{shared}, or choose another port with --rest_port (0: a free one)",
         errno.EACCES: "; ports below 1024 need a privilege: choose another one with --rest_port",
         errno.EADDRNOTAVAIL: "; --rest_bind_address takes addresses of this machine",
     }
-    return StartError(f"cannot listen on {host}:{port}: {os.strerror(number)}{next_step.get(number, '')}")
+    why = f"cannot listen on {host}:{port}: {os.strerror(number)}{next_step.get(number, '')}"
+    return StartError(why, temporary=number == errno.EADDRINUSE)
 
 
-def _bind_one(family: int, address: Any) -> socket.socket:
+def _bind_one(family: int, address: Any, *, reuse: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if reuse:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:  # so that "0.0.0.0,::" works
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -96,7 +103,7 @@ def _remove_stale(path: Path) -> None:
         except OSError as error:
             raise _unix_error(path, error) from None
         else:
-            raise StartError(f"cannot listen on {path}: another process is listening there")
+            raise StartError(f"cannot listen on {path}: another process is listening there", temporary=True)
 
 
 def _unix_error(path: Path, error: OSError) -> StartError:
@@ -117,9 +124,9 @@ def remove_unix(path: Path, inode: int) -> None:
 
 
 def close_all(sockets: list[socket.socket]) -> None:
-    """Close sockets that will not be listened on."""
-    for sock in sockets:
-        sock.close()
+    """Close and remove sockets that will not be listened on."""
+    while sockets:
+        sockets.pop().close()
 
 
 def tune(sock: socket.socket | None) -> None:

@@ -178,6 +178,55 @@ def test_a_port_in_use_stops_the_start_in_one_line(run: Run) -> None:
     run(main)
 
 
+def test_two_servers_share_a_port_only_where_both_allow_it(run: Run) -> None:
+    async def name(request: Request, which: str) -> Response:
+        return Response(200, [], which.encode())
+
+    async def main() -> None:
+        old = Server(config(reuse_port=True), partial(name, which="old"), vital)
+        await old.start()
+        port = int(old.addresses[0].rpartition(":")[2])
+        with pytest.raises(StartError, match=rf":{port}: Address already in use; stop what listens there, or") as found:
+            await Server(config(rest_port=port), ok).start()
+        assert found.value.temporary
+        new = Server(config(rest_port=port, reuse_port=True), partial(name, which="new"), vital)
+        await new.bind()
+        assert {(await ask(old))[-3:] for _ in range(20)} == {b"old"}  # the new one does not listen yet
+        await new.start()
+        assert new.addresses == old.addresses
+        seen = set[bytes]()
+        while len(seen) < 2:  # the kernel chooses by the client's port
+            seen.add((await ask(old))[-3:])
+        await old.drain(0)
+        assert {(await ask(new))[-3:] for _ in range(20)} == {b"new"}
+        await new.drain(0)
+
+    run(main)
+
+
+def test_a_port_of_a_server_that_does_not_share_it_is_named(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok) as server:
+            port = int(server.addresses[0].rpartition(":")[2])
+            with pytest.raises(StartError, match="what listens there, which was started without --reuse_port, or"):
+                await Server(config(rest_port=port, reuse_port=True), ok).bind()
+            assert (await ask(server)).endswith(b"ok")
+
+    run(main)
+
+
+def test_addresses_that_were_only_bound_are_let_go_of(run: Run) -> None:
+    async def main() -> None:
+        server = Server(config(reuse_port=True), ok)
+        await server.bind()
+        port = server._bound[0].getsockname()[1]
+        await server.drain(0)
+        async with serving(ok, rest_port=port):
+            pass
+
+    run(main)
+
+
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "256.1.1.1"])
 def test_an_address_that_cannot_be_had_stops_the_start(run: Run, host: str) -> None:
     async def main() -> None:
