@@ -350,12 +350,14 @@ def error_response(
 class StartError(Exception):
     """The server, or one of its models, cannot start: a wrong option, a missing file, a model that does not load.
 
-    The text is for the operator. reason: for clients, one sentence without paths.
+    The text is for the operator. reason: for clients, one sentence without paths. temporary: the same start may succeed
+    later (a port in use, the network, a busy hub, a full disk).
     """
 
-    def __init__(self, message: str, *, reason: str = "The server's log says why.") -> None:
+    def __init__(self, message: str, *, reason: str = "The server's log says why.", temporary: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.temporary = temporary
 
 
 class WrongOptions(StartError):

@@ -45,8 +45,8 @@ class Interrupted(BaseException):
 def run(config: Config) -> int:
     """Run the command that the options name, or serve; the exit status."""
     log.setup(config.log_level, config.log_format)
+    commands = [name for name in COMMANDS if getattr(config, name)]
     try:
-        commands = [name for name in COMMANDS if getattr(config, name)]
         _check(config, commands)
         config = _with_repository(config)
         with _interruptible():
@@ -54,7 +54,8 @@ def run(config: Config) -> int:
                 COMMANDS[commands[0]](config)
                 return _flush_stdout()
             if config.source_model:
-                config = _pull_before_serving(config)
+                checks.checked(config)
+                config = pull(config)
     except BrokenPipeError:  # the reader of stdout (head) has closed it
         if config.source_model:
             raise  # it may be the hub's connection
@@ -63,10 +64,10 @@ def run(config: Config) -> int:
         return _print_error("stopped; the same command goes on from here", interrupt.status)
     except WrongOptions as error:
         return _print_error(error, exit_status.USAGE)
-    except PullFailed as error:
-        return _print_error(f"cannot start: {error}", error.status)
     except StartError as error:
-        return _print_error(error, exit_status.FAILED)
+        if commands:
+            return _print_error(error, exit_status.FAILED)
+        return _print_error(f"cannot start: {error}", exit_status.of(error))
     return _serve(config)
 
 
@@ -106,23 +107,6 @@ def _with_repository(config: Config) -> Config:
     except OSError as error:
         raise StartError(f"{repository}: {error.strerror}; give another --model_repository_path") from None
     return replace(config, model_repository_path=str(repository))
-
-
-class PullFailed(StartError):
-    """The model to serve could not be pulled."""
-
-    def __init__(self, error: StartError) -> None:
-        super().__init__(str(error))
-        temporary = getattr(error, "temporary", False)
-        self.status = exit_status.FAILED if temporary else exit_status.NEVER_SERVED
-
-
-def _pull_before_serving(config: Config) -> Config:
-    checks.checked(config)
-    try:
-        return pull(config)
-    except StartError as error:
-        raise PullFailed(error) from None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from ..config import Config
 from ..errors import StartError
 
 COMMANDS = ("lean_ovms", "lean-ovms")
+"""Names under which the command is installed."""
 
 
 def script(shell: str) -> str:

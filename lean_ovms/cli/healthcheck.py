@@ -18,10 +18,10 @@ from ..config import Config
 from ..errors import StartError
 from ..server import exit_status
 from .arguments import parse
+from .completion import COMMANDS
 
 READY = "/v2/health/ready"
 TIMEOUT_S = 4.0
-PROGRAMS = ("lean-ovms", "lean_ovms")
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
 """The address of this machine at which a server can be asked that listens on all of them."""
 
@@ -67,7 +67,7 @@ def options_of(root: Path, pid: str) -> list[str]:
     except OSError as error:
         raise StartError(f"process {pid}: {error.strerror}") from None
     for place, word in enumerate(words):
-        if os.path.basename(word) in PROGRAMS:
+        if os.path.basename(word) in COMMANDS:
             return words[place + 1 :]
     raise StartError(f"process {pid} is not lean_ovms: {' '.join(words)[:200]}")
 

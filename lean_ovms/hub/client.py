@@ -32,11 +32,7 @@ LOCAL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 
 
 class PullError(StartError):
-    """A pull that failed. temporary: the same command may succeed later (network, a busy hub, a full disk)."""
-
-    def __init__(self, message: str, *, temporary: bool = False) -> None:
-        super().__init__(message)
-        self.temporary = temporary
+    """A pull that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

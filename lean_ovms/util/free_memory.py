@@ -1,16 +1,51 @@
-"""The memory that a process may still allocate. Linux; elsewhere a guess of 4 GB."""
+"""The memory that a process may still allocate (Linux; elsewhere a guess of 4 GB), and its limits in words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+_NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
 
-def address_space_limit() -> int | None:
-    """Bytes of address space that this process may have (`ulimit -v`); None: no limit."""
+
+def address_space() -> str:
+    """The address space that this process may have, with what sets it; "" without a limit."""
+    limit = _limit("RLIMIT_AS")
+    return "" if limit is None else f"{limit / 1e9:.1f} GB of address space (ulimit -v, LimitAS), which threads use too"
+
+
+def lacks_thread(text: str) -> bool:
+    """Whether an error's text says that a thread or process could not be started."""
+    return any(words in text.lower() for words in _NO_THREAD)
+
+
+def with_thread_limits(text: str, root: Path = Path("/")) -> str:
+    """An error's text with what bounds the number of threads, and what sets it."""
+    user, group = _limit("RLIMIT_NPROC"), _number(_control_group(root) / "pids.max")
+    found = [
+        address_space(),
+        "" if user is None else f"{user} processes and threads of its user (ulimit -u, LimitNPROC)",
+        "" if group is None else f"{group} of its control group (TasksMax, --pids-limit)",
+    ]
+    bounds = ", ".join(filter(None, found))
+    return f"{text}: no thread could be started" + (f"; this process may have {bounds}" if bounds else "")
+
+
+def _limit(name: str) -> int | None:
     import resource  # not on Windows, where this is imported as well
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    soft, _ = resource.getrlimit(getattr(resource, name))
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _control_group(root: Path) -> Path:
+    """That of this process; in a container, which sees no other, the top."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    path = next((line[len("0::/") :] for line in lines if line.startswith("0::/")), "")
+    found = root / "sys/fs/cgroup" / path
+    return found if found.is_dir() else root / "sys/fs/cgroup"
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lean_ovms
+from lean_ovms.cli import completion
 
 ROOT = Path(__file__).parents[2]
 SHOW = """
@@ -30,6 +32,14 @@ def metadata(**variables: str) -> str:
 
 def test_the_version_is_one_that_an_index_takes() -> None:
     assert re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", lean_ovms.__version__)
+
+
+def test_every_name_of_the_command_is_installed() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    rows = setup["options.entry_points"]["console_scripts"].split("\n")
+    scripts = dict(row.split(" = ") for row in rows if row)
+    assert scripts == dict.fromkeys(completion.COMMANDS, "lean_ovms.cli.arguments:main")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai.load_errors import as_start_error, check_files
 from lean_ovms.errors import StartError
 from lean_ovms.repository import weights
+from lean_ovms.util.free_memory import with_thread_limits
 
 DEMO = Path(weights.__file__).parents[1] / "demo_model"
 
@@ -83,6 +85,32 @@ def test_a_limit_of_address_space_is_named(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(StartError, match=re.escape(said)) as found, as_start_error(config):
             raise error
     assert str(found.value).endswith("memory are free")
+
+
+def test_a_library_that_memory_lacks_for_is_no_missing_device(tmp_path: Path) -> None:
+    text = 'Cannot load library "libopenvino_intel_cpu_plugin.so": failed to map segment from shared object'
+    with pytest.raises(StartError, match="memory are free"), as_start_error(Config(model_path=str(tmp_path))):
+        raise RuntimeError(text)
+
+
+def test_the_limits_of_threads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (77, 77) if kind == resource.RLIMIT_NPROC else (-1, -1))
+    group = tmp_path / "sys/fs/cgroup/system.slice/l.service"
+    group.mkdir(parents=True)
+    (group / "pids.max").write_text("512\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("8:pids:/x\n0::/system.slice/l.service\n")
+    text = "Resource temporarily unavailable"
+    assert with_thread_limits(text, tmp_path) == (
+        f"{text}: no thread could be started; this process may have 77 processes and threads of its user (ulimit -u, "
+        "LimitNPROC), 512 of its control group (TasksMax, --pids-limit)"
+    )
+    said = f"{text}: no thread could be started; this process may have 77 processes"
+    with pytest.raises(StartError, match=said), as_start_error(Config(model_path=str(tmp_path))):
+        raise RuntimeError(text)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (-1, -1))
+    (group / "pids.max").write_text("max\n")
+    assert with_thread_limits(text, tmp_path) == f"{text}: no thread could be started"
 
 
 @pytest.mark.model

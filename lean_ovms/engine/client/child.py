@@ -19,6 +19,7 @@ from typing import cast
 
 from ...errors import StartError
 from ...util.child_process import wait_unreaped
+from ...util.free_memory import lacks_thread, with_thread_limits
 from .. import protocol
 from .output import OutputLog
 from .prestart import spawn
@@ -69,7 +70,9 @@ class Child(asyncio.Protocol):
             self._watch_exit()
             return await self._handshake(ours, load, timeout_s)
         except OSError as error:
-            raise StartError(f"cannot start the engine: {error.strerror or error}") from error
+            why = error.strerror or str(error)
+            why = with_thread_limits(why) if lacks_thread(why) else why
+            raise StartError(f"cannot start the engine: {why}") from error
 
     async def _handshake(self, ours: socket.socket, load: protocol.Load, timeout_s: float) -> protocol.Ready:
         late = f"the model did not load within {timeout_s:g} s (--engine_load_timeout_s)"

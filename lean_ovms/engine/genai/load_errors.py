@@ -17,14 +17,17 @@ from ...config import Config
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
-from ...util.free_memory import address_space_limit, free_memory_bytes
+from ...util.free_memory import address_space, free_memory_bytes, lacks_thread, with_thread_limits
 from ..errors import last_line
 
 log = logging.getLogger(__name__)
 
 TEXT_MODEL = "openvino_model.xml"
 _EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
-_MEMORY = ("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory")
+_MEMORY = (
+    *("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory"),
+    "failed to map segment",  # of a library
+)
 _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load library")
 
 
@@ -52,12 +55,13 @@ def as_start_error(config: Config) -> Iterator[None]:
     """Errors of the binding while it builds a pipeline become a StartError."""
     try:
         yield
-    except (RuntimeError, TypeError, ValueError, MemoryError) as error:
+    except (RuntimeError, TypeError, ValueError, MemoryError, IndexError) as error:  # IndexError: an empty output
         raise StartError(_explain(config, last_line(error), str(error).lower())) from error
 
 
 def _explain(config: Config, text: str, whole: str) -> str:
-    if _NO_DEVICE.search(text):
+    scarce = any(word in whole for word in _MEMORY)
+    if _NO_DEVICE.search(text) and not scarce:
         device = config.draft_device if config.draft_device not in ("", config.target_device) else config.target_device
         return f"--target_device {device}: there is no such device here"
     for option, names in _properties_of(config).items():
@@ -69,14 +73,14 @@ def _explain(config: Config, text: str, whole: str) -> str:
         return f"--cache_eviction_config: {text}"
     if short := weights.short_file(config.model_dir):
         return short
-    if any(word in whole for word in _MEMORY):
+    if lacks_thread(whole):
+        return f"the model does not load: {with_thread_limits(text)}"
+    if scarce:
         text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
         if config.cache_size:
             text = f"{text}, and --cache_size asks for {config.cache_size} GB beside them"
-        if (limit := address_space_limit()) is not None:
-            space = f"{limit / 1e9:.1f} GB of address space (ulimit -v, LimitAS), which threads use too"
-            text = f"{text}; this process may have {space}"
-    return f"the model does not load: {text}"
+    bounds = address_space()
+    return f"the model does not load: {text}" + (f"; this process may have {bounds}" if bounds else "")
 
 
 def _properties_of(config: Config) -> dict[str, list[str]]:
