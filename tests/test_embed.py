@@ -19,7 +19,7 @@ from starlette.routing import Mount
 from lean_ovms import asgi as hosted
 from lean_ovms import embed
 from lean_ovms.asgi import Hosted
-from lean_ovms.config import Config
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.embed import Client, ClientError, StartError, asgi, opened, running
 from lean_ovms.ray_serve import LeanOvms
 
@@ -51,6 +51,41 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[1:] == ["1", "lean_ovms"]
+
+
+QUIET = """
+import asyncio, logging, sys
+from lean_ovms.embed import opened, setup_logging
+
+async def main():
+    async with opened(model_path=sys.argv[1]) as app:
+        pass
+
+exec(sys.argv[2])
+asyncio.run(main())
+"""
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("configured", "line"),
+    [
+        ("", None),
+        ("logging.basicConfig(level='WARNING')", None),
+        (
+            "logging.basicConfig(level='INFO')",
+            r"INFO:lean_ovms\.engine\.output:engine \d+: lean_ovms\.engine\.worker: pipeline ",
+        ),
+        ("setup_logging('INFO')", r"[\d:, -]+ INFO lean_ovms\.engine\.worker: pipeline "),
+    ],
+)
+def test_the_engine_writes_no_line_that_the_program_did_not_ask_for(configured: str, line: str | None) -> None:
+    command = [sys.executable, "-c", QUIET, str(DEMO_MODEL), configured]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    if line is None:
+        assert said == ""
+    else:
+        assert re.search(f"^{line}", said, re.M), said
 
 
 @pytest.mark.slow

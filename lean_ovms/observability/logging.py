@@ -20,14 +20,16 @@ from .records import RequestRecord
 
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+PRINTED = "[%(levelname)s] %(name)s: %(message)s"
+"""Of an engine whose log the front end reads with the rest that is printed; engine/client/output.py knows the level."""
 
 
-def setup(level: str, form: str = "text", path: str = "", fd: int | None = None) -> None:
+def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, printed: bool = False) -> None:
     """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
 
     path: a file that gets the lines, too; it may be moved away at any time (logrotate). Raises OSError when it cannot
     be written now; logging is set up nevertheless, and the file gets lines once it can be written.
-    fd: gets the lines instead of stderr.
+    fd: gets the lines instead of stderr. printed: those to stderr have the form PRINTED.
     """
     logging.addLevelName(TRACE, "TRACE")
     stderr = _to_stderr() if fd is None else NonBlockingHandler(fd)
@@ -38,9 +40,14 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None)
     root.setLevel(level)
     root.propagate = False
     formatter = JsonLines() if form == "json" else logging.Formatter(TEXT)
-    stderr.setFormatter(formatter)
+    stderr.setFormatter(logging.Formatter(PRINTED) if printed else formatter)
     if path:
         _add_file(root, path, formatter)
+
+
+def is_set_up() -> bool:
+    """Whether `setup` decides where our loggers write; otherwise the program around us does."""
+    return any(isinstance(handler, NonBlockingHandler) for handler in logging.getLogger("lean_ovms").handlers)
 
 
 def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:

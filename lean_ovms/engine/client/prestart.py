@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from io import FileIO
 from typing import NamedTuple
 
+from ...observability.logging import is_set_up
 from ...util.child_process import import_path, spawn_with_socket
 from ..record import LOG_FD, PREIMPORT
 
@@ -93,7 +94,10 @@ def _start(command: Sequence[str]) -> Spawned:
 
 
 def _dup_stderr() -> int | None:
-    """For the child's log; None if this process has no stderr: then what the child logs is printed."""
+    """For the child's log; None if this process has no stderr, or its logs are those of a program around it: then what
+    the child logs is printed, and logged here."""
+    if not is_set_up():
+        return None
     with contextlib.suppress(OSError):
         return os.dup(2)
     return None

@@ -122,7 +122,7 @@ def main(argv: list[str]) -> int:
 def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
     """Load what the first frame asks for, report it, and work until the pipe closes. The exit status.
 
-    log_fd: for the log; None: stderr.
+    log_fd: for the log; None: stderr, which the front end reads.
     """
     records = transport.receive(wait=True)
     if records is None or not isinstance(records[0], Load):
@@ -131,7 +131,7 @@ def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
     try:
         config = Config(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
-            logs.setup(config.log_level, config.log_format, config.log_path, log_fd)
+            logs.setup(config.log_level, config.log_format, config.log_path, log_fd, printed=log_fd is None)
         task = load(command.task, config, transport.wake)
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)

@@ -92,8 +92,8 @@ class Actor:
         return {
             "fds": [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}") and n != self.sock.fileno()],
             "stdin": os.readlink("/proc/self/fd/0"),
-            "log_fd": int(os.environ[record.LOG_FD]),
-            "log": os.readlink(f"/proc/self/fd/{os.environ[record.LOG_FD]}"),
+            "log_fd": (fd := os.environ.get(record.LOG_FD)) and int(fd),
+            "log": fd and os.readlink(f"/proc/self/fd/{fd}"),
             "session": os.getsid(0) == os.getpid(),
             "blas": os.environ["OPENBLAS_NUM_THREADS"],
             "package": protocol.__file__,

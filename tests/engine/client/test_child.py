@@ -13,6 +13,7 @@ import uvloop
 
 import lean_ovms
 from lean_ovms.engine import protocol
+from lean_ovms.engine.client import prestart
 from lean_ovms.engine.client.child import Child, describe_exit
 from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, run_fast, until
@@ -156,14 +157,17 @@ async def test_a_command_that_does_not_exist_is_a_start_error():
     assert not child.alive
 
 
-async def test_the_child_gets_its_pipe_and_nothing_else_of_ours(tmp_path):
+@pytest.mark.parametrize("ours", [True, False])
+async def test_the_child_gets_its_pipe_and_nothing_else_of_ours(tmp_path, monkeypatch, ours):
+    """ours: whether logging is set up; a program that has its own gets the child's lines by the pipe."""
+    monkeypatch.setattr(prestart, "is_set_up", lambda: ours)
     with open(tmp_path / "inheritable", "w") as file:
         os.set_inheritable(file.fileno(), True)
         with pytest.raises(StartError) as error:
             await Life().start("report")
     report = json.loads(str(error.value))
-    assert sorted(report["fds"]) == [0, 1, 2, report["log_fd"]]
-    assert report["log"] == os.readlink("/proc/self/fd/2")
+    assert sorted(report["fds"]) == [0, 1, 2, *([report["log_fd"]] if ours else [])]
+    assert report["log"] == (os.readlink("/proc/self/fd/2") if ours else None)
     assert report["stdin"] == "/dev/null"
     assert report["session"]
     assert report["blas"] == "1"

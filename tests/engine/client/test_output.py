@@ -18,7 +18,7 @@ import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client import output
+from lean_ovms.engine.client import output, prestart
 from lean_ovms.engine.client.child import Child
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.client.output import MAX_LINE, MAX_LINES, MAX_RECORDS, Grouper, OutputLog
@@ -252,6 +252,7 @@ async def test_the_log_of_the_real_child_is_as_it_was_and_what_is_printed_in_it_
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    monkeypatch.setattr(prestart, "is_set_up", lambda: True)
     engine = Engine(Config(fake_engine=True, log_path=str(tmp_path / "log")), [sys.executable, "-c", NATIVE])
     with caplog.at_level("INFO"):
         try:
