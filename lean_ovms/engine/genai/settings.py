@@ -6,6 +6,7 @@ number of blocks is always fixed here. Memory for them is committed as they are 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from ...types import Json
 from ...util.free_memory import free_memory_bytes as free_memory_bytes
 from . import devices
 from .load_errors import TEXT_MODEL
+
+log = logging.getLogger(__name__)
 
 UNKNOWN_CONTEXT = 4096
 """For a model whose config.json has no context length; --max_model_len sets another."""
@@ -69,9 +72,11 @@ def resolve(
         raise StartError("--draft_model_path and prompt lookup exclude each other")
     speculative = "draft" if config.draft_model_path else "prompt_lookup" if lookup else ""
     model = model_config.read(config.model_dir)
-    context = model_config.context_length(model) or UNKNOWN_CONTEXT
-    if config.max_model_len:
-        context = min(context, config.max_model_len) if model_config.context_length(model) else config.max_model_len
+    known = [length for length in (model_config.context_length(model), config.max_model_len) if length]
+    context = min(known, default=UNKNOWN_CONTEXT)
+    if not known:
+        said = "%s has no config.json with a context length: %d tokens are assumed; --max_model_len sets others"
+        log.warning(said, config.model_dir, context)
     block_size = devices.block_size(devices.members(config.target_device, available))
     blocks = 0
     if not config.cache_size:

@@ -121,6 +121,17 @@ def test_cache_size_is_taken_at_its_word(model):
     assert (made.blocks, made.cache_gb) == (0, 3)
 
 
+def test_a_context_that_is_assumed_is_said(model, caplog):
+    for options in ({}, {"max_model_len": 100}):
+        settings.resolve(model(QWEN, **options), GB)
+    settings.resolve(model({}, max_model_len=100), GB)
+    assert caplog.text == ""
+    config = model({})
+    settings.resolve(config, GB)
+    said = "has no config.json with a context length: 4096 tokens are assumed; --max_model_len sets others"
+    assert [record.message for record in caplog.records] == [f"{config.model_dir} {said}"]
+
+
 def test_the_context_is_the_models_lowered_by_the_option(model):
     assert settings.resolve(model(QWEN), GB).context == 8192
     assert settings.resolve(model(QWEN, max_model_len=100), GB).context == 100
