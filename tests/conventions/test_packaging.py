@@ -34,6 +34,17 @@ def test_the_version_is_one_that_an_index_takes() -> None:
     assert re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", lean_ovms.__version__)
 
 
+@pytest.mark.slow
+def test_a_source_distribution_has_all_of_the_tests_and_what_they_need(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    listed = set((tmp_path / "lean_ovms.egg-info/SOURCES.txt").read_text().split("\n"))
+    files = [path for folder in ("bench", "docs", "tests", "tools") for path in (ROOT / folder).rglob("*")]
+    named = {str(f.relative_to(ROOT)) for f in files if f.is_file() and "__pycache__" not in f.parts}
+    assert "tests/conftest.py" in named
+    assert named <= listed
+
+
 def test_every_name_of_the_command_is_installed() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", "utf-8")
