@@ -119,7 +119,7 @@ def add_tool_rule(
     calls = ""
     if tools.offered and tools.required:
         if constraint is not None and constraint.strict:
-            why = f"{constraint.param} and a tool_choice that requires a call exclude each other: there is no answer"
+            why = f"{constraint.param} and a tool_choice that requires a call exclude each other"
             raise BadRequest(why, param=constraint.param)
         calls = "required"
     elif tools.offered and (tools.strict or config.enable_tool_guided_generation):

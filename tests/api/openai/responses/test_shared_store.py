@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import sqlite3
 import sys
@@ -17,7 +18,7 @@ from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import connection, database, postgres, service, store
 from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.config import Config
-from lean_ovms.errors import NotFound, StartError, StoreUnavailable
+from lean_ovms.errors import NotFound, StartError, StoreUnavailable, install_command
 from lean_ovms.types import Request
 from tests import databases
 from tests.api.conftest import MakeApp, get, parts, post, whole
@@ -295,7 +296,7 @@ async def test_without_psycopg_the_start_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     app, _ = await make_app([], response_store="postgresql://lean:secret@host/x")
-    with pytest.raises(StartError, match=r"\.\[postgres\]") as caught:
+    with pytest.raises(StartError, match=re.escape(install_command("postgres"))) as caught:
         await app.service(ResponseService).open()
     assert "secret" not in str(caught.value)
 
