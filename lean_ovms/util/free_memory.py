@@ -7,10 +7,9 @@ from pathlib import Path
 _NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
 
 
-def address_space() -> str:
-    """The address space that this process may have, with what sets it; "" without a limit."""
-    limit = _limit("RLIMIT_AS")
-    return "" if limit is None else f"{limit / 1e9:.1f} GB of address space (ulimit -v, LimitAS), which threads use too"
+def with_memory_limit(text: str) -> str:
+    """An error's text with the address space that a process may have, and what sets it, where that is limited."""
+    return _with_bounds(text, [_address_space()])
 
 
 def lacks_thread(text: str) -> bool:
@@ -22,12 +21,21 @@ def with_thread_limits(text: str, root: Path = Path("/")) -> str:
     """An error's text with what bounds the number of threads, and what sets it."""
     user, group = _limit("RLIMIT_NPROC"), _number(_control_group(root) / "pids.max")
     found = [
-        address_space(),
+        _address_space(),
         "" if user is None else f"{user} processes and threads of its user (ulimit -u, LimitNPROC)",
         "" if group is None else f"{group} of its control group (TasksMax, --pids-limit)",
     ]
+    return _with_bounds(f"{text}: no thread could be started", found)
+
+
+def _address_space() -> str:
+    limit = _limit("RLIMIT_AS")
+    return "" if limit is None else f"{limit / 1e9:.1f} GB of address space (ulimit -v, LimitAS), which threads use too"
+
+
+def _with_bounds(text: str, found: list[str]) -> str:
     bounds = ", ".join(filter(None, found))
-    return f"{text}: no thread could be started" + (f"; this process may have {bounds}" if bounds else "")
+    return f"{text}; a process may have {bounds}" if bounds else text
 
 
 def _limit(name: str) -> int | None:

@@ -102,10 +102,10 @@ def test_the_limits_of_threads_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "proc/self/cgroup").write_text("8:pids:/x\n0::/system.slice/l.service\n")
     text = "Resource temporarily unavailable"
     assert with_thread_limits(text, tmp_path) == (
-        f"{text}: no thread could be started; this process may have 77 processes and threads of its user (ulimit -u, "
+        f"{text}: no thread could be started; a process may have 77 processes and threads of its user (ulimit -u, "
         "LimitNPROC), 512 of its control group (TasksMax, --pids-limit)"
     )
-    said = f"{text}: no thread could be started; this process may have 77 processes"
+    said = f"{text}: no thread could be started; a process may have 77 processes"
     with pytest.raises(StartError, match=said), as_start_error(Config(model_path=str(tmp_path))):
         raise RuntimeError(text)
     monkeypatch.setattr("resource.getrlimit", lambda _: (-1, -1))

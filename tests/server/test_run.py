@@ -216,17 +216,11 @@ def test_a_second_server_takes_over_the_port_once_its_models_are_loaded(tmp_path
 @pytest.mark.model
 def test_a_limit_of_address_space_is_named_whatever_fails_by_it() -> None:
     """A library that is not loaded, an allocation, a thread: which one is found first differs."""
-    for kilobytes in (200_000, 400_000, 1_500_000):
-        limited = f'ulimit -v {kilobytes} && exec "$0" "$@"'
-        command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", "--rest_port", "0"]
-        done = subprocess.run(
-            ["sh", "-c", limited, *command, "--model_path", str(DEMO_MODEL)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
-        assert f"{kilobytes * 1024 / 1e9:.1f} GB of address space (ulimit -v" in done.stderr.splitlines()[-1]
+    command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--model_path", str(DEMO_MODEL)]
+    limited = ["sh", "-c", 'ulimit -v 300000 && exec "$0" "$@"', *command]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+    assert "0.3 GB of address space (ulimit -v" in done.stderr.splitlines()[-1]
 
 
 def test_a_thread_that_cannot_be_started_ends_the_start_in_one_line(

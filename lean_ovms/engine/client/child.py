@@ -19,7 +19,7 @@ from typing import cast
 
 from ...errors import StartError
 from ...util.child_process import wait_unreaped
-from ...util.free_memory import lacks_thread, with_thread_limits
+from ...util.free_memory import lacks_thread, with_memory_limit, with_thread_limits
 from .. import protocol
 from .output import OutputLog
 from .prestart import spawn
@@ -221,7 +221,8 @@ class Child(asyncio.Protocol):
     def _fail_start(self) -> None:
         """When pipe and process have both ended: a start that still waits has failed."""
         if self.ended and self._exited.done() and not self._ready.done():
-            why = self.why or f"the engine died while loading the model: {self._describe(self._exited.result())}"
+            how = self._describe(self._exited.result())
+            why = self.why or f"the engine died while loading the model: {with_memory_limit(how)}"
             self._ready.set_exception(StartError(why))
 
     def _crashed(self, status: int) -> bool:

@@ -17,7 +17,7 @@ from ...config import Config
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
-from ...util.free_memory import address_space, free_memory_bytes, lacks_thread, with_thread_limits
+from ...util.free_memory import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,7 @@ def _explain(config: Config, text: str, whole: str) -> str:
         text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
         if config.cache_size:
             text = f"{text}, and --cache_size asks for {config.cache_size} GB beside them"
-    bounds = address_space()
-    return f"the model does not load: {text}" + (f"; this process may have {bounds}" if bounds else "")
+    return f"the model does not load: {with_memory_limit(text)}"
 
 
 def _properties_of(config: Config) -> dict[str, list[str]]:

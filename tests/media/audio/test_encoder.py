@@ -10,7 +10,7 @@ import wave
 
 import pytest
 
-from lean_ovms.errors import BadRequest
+from lean_ovms.errors import BadRequest, install_command
 from lean_ovms.media.audio.encoder import FORMATS, UNKNOWN, open_encoder
 
 RATE, SECONDS = 16_000, 3
@@ -73,5 +73,5 @@ def test_without_soundfile_the_error_names_the_extra(monkeypatch: pytest.MonkeyP
     with pytest.raises(BadRequest) as caught:
         open_encoder("mp3", RATE)
     assert caught.value.param == "response_format"
-    assert '".[audio]"' in caught.value.message
+    assert install_command("audio") in caught.value.message
     assert open_encoder("wav", RATE).finish()

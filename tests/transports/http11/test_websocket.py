@@ -7,9 +7,11 @@ import logging
 import sys
 from collections.abc import Iterator
 
+import orjson
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.errors import install_command
 from lean_ovms.transports.http11.connection import LINGER_S
 from lean_ovms.transports.http11.websocket import CLOSE_S, MAX_FRAMES_PER_TURN, PING_S
 from lean_ovms.transports.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
@@ -159,7 +161,8 @@ def test_without_the_extra_the_error_names_it(loop: JumpLoop, monkeypatch: pytes
     wire = Wire(loop, echo.handle, CONFIG)
     wire.send(HEAD)
     assert wire.received.startswith(b"HTTP/1.1 501 ")
-    assert b"[realtime]" in wire.received
+    error = orjson.loads(wire.received.partition(b"\r\n\r\n")[2])["error"]
+    assert error["message"].endswith(install_command("realtime"))
     assert echo.closed == 1
     wire.connection.drain()
     wire.run()
