@@ -13,7 +13,7 @@ from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.router import BASES, collect, endpoints
-from lean_ovms.cli import other_flags
+from lean_ovms.cli import foreign_flags
 from lean_ovms.config import Config
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
@@ -127,7 +127,7 @@ def _packages(name: str) -> list[str]:
 def aliases() -> str:
     """Other servers' names of options."""
     lines = ["| server | flag | option here |", "|---|---|---|"]
-    for alias in other_flags.ALIASES:
+    for alias in foreign_flags.ALIASES:
         value = f" {alias.bare}" if alias.bare else ""
         further = f", further names: `--{alias.further}`" if alias.further else ""
         lines.append(f"| {alias.server} | {_flags(alias.names)} | `--{alias.option}{value}`{further} |")
@@ -136,12 +136,17 @@ def aliases() -> str:
 
 def ignored() -> str:
     """Flags without an effect."""
-    return _reasons(other_flags.IGNORED)
+    return _reasons(_without_ovms(foreign_flags.IGNORED))
 
 
 def refused() -> str:
     """Flags that stop the start."""
-    return _reasons(other_flags.REFUSED)
+    return _reasons(_without_ovms(foreign_flags.REFUSED))
+
+
+def _without_ovms(table: Mapping[str, str]) -> dict[str, str]:
+    """OVMS's flags are in docs/deployment.md."""
+    return {name: reason for name, reason in table.items() if name not in foreign_flags.OVMS_FLAGS}
 
 
 def _reasons(flags: Mapping[str, str]) -> str:
@@ -153,7 +158,7 @@ def _reasons(flags: Mapping[str, str]) -> str:
 
 
 def _flags(names: Iterable[str]) -> str:
-    typed = [other_flags.flag(name) for name in names]
+    typed = [foreign_flags.flag(name) for name in names]
     return ", ".join(f"`{flag.replace('_', '-')}`" for flag in typed)
 
 
@@ -163,7 +168,10 @@ def parser_names() -> str:
     lines = ["| name | tool calls | reasoning | vLLM's other names |", "|---|---|---|---|"]
     for name in sorted({*known.tool, *known.reasoning}):
         others = {
-            other for table in (other_flags.PARSERS, other_flags.REASONING) for other in table if table[other] == name
+            other
+            for table in (foreign_flags.PARSERS, foreign_flags.REASONING)
+            for other in table
+            if table[other] == name
         }
         read = ("yes" if name in part else "" for part in known)
         lines.append(f"| `{name}` | {' | '.join(read)} | {', '.join(f'`{other}`' for other in sorted(others))} |")

@@ -26,7 +26,7 @@ from ..options import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
 from ..util import child_process
-from . import completion, dotted_flags, llama_cpp_flags, other_flags, ovms_flags, vllm_flags
+from . import completion, dotted_flags, foreign_flags
 from . import help as help_page
 
 PREFIX = "LEAN_OVMS_"
@@ -177,11 +177,11 @@ def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The options that vLLM's variables set; those without an effect are named in one line. Raises StartError."""
     found: dict[str, str] = {}
     others = {name for name, value in environ.items() if name.startswith("VLLM_") and not _of_service(name, value)}
-    for alias in other_flags.VARIABLES:
+    for alias in foreign_flags.VARIABLES:
         [name] = alias.names
         others.discard(name)
         if value := environ.get(name):
-            found[alias.option] = other_flags.read(alias, name, value)
+            found[alias.option] = foreign_flags.read(alias, name, value)
     if others:
         print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
     return found
@@ -207,14 +207,10 @@ def _check_foreign_flags(given: Mapping[str, str | None]) -> None:
     for name, value in given.items():
         if value is None:
             continue
-        if why := REFUSED.get(name):
-            raise StartError(f"{other_flags.flag(name)} is not possible: {why}")
-        if why := IGNORED.get(name):
-            print(f"lean_ovms: {other_flags.flag(name)} has no effect: {why}", file=sys.stderr)
-
-
-IGNORED = ovms_flags.IGNORED | other_flags.IGNORED
-REFUSED = ovms_flags.REFUSED | other_flags.REFUSED
+        if why := foreign_flags.REFUSED.get(name):
+            raise StartError(f"{foreign_flags.flag(name)} is not possible: {why}")
+        if why := foreign_flags.IGNORED.get(name):
+            print(f"lean_ovms: {foreign_flags.flag(name)} has no effect: {why}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -260,15 +256,15 @@ def _add_option(group: Any, row: Field[Any]) -> None:
         extra["action"] = _aliased(alias)
     elif row.metadata["json_object"]:
         extra["action"] = _aliased(
-            other_flags.Alias(row.name, "", ())
+            foreign_flags.Alias(row.name, "", ())
         )  # its own values are joined with those of aliases
     group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
 
 
 def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
     own = {row.name for row in _options()}
-    for alias in other_flags.ALIASES:
-        flags = [other_flags.flag(name) for name in alias.names if name not in own]
+    for alias in foreign_flags.ALIASES:
+        flags = [foreign_flags.flag(name) for name in alias.names if name not in own]
         if not flags:
             continue
         dest = "port" if alias.option == "rest_port" else alias.option
@@ -277,8 +273,8 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
             extra["nargs"] = "+"
         action = _divided(alias) if alias.further else _aliased(alias)
         result.add_argument(*flags, dest=dest, action=action, help=argparse.SUPPRESS, default=None, **extra)
-    for name in IGNORED.keys() | REFUSED.keys():
-        flag = other_flags.flag(name)
+    for name in foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys():
+        flag = foreign_flags.flag(name)
         result.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
     for name in _switched_off(own):
         result.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
@@ -286,26 +282,31 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
 
 def _switched_off(own: Set[str]) -> list[str]:
     """Flags without an effect that vLLM's command line can also have behind --no, which has no effect either."""
-    known = own | IGNORED.keys() | REFUSED.keys() | {name for alias in other_flags.ALIASES for name in alias.names}
-    return [name for name in IGNORED if not name.startswith(("-", "no_")) and f"no_{name}" not in known]
+    known = (
+        own
+        | foreign_flags.IGNORED.keys()
+        | foreign_flags.REFUSED.keys()
+        | {name for alias in foreign_flags.ALIASES for name in alias.names}
+    )
+    return [name for name in foreign_flags.IGNORED if not name.startswith(("-", "no_")) and f"no_{name}" not in known]
 
 
-_OTHER_NOTATION = {alias.option: alias for alias in other_flags.ALIASES if alias.option in alias.names}
+_OTHER_NOTATION = {alias.option: alias for alias in foreign_flags.ALIASES if alias.option in alias.names}
 """Options whose values another server writes differently under the same name."""
 
 
-def _aliased(alias: other_flags.Alias) -> type[argparse.Action]:
+def _aliased(alias: foreign_flags.Alias) -> type[argparse.Action]:
     """The action of a flag with another server's notation."""
 
     class Aliased(argparse.Action):
         def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
-            text = alias.bare if alias.bare else other_flags.read(alias, flag or "", values)
-            setattr(found, self.dest, other_flags.merge(self.dest, getattr(found, self.dest), text))
+            text = alias.bare if alias.bare else foreign_flags.read(alias, flag or "", values)
+            setattr(found, self.dest, foreign_flags.merge(self.dest, getattr(found, self.dest), text))
 
     return Aliased
 
 
-def _divided(alias: other_flags.Alias) -> type[argparse.Action]:
+def _divided(alias: foreign_flags.Alias) -> type[argparse.Action]:
     """The action of a flag whose first value is one option, and whose further ones are another."""
 
     class Divided(argparse.Action):
@@ -362,9 +363,8 @@ class _Parser(argparse.ArgumentParser):
 def _normalized(argv: Sequence[str]) -> list[str]:
     """The arguments with underscores in flags. A flag that needs no value does not take the model after it as one."""
     found: list[str] = []
-    with_paths = vllm_flags.WITH_PATHS | llama_cpp_flags.WITH_PATHS
     switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
-    ignored = {other_flags.flag(name) for name in IGNORED.keys() - with_paths}
+    ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
     for argument in map(_underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:
             if found[-1] in switches:

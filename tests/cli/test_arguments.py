@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 from dataclasses import fields, replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli import completion, other_flags, ovms_flags
+from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli import help as help_page
 from lean_ovms.cli.arguments import POINTERS, parse, parser
 from lean_ovms.config import Config
@@ -170,8 +171,8 @@ def test_flags_that_are_pointed_to(line: str, words: str) -> None:
 
 def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
     known = parsers.names()
-    assert set(other_flags.PARSERS.values()) <= set(known.tool)
-    assert set(other_flags.REASONING.values()) <= set(known.reasoning)
+    assert set(foreign_flags.PARSERS.values()) <= set(known.tool)
+    assert set(foreign_flags.REASONING.values()) <= set(known.reasoning)
     config = parse(["--tool-call-parser", "glm47", "--reasoning-parser", "glm45"], {})
     assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
 
@@ -190,8 +191,8 @@ olmo3 openai_gptoss plamo3 poolside_v1 qwen3 seed_oss step3 step3p5 step5"""
 def test_every_name_of_vllms_registry_is_known() -> None:
     """All but hf and beam, which read a format that stands in the model's own files."""
     known = parsers.names()
-    assert {other_flags.PARSERS.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool)
-    assert {other_flags.REASONING.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning)
+    assert {foreign_flags.PARSERS.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool)
+    assert {foreign_flags.REASONING.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning)
 
 
 @pytest.mark.parametrize(
@@ -220,12 +221,13 @@ def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tup
 
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
     names = {row.name for row in fields(Config)}
-    tables = [ovms_flags.IGNORED, ovms_flags.REFUSED, other_flags.IGNORED, other_flags.REFUSED]
-    found = [name for table in tables for name in table]
+    text = files("lean_ovms.cli").joinpath("foreign_flags.txt").read_text("utf-8")
+    found = [word.split("=")[0] for line in text.splitlines() if line.startswith(" ") for word in line.split()]
+    assert set(found) == foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys()
     assert not names & set(found)
-    found += [name for alias in other_flags.ALIASES for name in alias.names]
+    found += [name for alias in foreign_flags.ALIASES for name in alias.names]
     assert sorted(found) == sorted(set(found))
-    assert {alias.option for alias in other_flags.ALIASES + other_flags.VARIABLES} <= names
+    assert {alias.option for alias in foreign_flags.ALIASES + foreign_flags.VARIABLES} <= names
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import ovms_flags
+from lean_ovms.cli import foreign_flags
 from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, file_stat, server_config
 from lean_ovms.errors import StartError, WrongOptions
@@ -460,8 +460,9 @@ def test_the_example_of_the_documentation_is_understood(tmp_path: Path) -> None:
 
 def test_every_foreign_flag_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
-    images = {name for name in ovms_flags.REFUSED if "resolution" in name or "image" in name or "inference" in name}
-    for name in (ovms_flags.IGNORED.keys() | ovms_flags.REFUSED.keys()) - images - {"guidance_scale"}:
+    flags = foreign_flags.OVMS_FLAGS
+    images = {name for name in flags if "resolution" in name or "image" in name or "inference" in name}
+    for name in flags - images - {"guidance_scale"}:
         assert f"`--{name}`" in page
 
 

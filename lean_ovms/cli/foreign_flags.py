@@ -1,8 +1,6 @@
-"""Flags of vLLM, llama.cpp and OVMS: other names of our options, flags without a meaning, flags that stop the start.
+"""Flags of vLLM, llama.cpp and OVMS: other names of our options; foreign_flags.txt has those that have no option here.
 
-A flag that is not listed is an error, as every unknown flag. docs/coming_from.md has these tables.
-https://docs.vllm.ai/en/stable/cli/serve.html
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+docs/coming_from.md has these tables.
 """
 
 from __future__ import annotations
@@ -10,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from ..errors import StartError
-from . import llama_cpp_flags, vllm_flags
-from .vllm_flags import ALWAYS, CONVERT, DEVICES, FILES, KERNELS, MEMORY, REVISION, SPECULATIVE
 
 OVMS, VLLM, LLAMA_CPP = "OVMS", "vLLM", "llama.cpp"
 
@@ -229,102 +226,25 @@ VARIABLES = (
 )
 """Variables of the environment, behind those of our own."""
 
-_TASK = "the model's files say what it is for; --task says otherwise"
 
-IGNORED = {
-    **vllm_flags.IGNORED,
-    **llama_cpp_flags.IGNORED,
-    **dict.fromkeys(("tensor_parallel_size", "-tp", "pipeline_parallel_size", "-pp"), DEVICES),
-    **dict.fromkeys(("data_parallel_size", "-dp", "distributed_executor_backend", "split_mode", "-sm"), DEVICES),
-    **dict.fromkeys(("enable_expert_parallel", "disable_custom_all_reduce"), DEVICES),
-    **dict.fromkeys(("tensor_split", "-ts", "main_gpu", "-mg"), DEVICES),
-    **dict.fromkeys(("gpu_memory_utilization", "swap_space", "cpu_offload_gb", "mlock", "no_mmap", "mmap"), MEMORY),
-    **dict.fromkeys(("n_gpu_layers", "gpu_layers", "-ngl"), "a model runs on one device whole: --target_device GPU"),
-    **dict.fromkeys(("enable_auto_tool_choice", "jinja", "cont_batching", "-cb", "enable_offline_docs"), ALWAYS),
-    **dict.fromkeys(("enable_request_id_headers", "enable_prompt_tokens_details", "enable_lora", "slots"), ALWAYS),
-    "enable_tokenizer_info_endpoint": ALWAYS,
-    "enable_sleep_mode": "POST /sleep and /wake_up are always served, to those with the API key",
-    **dict.fromkeys(("disable_log_requests", "no_enable_log_requests", "disable_log_stats"), ALWAYS),
-    "enable_ssl_refresh": "a renewed certificate is always used",
-    "trust_remote_code": "no code of a model is ever run",
-    "enforce_eager": "OpenVINO compiles the model at the start; --cache_dir keeps the result",
-    "load_format": FILES,
-    "tokenizer_mode": "the tokenizer is the model's own",
-    "block_size": "OpenVINO decides the size of a KV block",
-    "max_lora_rank": "adapters may have any rank",
-    "scheduling_policy": "requests are served in fair order",
-    "api_server_count": "one event loop serves all connections",
-    **dict.fromkeys(("flash_attn", "-fa", "attention_backend", "moe_backend"), KERNELS),
-    **dict.fromkeys(("async_scheduling", "no_async_scheduling"), "steps are prepared beside the computation"),
-    "stream_interval": "tokens are sent as they come, and merged only for a slow client",
-    "prefix_caching_hash_algo": "cached prefixes are told apart by their tokens, not by hashes",
-    "no_warmup": "the warm-up makes the first answer fast",
-    "timeout": "--request_timeout_s and --stream_stall_timeout_s bound requests",
-    "-to": "--request_timeout_s and --stream_stall_timeout_s bound requests",
-    "no_slots": "there are no slots to show",
-    "enable_reasoning": "--reasoning_parser enables it",
-    **dict.fromkeys(
-        ("guided_decoding_backend", "guided_decoding_disable_fallback"),
-        "--structured_output_backend chooses the library that matches grammars",
-    ),
-    **dict.fromkeys(
-        ("guided_decoding_disable_any_whitespace", "guided_decoding_disable_additional_properties"),
-        "the schema decides, and blanks are few",
-    ),
-    **dict.fromkeys(("runner", "convert", "embedding", "embeddings", "rerank", "reranking"), _TASK),
-    **dict.fromkeys(("compilation_config", "-cc", "optimization_level", "-O"), "OpenVINO compiles the model"),
-    "model_impl": "OpenVINO compiles the model",
-    "max_parallel_loading_workers": "OpenVINO loads the model",
-    "max_cpu_loras": "--max_loras bounds the adapters that are loaded",
-    "enable_server_load_tracking": "GET /load is always served",
-    **dict.fromkeys(("-b", "-ub", "ubatch_size"), "--max_num_batched_tokens sizes a step"),
-    **dict.fromkeys(("-tb", "threads_batch"), "the same threads compute prompts and tokens: -t"),
-    "threads_http": "one event loop serves all connections",
-    **dict.fromkeys(("no_context_shift", "kv_unified", "-kvu", "webui"), ALWAYS),
-    "keep": "no context is shifted",
-    "cache_reuse": "prefixes are shared: --enable_prefix_caching",
-    **dict.fromkeys(("cache_ram", "-cram", "fit"), MEMORY),
-    "swa_full": "OpenVINO keeps what the model's attention needs",
-}  # fmt: skip
-"""Flags whose absence changes no response, each with the reason."""
+def _table() -> tuple[dict[str, str], dict[str, str], frozenset[str], frozenset[str]]:
+    """Reads foreign_flags.txt: ignored and refused flags with their reasons, OVMS's flags, and those with paths."""
+    effects: dict[str, dict[str, str]] = {"ignored": {}, "refused": {}}
+    ovms: set[str] = set()
+    paths: set[str] = set()
+    server = effect = reason = ""
+    for line in files(__package__).joinpath("foreign_flags.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith(("#", " ")):
+            server, effect, reason = line.split(": ", 2)
+        for name, _, path in (word.partition("=") for word in line.split() if line.startswith(" ")):
+            effects[effect][name] = reason
+            paths |= {name} if path else set()
+            ovms |= {name} if server == OVMS else set()
+    return effects["ignored"], effects["refused"], frozenset(ovms), frozenset(paths)
 
-_DEFAULTS = "give request defaults as JSON: --override_generation_config"
 
-REFUSED = {
-    **vllm_flags.REFUSED,
-    **llama_cpp_flags.REFUSED,
-    "quantization": CONVERT,
-    "-q": CONVERT,
-    **dict.fromkeys(("temp", "temperature", "top_k", "top_p", "min_p"), _DEFAULTS),
-    **dict.fromkeys(("repeat_penalty", "presence_penalty", "frequency_penalty"), _DEFAULTS),
-    "seed": "send seed with each request",
-    "speculative_config": SPECULATIVE,
-    "tokenizer": "the tokenizer is that of the model's directory",
-    "revision": REVISION,
-    "hf_token": "set the environment variable HF_TOKEN",
-    "lora": "use --lora_modules name=path",
-    "no_models_autoload": "every request may load its model; --load_models start loads all of them at the start",
-    "models_preset": "options of single models are in a config.json: --config_path",
-    "mmproj": "the image encoder is part of the model's directory",
-    "middleware": "use the ASGI application in lean_ovms.asgi with middleware around it",
-    "ssl_ca_certs": "clients' certificates are not checked; put a proxy in front",
-    "ssl_cert_reqs": "clients' certificates are not checked; put a proxy in front",
-    "grammar": "send a grammar with each request: structured_outputs",
-    "json_schema": "send a schema with each request: response_format",
-    "chat_template_content_file": "use --chat_template",
-    "config": "give options as JSON: --options_file",
-    "hf_overrides": "change config.json in the model's directory",
-    **dict.fromkeys(("rope_scaling", "rope_freq_base", "rope_freq_scale"), "positions are scaled at the conversion"),
-    "tool_parser_plugin": "--tool_parser has those that are part of the server",
-    "log_config_file": "use --log_level, --log_format and --log_path",
-    "context_shift": "an answer ends when the context is full",
-    "no_jinja": "chat templates are Jinja's",
-    "reasoning_format": "use --reasoning_parser; none leaves reasoning in the text",
-    "reasoning_budget": "use --default_chat_template_kwargs '{\"enable_thinking\": false}', or a request's own",
-    "offline": "set the environment variable HF_HUB_OFFLINE=1",
-    "-hft": "set the environment variable HF_TOKEN",
-}  # fmt: skip
-"""Flags that cannot be ignored, each with what to use instead."""
+IGNORED, REFUSED, OVMS_FLAGS, WITH_PATHS = _table()
+"""Flags whose absence changes no response, and flags that cannot be ignored, each with the reason."""
 
 
 def flag(name: str) -> str:
