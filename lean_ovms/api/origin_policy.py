@@ -39,14 +39,18 @@ class OriginPolicy:
     def check(self, route: Entry, request: Request) -> None:
         """Raises Forbidden."""
         exposed = route.changes and self._without_key
+        checks_host = exposed or (self._checks_hosts and not route.vital)
+        checks_page = exposed or not self._every_origin
+        if not (checks_host or checks_page):
+            return
         forwarded = self._clients.forwarded_host(request)
         host = (forwarded or request.headers.get("host", "")).lower()
-        if (exposed or (self._checks_hosts and not route.vital)) and not forwarded and not self._knows(host):
+        if checks_host and not self._knows(host) and (self._config.hosts or not forwarded):
             message = f"{safe(host)} is not known as a name of this server: --allowed_hosts"
             raise Forbidden(message, code="host_not_allowed")
-        if (exposed or not self._every_origin) and self._is_foreign(route, request, host):
+        if checks_page and self._is_foreign(route, request, host):
             page = safe(request.headers.get("origin", "other sites"))
-            way = "--allowed_origins, or an API key" if exposed and self._every_origin else "--allowed_origins"
+            way = "--allowed_origins, or an API key" if self._every_origin else "--allowed_origins"
             raise Forbidden(f"pages of {page} may not do this on this server: {way}", code="origin_not_allowed")
 
     def _knows(self, host: str) -> bool:

@@ -166,6 +166,12 @@ def test_a_proxy_that_is_trusted_says_how_it_was_asked(
     assert outcome(options, "POST", "/llm" + SLEEP, peer, origin=origin, x_forwarded_host=forwarded) == refused
 
 
+def test_where_the_servers_names_are_listed_a_proxy_adds_none() -> None:
+    options = {"trusted_proxies": "unix", "allowed_hosts": "llm.example"}
+    for host, refused in (("llm.example", ""), ("evil.example", UNKNOWN)):
+        assert outcome(options, "POST", SLEEP, "unix", origin=f"http://{host}", x_forwarded_host=host) == refused
+
+
 async def test_a_preflight_for_what_would_be_refused_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a foreign page cannot send X-Forwarded-Host through a proxy that would pass it on."""
     app = App(Config(fake_engine=True, access_log=False), [])
