@@ -8,10 +8,10 @@ races with `receive`, as in vLLM's with_cancellation; plain Starlette would let 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
-from ..types import Handle, Response
+from ..types import Handle, Request, Response
 from . import asgi_websocket
 from .asgi_scope import Message, Receive, Scope, Send, header, request_headers, request_of, response_headers
 from .body import RequestBody
