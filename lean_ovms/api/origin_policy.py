@@ -9,6 +9,7 @@ is read. Clients that are no browsers send no Origin. The rules: docs/security.m
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from .route_index import Entry
 
 UNREGISTRABLE = (".localhost", ".local", ".internal")
 """Ends of names that nobody can register, as of a name without a dot: no page of the web can have one."""
+_HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\], ]*)(?::[0-9]*)?")
+"""An address or a name, and perhaps a port."""
 OTHER_SITES = ("cross-site", "same-site")
 """Values of Sec-Fetch-Site for a page of another origin (https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header)."""
 
@@ -54,14 +57,12 @@ class OriginPolicy:
             raise Forbidden(f"pages of {page} may not do this on this server: {way}", code="origin_not_allowed")
 
     def _knows(self, host: str) -> bool:
-        name = host.partition(":")[0].removesuffix(".")
-        return (
-            "." not in name
-            or name in self._hosts
-            or "*" in self._hosts
-            or name.endswith(UNREGISTRABLE)
-            or address_in(host) is not None
-        )
+        found = _HOST.fullmatch(host)
+        if "*" in self._hosts or found is None:
+            return "*" in self._hosts
+        name = found[1].removesuffix(".")
+        known = "." not in name or name in self._hosts or name.endswith(UNREGISTRABLE)
+        return known or address_in(name) is not None
 
     def _is_foreign(self, route: Entry, request: Request, host: str) -> bool:
         """Whether a page has sent it that is neither allowed by its origin nor the server's own.
