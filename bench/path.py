@@ -95,7 +95,7 @@ class Path:
         self._engine = LocalEngine(self._config)
         self._model = TextModel(self._config, self._engine)
         app = App(self._config, [self._model])
-        self._server = Server(self._config, app.handle, app.is_vital)
+        self._server = Server(self._config, app.handle, app.is_vital, app.check_head)
         self._sent = 0
 
     async def chunks(self, streams: int, steps: int, rounds: int) -> float:

@@ -308,6 +308,12 @@ class Config:
     allowed_origins: str = option(
         "*", "CORS: origins, separated by commas; localhost: pages of the client's own machine", group="listen"
     )
+    allowed_hosts: str = option(
+        "",
+        "names of the server in Host, separated by commas, besides its machine's, addresses and local names; then "
+        "others are refused; *: any; empty: checked where pages could do harm (docs/security.md)",
+        group="listen",
+    )
     allowed_methods: str = option("*", "CORS: Access-Control-Allow-Methods", group="listen")
     allowed_headers: str = option("*", "CORS: Access-Control-Allow-Headers", group="listen")
     allow_credentials: bool = option(False, "CORS: Access-Control-Allow-Credentials", group="listen")
@@ -534,6 +540,11 @@ class Config:
     def origins(self) -> list[str]:
         """The members of allowed_origins."""
         return [origin.strip() for origin in self.allowed_origins.split(",")]
+
+    @property
+    def hosts(self) -> list[str]:
+        """The members of allowed_hosts, in lower case."""
+        return [name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()]
 
     def allows_origin(self, origin: str) -> bool:
         """Whether a page of this origin is named, or of the client's own machine where those are allowed."""

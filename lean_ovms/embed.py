@@ -83,7 +83,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
     At the end of the block running requests may finish for drain_timeout_s; after an exception they are cancelled.
     """
     async with opened(config, **options) as app:
-        server = Server(app.config, app.handle, app.is_vital)
+        server = Server(app.config, app.handle, app.is_vital, app.check_head)
         try:
             await server.start()
             yield Running(app, list(server.addresses))
@@ -96,7 +96,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
 
 def asgi(app: App) -> Asgi:
     """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn."""
-    return Asgi(app.handle, app.config.max_body_bytes)
+    return Asgi(app.handle, app.config.max_body_bytes, app.check_head)
 
 
 class ClientError(Exception):

@@ -38,6 +38,7 @@ from . import load_report, route_index
 from .clients import Clients
 from .fields import json_body
 from .middleware import Auth, Cors, RequestRecords, hold, release_all
+from .origin_policy import OriginPolicy
 from .response import model_name
 from .route_index import Entry
 from .router import Table
@@ -115,6 +116,7 @@ class App:
         self._auth = Auth(config)
         self._cors = Cors(config)
         self._clients = Clients(config)
+        self._origins = OriginPolicy(config, self._clients)
 
     def service(self, kind: type[S]) -> S:
         """The one instance of a class, made by its first use. Raises Unavailable."""
@@ -203,14 +205,18 @@ class App:
 
     def is_vital(self, method: str, path: str) -> bool:
         """Whether this request is served when there are too many connections, too: it reports on the server."""
-        route = self._table.methods(path).get("GET" if method == "HEAD" else method)
+        route = self._find(method, path)
         return route is not None and route.vital
+
+    def check_head(self, request: Request) -> None:
+        """Raises RequestError for a request, still without its body, that may not run whatever is in it."""
+        route = self._find(request.method, self._below_root(request.path))
+        if route is not None:
+            self._origins.check(route, request)
 
     async def handle(self, request: Request) -> Response:
         """The response to a request; errors are responses too."""
-        root = self.config.root_path
-        if root and request.path.startswith(root + "/"):
-            request.path = request.path.removeprefix(root)  # not a copy, which would keep the body in memory
+        request.path = self._below_root(request.path)  # not in a copy, which would keep the body in memory
         record = self.records.start(request)
         record.peer, record.client = self._clients.source(request), self._clients.identify(request)
         token = current_record.set(record)
@@ -235,7 +241,7 @@ class App:
                 lease = await self.bodies.take(BODY_FACTOR * request.size)
                 record.releases.append(lease.release)
             if request.method == "OPTIONS":
-                return self._cors.preflight(request)
+                return self._preflight(request)
             route = self._admit(request, record)
             response = await (route.handler or await route.load())(request, self)
             if form := request.headers.get(load_report.ASKED_IN, ""):
@@ -254,10 +260,16 @@ class App:
         """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
         record.route = route.path
+        self._origins.check(route, request)
         self._auth.check(route, request)
-        if request.websocket:
-            self._cors.check_origin(request)
         return route
+
+    def _preflight(self, request: Request) -> Response:
+        """The response to OPTIONS. Raises Forbidden where the request that would follow is refused."""
+        route = self._find(request.headers.get("access-control-request-method", ""), request.path)
+        if route is not None:
+            self._origins.check(route, request)
+        return self._cors.preflight(request)
 
     async def forward(self, request: Request, path: str) -> Response:
         """The response of another endpoint to a POST whose API key is checked. Raises RequestError."""
@@ -265,11 +277,18 @@ class App:
         route = self._table.methods(path)["POST"]
         return await (route.handler or await route.load())(request, self)
 
+    def _below_root(self, path: str) -> str:
+        root = self.config.root_path
+        return path.removeprefix(root) if root and path.startswith(root + "/") else path
+
+    def _find(self, method: str, path: str) -> Entry | None:
+        return self._table.methods(path).get("GET" if method == "HEAD" else method)
+
     def _route(self, request: Request) -> Entry:
-        methods = self._table.methods(request.path)
-        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        route = self._find(request.method, request.path)
         if route is not None:
             return self._table.variant(route, request)
+        methods = self._table.methods(request.path)
         if methods:
             allow = ", ".join(methods)
             raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)

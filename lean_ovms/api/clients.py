@@ -46,7 +46,7 @@ class Clients:
         if not forwarded or not self._trusted(peer):
             return peer
         for hop in reversed(forwarded.rsplit(",", MAX_HOPS)[-MAX_HOPS:]):
-            address = _address(hop)
+            address = address_in(hop)
             if address is None:
                 break
             peer = str(address)
@@ -54,10 +54,20 @@ class Clients:
                 break
         return peer
 
+    def forwarded_host(self, request: Request) -> str:
+        """The host and port at which a trusted proxy was asked, of X-Forwarded-Host; "" if there is none.
+
+        Not where all are trusted: then a page could send the header itself.
+        """
+        forwarded = request.headers.get("x-forwarded-host", "")
+        if not forwarded or self._all or not self._trusted(request.peer):
+            return ""
+        return forwarded.rpartition(",")[2].strip()
+
     def _trusted(self, peer: str) -> bool:
         if self._all:
             return True
-        address = _address(peer)
+        address = address_in(peer)
         if address is None:
             return self._unix and peer == UNIX
         return any(address in network for network in self._networks)
@@ -73,14 +83,14 @@ def _network(name: str) -> Network:
 @lru_cache(4096)
 def _by_host(peer: str) -> str:
     """The name of a client with this address, the port left out."""
-    address = _address(peer)
+    address = address_in(peer)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((int(address), 64), strict=False))
     return str(address or peer)
 
 
 @lru_cache(4096)
-def _address(peer: str) -> Address | None:
+def address_in(peer: str) -> Address | None:
     """The address in "host", "host:port" or "[host]:port"; None if there is none. IPv4 inside IPv6 is IPv4."""
     host = peer.strip()
     if host.startswith("["):

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from ..config import Config
-from ..errors import Forbidden, Unauthorized
-from ..observability.logging import Access, log_event, safe
+from ..errors import Unauthorized
+from ..observability.logging import Access, log_event
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..push_types import Pushing, Sink
@@ -43,20 +43,6 @@ class Cors:
         if not origin or not self._config.allows_origin(origin):
             return self._default
         return self._config.cors_headers(origin)
-
-    def check_origin(self, request: Request) -> None:
-        """Raises Forbidden for a WebSocket of a page that may not read this server's responses.
-
-        A browser opens WebSockets to any server without a preflight, and shows their messages to the page: what CORS
-        leaves to the browser must be refused here. Only browsers send Origin. A page of this server is of its own host.
-        """
-        origin = request.headers.get("origin", "")
-        if not origin or "*" in self._config.origins or self._config.allows_origin(origin):
-            return
-        if origin.partition("://")[2] != request.headers.get("host", ""):
-            raise Forbidden(
-                f"pages of {safe(origin)} may not use this server: --allowed_origins", code="origin_not_allowed"
-            )
 
     def preflight(self, request: Request) -> Response:
         """The response to OPTIONS, on any path as in OVMS, without `headers`.

@@ -28,7 +28,7 @@ _BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "be
 _ERRORS = {
     400: "The request is malformed, out of range or impossible.",
     401: "No API key, or the wrong one.",
-    403: "Pages of this origin may not open a WebSocket.",
+    403: "Not for pages of this origin, or Host is no known name of the server.",
     404: "Unknown model, id or path.",
     405: "The path does not answer this method.",
     413: "The body is larger than this server takes.",
@@ -177,7 +177,7 @@ def _first_line(route: Route) -> str:
 
 def _errors(route: Route, path: str, *, authenticated: bool) -> list[int]:
     doc = route.doc
-    found = {500, 503} | ({401} if authenticated else set())
+    found = {403, 500, 503} | ({401} if authenticated else set())
     if "{" in path:
         found.add(404)
     if doc is not None and doc.body:

@@ -19,7 +19,7 @@ from . import router
 from .router import Handler
 
 FILE = Path(__file__).with_name("routes.txt")
-HEAD = "# Each module's routes: method, path, auth, and whether it is vital or has a header. See route_index.py.\n"
+HEAD = "# Each module's routes: method, path, auth; whether vital, changing state, with a header. See route_index.py.\n"
 _imported: dict[str, dict[tuple[str, str, str], Handler]] = {}
 """The handlers of a module by method, path and header."""
 
@@ -56,6 +56,7 @@ class Entry:
     path: str
     auth: str
     vital: bool
+    changes: bool
     header: str
     module: Module
 
@@ -70,8 +71,8 @@ class Entry:
         return (await self.module.handlers())[self.method, self.path, self.header]
 
     def __str__(self) -> str:
-        words = [self.method, self.path, self.auth, "vital" * self.vital, f"header={self.header}" * bool(self.header)]
-        return " ".join(filter(None, words))
+        words = [self.method, self.path, self.auth, "vital" * self.vital, "changes" * self.changes]
+        return " ".join(filter(None, [*words, f"header={self.header}" * bool(self.header)]))
 
 
 def read() -> list[Entry]:
@@ -89,7 +90,7 @@ def parse(text: str) -> list[Entry]:
             continue
         path, auth, *others = rest
         header = next((word.removeprefix("header=") for word in others if word.startswith("header=")), "")
-        entries.append(Entry(first, path, auth, "vital" in others, header, module))
+        entries.append(Entry(first, path, auth, "vital" in others, "changes" in others, header, module))
     return entries
 
 
@@ -104,7 +105,7 @@ def render() -> str:
         )
         routes: list[router.Route] = module.ROUTES
         lines.append(f"{mine}\n")
-        lines += [f"  {Entry(r.method, r.path, r.auth, r.vital, r.header, mine)}\n" for r in routes]
+        lines += [f"  {Entry(r.method, r.path, r.auth, r.vital, r.changes, r.header, mine)}\n" for r in routes]
     return "".join(lines)
 
 

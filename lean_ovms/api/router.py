@@ -57,6 +57,7 @@ class Route:
 
     auth: whether the API key is required: "key" always, "models" only with --protect_models, "open" never.
     vital: it reports on the server, cheaply, and is served when there are too many connections, too.
+    changes: it changes the state of the server for all clients, so that without a key no foreign page may use it.
     header: the route is taken instead of the one without it by requests that have this header.
     """
 
@@ -66,6 +67,7 @@ class Route:
     auth: str = "key"
     doc: RouteDoc | None = None
     vital: bool = False
+    changes: bool = False
     header: str = ""
 
 
@@ -76,11 +78,13 @@ def for_each_prefix(
     auth: str = "key",
     *,
     doc: RouteDoc | None = None,
+    changes: bool = False,
     header: str = "",
     bare: bool = False,
 ) -> list[Route]:
     """One handler under every prefix. bare: without one as well, as in vLLM or in llama.cpp's server."""
-    return [Route(method, base + path, handle, auth, doc, header=header) for base in (*BASES, *[""] * bare)]
+    bases = (*BASES, *[""] * bare)
+    return [Route(method, base + path, handle, auth, doc, changes=changes, header=header) for base in bases]
 
 
 def collect() -> list[Route]:

@@ -247,11 +247,11 @@ class ModelLifecycle:
 
     @property
     def state(self) -> str:
-        """The engine's state if it is loaded, else the residency's: "unloaded" and the like; "failed" after a load that
-        failed, "loading" until the first one."""
+        """The engine's state if it is loaded and the server awake, else the residency's: "unloaded" and the like;
+        "failed" after a load that failed, "loading" until the first one."""
         if self._loaded:
-            unloading = self.residency is not None and self.residency.state(self) == "unloading"
-            return "unloading" if unloading else self.engine.state
+            state = self.residency.state(self) if self.residency is not None else ""
+            return state if state in ("unloading", "sleeping") else self.engine.state
         if self.on_demand and self.residency is not None and not self._stopped:
             state = self.residency.state(self)
             return "failed" if self.failure is not None and state == "unloaded" else state

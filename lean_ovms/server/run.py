@@ -11,7 +11,9 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from .. import __version__
 from ..api.app import App
@@ -100,7 +102,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     signal, drain, stop."""
     notifier = notifier or SystemdNotifier()
     signals = Signals()
-    server = Server(app.config, app.handle, app.is_vital)
+    server = Server(app.config, app.handle, app.is_vital, app.check_head)
     alive = None
     try:
         if app.manager is not None:
@@ -136,6 +138,17 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
 async def _listen(server: Server) -> None:
     await server.start()
     logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
+    _log_if_open(server.config, server.addresses)
+
+
+def _log_if_open(config: Config, addresses: Sequence[str]) -> None:
+    """Warn of a server without a key that other machines can reach."""
+    hosts = [urlsplit(address).hostname for address in addresses if not address.startswith("unix:")]
+    if not config.api_key and not all(ip_address(host or "").is_loopback for host in hosts):
+        logger.warning(
+            "there is no API key: everybody who can reach this machine may use the server, and stop it; "
+            "--api_key_file FILE or --rest_bind_address 127.0.0.1 changes that"
+        )
 
 
 def _log_ready(app: App, addresses: Sequence[str]) -> None:

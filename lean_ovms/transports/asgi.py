@@ -8,10 +8,10 @@ races with `receive`, as in vLLM's with_cancellation; plain Starlette would let 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
-from ..types import Handle, Response
+from ..types import Handle, Request, Response
 from . import asgi_websocket
 from .asgi_scope import Message, Receive, Scope, Send, header, request_headers, request_of, response_headers
 from .body import RequestBody
@@ -19,11 +19,17 @@ from .cycle import RequestResponseCycle
 
 
 class Asgi:
-    """Serves handle. A body of more than max_body_bytes is a 413; time limits are the host's."""
+    """Serves handle. A body of more than max_body_bytes is a 413; time limits are the host's.
 
-    def __init__(self, handle: Handle, max_body_bytes: int) -> None:
+    check_head: raises RequestError for a request without its body, which then is not read.
+    """
+
+    def __init__(
+        self, handle: Handle, max_body_bytes: int, check_head: Callable[[Request], None] = lambda request: None
+    ) -> None:
         self._handle = handle
         self._max_body_bytes = max_body_bytes
+        self._check_head = check_head
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -39,6 +45,7 @@ class Asgi:
         cycle = _AsgiCycle(self._handle, send, wants_body=scope["method"] != "HEAD")
         headers = request_headers(scope)
         try:
+            self._check_head(request_of(scope, headers, b""))
             body = await _body(receive, headers, self._max_body_bytes)
             if body is None:
                 return

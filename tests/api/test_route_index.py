@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import Unavailable
 from tests.api.conftest import MakeApp, get
 
-BROKEN = Entry("GET", "/broken", "open", vital=False, header="", module=Module("no_such_module"))
+BROKEN = Entry("GET", "/broken", "open", vital=False, changes=False, header="", module=Module("no_such_module"))
 
 
 def test_the_index_has_every_route() -> None:

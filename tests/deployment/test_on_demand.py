@@ -318,6 +318,23 @@ async def test_sleep_and_wake_up(home: Home) -> None:
     assert (await home.chat("p"))[0] == 200
 
 
+async def test_the_server_is_not_ready_while_it_sleeps_with_its_models_in_memory(home: Home) -> None:
+    home.want("a", "p", groups={"p": "permanent"})
+    await home.open()
+    await home.chat("a")
+    assert (await home.ask("POST", "/sleep?level=0"))[0] == 200
+    assert sorted(home.running) == ["a", "p"]
+    assert (await home.chat("a"))[0] == 503
+    for path in ("/health", "/v2/health/ready", "/v2/models/a/ready", "/v2/models/p/ready"):
+        assert (await home.ask("GET", path))[0] == 503, path
+    for path in ("/ping", "/v2/health/live"):
+        assert (await home.ask("GET", path))[0] == 200, path
+    assert await home.statuses() == {"a": "sleeping", "p": "sleeping"}
+    assert (await home.ask("POST", "/wake_up"))[0] == 200
+    assert (await home.ask("GET", "/health"))[0] == 200
+    assert await home.statuses() == {"a": "loaded", "p": "loaded"}
+
+
 @pytest.mark.parametrize("query", ["level=3", "level=x", "mode=keep"])
 async def test_what_sleep_cannot_do_is_refused(home: Home, query: str) -> None:
     home.want("a")
@@ -338,6 +355,7 @@ async def test_sleep_ends_running_requests_only_if_asked_to(home: Home) -> None:
     asleep = asyncio.create_task(home.ask("POST", "/sleep"))
     await asyncio.sleep(0.02)
     assert (home.running, asleep.done()) == (["a"], False)
+    assert (await home.ask("GET", "/health"))[0] == 503  # requests are refused from now on
     assert (await home.ask("POST", "/sleep?mode=abort"))[0] == 200
     assert home.running == []
     await response.aclose()

@@ -142,7 +142,7 @@ async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
     options.setdefault("grammar_timeout_s", GRAMMAR_S)
     config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
     app = build(config)
-    server = Server(app.config, app.handle, app.is_vital)
+    server = Server(app.config, app.handle, app.is_vital, app.check_head)
     try:
         await server.start()
         await load(app)

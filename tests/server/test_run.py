@@ -54,6 +54,26 @@ def test_the_log_says_how_clients_reach_the_server(address: str, root_path: str,
     assert serve._entry_points([address], root_path) == line
 
 
+@pytest.mark.parametrize(
+    ("address", "key", "warns"),
+    [
+        ("http://0.0.0.0:8000", "", True),
+        ("https://[::]:8000", "", True),
+        ("http://192.168.1.2:80", "", True),
+        ("http://0.0.0.0:8000", "secret", False),
+        ("http://127.0.0.1:8000", "", False),
+        ("http://[::1]:8000", "", False),
+        ("unix:/run/l.sock", "", False),
+    ],
+)
+def test_a_server_without_a_key_that_others_can_reach_says_so_in_one_line(
+    caplog: pytest.LogCaptureFixture, address: str, key: str, warns: bool
+) -> None:
+    serve._log_if_open(Config(api_key=key), [address])
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * warns
+    assert ("--api_key_file" in caplog.text and "--rest_bind_address 127.0.0.1" in caplog.text) == warns
+
+
 async def test_the_log_warns_when_no_model_could_be_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "config.json").write_text('{"model_config_list": [{"config": {"name": "a", "base_path": "none"}}]}')
     app = build(Config(config_path=str(tmp_path)))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from lean_ovms.errors import TooManyRequests
+from lean_ovms.errors import Forbidden, TooManyRequests
 from lean_ovms.transports import body as request_body
 from lean_ovms.transports.asgi import Asgi
 from lean_ovms.types import Handle, Request, Response
@@ -436,6 +436,18 @@ async def test_asgi_declared_length_is_refused_before_the_body_is_read() -> None
     scope = {"type": "http", "headers": [(b"content-length", b"%d" % (LIMIT + 1))]}
     sent = await call_asgi(Asgi(Engine().unary, LIMIT), scope)
     assert sent[0]["status"] == 413
+
+
+async def test_asgi_head_that_is_refused_costs_no_body() -> None:
+    scope = {"type": "http", "path": "/x", "headers": [(b"content-length", b"5"), (b"origin", b"http://evil.example")]}
+    sent = await call_asgi(Asgi(Engine().unary, LIMIT, refuse_pages), scope)
+    assert sent[0]["status"] == 403
+
+
+def refuse_pages(request: Request) -> None:
+    assert (request.path, request.body) == ("/x", b"")
+    if "origin" in request.headers:
+        raise Forbidden("not from a page")
 
 
 async def test_asgi_client_that_leaves_during_its_body_is_not_answered() -> None:

@@ -54,6 +54,6 @@ UNLOAD = RouteDoc(
     errors=(404, 503),
 )
 ROUTES = [
-    Route("POST", "/models/load", handle_load, doc=LOAD),
-    Route("POST", "/models/unload", handle_unload, doc=UNLOAD),
+    Route("POST", "/models/load", handle_load, doc=LOAD, changes=True),
+    Route("POST", "/models/unload", handle_unload, doc=UNLOAD, changes=True),
 ]

@@ -47,9 +47,7 @@ STATES = RouteDoc(summary="The state of every model", answer="ModelStates")
 RELOAD = RouteDoc(summary="Read the configuration again", answer="ModelStates")
 ROUTES = [
     *for_each_prefix("GET", "/config", handle, "models", doc=STATES),
-    *for_each_prefix(
-        "POST", "/config/reload", handle_reload, doc=RELOAD
-    ),  # reloading can load models, so it needs the key
+    *for_each_prefix("POST", "/config/reload", handle_reload, doc=RELOAD, changes=True),  # it can load models
 ]
 
 

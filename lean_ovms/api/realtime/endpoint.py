@@ -69,7 +69,7 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(
-    summary="A transcription session over a WebSocket", query=QUERY, errors=(403, 404, 426, 429, 501), upgrade=True
+    summary="A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True
 )
 ROUTES = for_each_prefix("GET", "/realtime", handle, doc=DOC)
 

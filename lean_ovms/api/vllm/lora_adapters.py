@@ -94,6 +94,6 @@ def _text_response(text: str) -> Response:
 LOAD = RouteDoc(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
 UNLOAD = RouteDoc(summary="Unload a LoRA adapter", body=UNLOAD_FIELDS, answer="text/plain")
 ROUTES = [
-    *for_each_prefix("POST", "/load_lora_adapter", handle_load, doc=LOAD),
-    *for_each_prefix("POST", "/unload_lora_adapter", handle_unload, doc=UNLOAD),
+    *for_each_prefix("POST", "/load_lora_adapter", handle_load, doc=LOAD, changes=True),
+    *for_each_prefix("POST", "/unload_lora_adapter", handle_unload, doc=UNLOAD, changes=True),
 ]

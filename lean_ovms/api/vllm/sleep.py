@@ -78,7 +78,7 @@ SLEEP = RouteDoc(summary="Unload all models, and refuse requests until /wake_up"
 WAKE_UP = RouteDoc(summary="Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503))
 IS_SLEEPING = RouteDoc(summary="Whether the server sleeps", answer="Sleeping")
 ROUTES = [
-    Route("POST", "/sleep", handle_sleep, doc=SLEEP),
-    Route("POST", "/wake_up", handle_wake_up, doc=WAKE_UP),
+    Route("POST", "/sleep", handle_sleep, doc=SLEEP, changes=True),
+    Route("POST", "/wake_up", handle_wake_up, doc=WAKE_UP, changes=True),
     Route("GET", "/is_sleeping", handle_is_sleeping, doc=IS_SLEEPING),
 ]

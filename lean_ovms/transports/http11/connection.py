@@ -54,6 +54,7 @@ class ServerContext(Protocol):
 
     config: Config
     handle: Handle
+    check_head: Callable[[Request], None]
     draining: bool
 
     def connection_opened(self, connection: Connection) -> None:
@@ -119,6 +120,7 @@ class Connection(asyncio.Protocol):
         self.client = client_of(peer)
         self._idle_since = self._loop.time()
         self._protocol = ServerProtocol(self._config, self._peer)
+        self._protocol.check_heads(self._check_head)
         tune(transport.get_extra_info("socket"))
         # A connection without a single byte gets the time of a slow head, and is closed without a response.
         self._deadline.set(self._config.header_timeout_s, self._close)
@@ -202,6 +204,11 @@ class Connection(asyncio.Protocol):
         self._surplus = True
         self._protocol.check_heads(self._server.check_surplus_head)
         self._deadline.set(SURPLUS_S, self._refuse_surplus)
+
+    def _check_head(self, head: RequestHead) -> None:
+        """Raises RequestError for a request whose body need not be read; one without a body is the handler's alone."""
+        if head.length != 0:
+            self._server.check_head(Request(head.method, head.path, head.query, head.headers, b"", self._peer))
 
     def _refuse_surplus(self) -> None:
         self.refuse(too_many_connections())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...config import Config
 from ...errors import StartError
-from ...types import Handle
+from ...types import Handle, Request
 from .connection import Connection
 from .connection_limits import ConnectionLimits
 from .request_parser import RequestHead
@@ -41,11 +41,19 @@ class Server:
     """
 
     def __init__(
-        self, config: Config, handle: Handle, is_vital: Callable[[str, str], bool] = lambda method, path: False
+        self,
+        config: Config,
+        handle: Handle,
+        is_vital: Callable[[str, str], bool] = lambda method, path: False,
+        check_head: Callable[[Request], None] = lambda request: None,
     ) -> None:
-        """is_vital: whether a request (method, path) reports on the server, and is served beyond --max_connections."""
+        """is_vital: whether a request (method, path) reports on the server, and is served beyond --max_connections.
+
+        check_head: raises RequestError for a request without its body, which then is not read.
+        """
         self.config = config
         self.handle = handle
+        self.check_head = check_head
         self.addresses: list[str] = []
         self.draining = False
         self.active_requests = 0

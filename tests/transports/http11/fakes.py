@@ -165,6 +165,7 @@ class FakeServer:
     def __init__(self, handle: Handle, config: Config) -> None:
         self.handle = handle
         self.config = config
+        self.check_head: Callable[[Request], None] = lambda request: None
         self.draining = False
         self.active_requests = 0
         self.loop: asyncio.AbstractEventLoop | None = None

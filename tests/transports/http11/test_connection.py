@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.errors import TooManyRequests, Unavailable
+from lean_ovms.errors import Forbidden, TooManyRequests, Unavailable
 from lean_ovms.transports.http11.connection import LINGER_S, MAX_AHEAD_BYTES, TURN_BYTES
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, JumpLoop, Wire, answering, jump_loop
@@ -728,6 +728,32 @@ def test_chunked_bodies_count_too(loop: JumpLoop) -> None:
     assert error_code(it.received) == (503, "too_many_large_requests")
     it.run(LINGER_S)
     assert gone(it)
+
+
+def test_a_head_that_is_refused_is_answered_before_its_body_is_sent(loop: JumpLoop) -> None:
+    checked: list[tuple[str, str, str]] = []
+
+    def check(request: Request) -> None:
+        checked.append((request.method, request.path, request.headers["host"]))
+        raise Forbidden("not from here")
+
+    it = wire(loop, answering(ok()), check_head=check)
+    it.send(b"POST /a?b HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    assert error_code(it.received) == (403, "forbidden")
+    assert checked == [("POST", "/a", "x")]
+    assert it.transport.ended
+    chunked = wire(loop, answering(ok()), check_head=check)
+    chunked.send(b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert error_code(chunked.received) == (403, "forbidden")
+
+
+def test_a_head_without_a_body_is_the_handlers_alone(loop: JumpLoop) -> None:
+    def check(request: Request) -> None:
+        raise Forbidden("not from here")
+
+    it = wire(loop, answering(ok()), check_head=check)
+    it.send(GET)
+    assert it.received.startswith(b"HTTP/1.1 200")
 
 
 # --- closing

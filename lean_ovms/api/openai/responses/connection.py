@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....errors import StoreFailure, StoreUnavailable
-from .store_file import Reserve
+from . import store_file
 
 MEMORY = ":memory:"
 
@@ -63,7 +63,7 @@ class Connection(Protocol):
         """Whether the connection is broken and must be replaced."""
 
     def keep_reserve(self) -> None:
-        """Keep space on the disk for `free_reserve`, where that is the server's to do."""
+        """Keep space on the disk for `free_reserve`, before a commit that adds data. Raises an error with FULL."""
 
     def free_reserve(self) -> None:
         """Make space on a full disk."""
@@ -87,7 +87,7 @@ class Sqlite:
     def __init__(self, path: str) -> None:
         if path:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # conversations are private
-        self._reserve = Reserve(path) if path else None
+        self._path = path
         self._connection = sqlite3.connect(path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             self._to_wal()
@@ -127,15 +127,21 @@ class Sqlite:
         return time.time()
 
     def keep_reserve(self) -> None:
-        if self._reserve is not None:
-            self._reserve.keep()
+        if not self._path:
+            return
+        [pages] = self._connection.execute("PRAGMA page_count").fetchone()
+        [page_bytes] = self._connection.execute("PRAGMA page_size").fetchone()
+        if not store_file.keep_reserve(self._path, pages * page_bytes - os.stat(self._path).st_size):
+            raise sqlite3.OperationalError(FULL)
 
     def free_reserve(self) -> None:
-        if self._reserve is None:
+        if not self._path:
             return
-        self._reserve.free()
-        with contextlib.suppress(sqlite3.Error):  # then the log begins again, in the space that it has
-            self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        store_file.free_reserve(self._path)
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            # Debian's SQLite overwrites what is deleted, in the log, which may not have room for that.
+            self._connection.execute("PRAGMA secure_delete = FAST")
 
     def close(self) -> None:
         self._connection.close()

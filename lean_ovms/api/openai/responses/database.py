@@ -160,25 +160,33 @@ class Database:
                 return
             retryable = self._transact(connection, jobs)
             if not connection.lost:
-                self._delete_on_full_disk(connection, jobs)
+                self._repeat_on_full_disk(connection, jobs)
                 return
             connection.close()
             self._connection = None
             if not retryable:
                 return
 
-    def _delete_on_full_disk(self, connection: Connection, jobs: list[_Job]) -> None:
-        """Run the jobs again that delete and found the disk full, with the reserve's space."""
-        full = [job for job in jobs if isinstance(job.error, StoreFailure) and FULL in job.error.message]
-        deletes = [job for job in full if job.deletes]
+    def _repeat_on_full_disk(self, connection: Connection, jobs: list[_Job]) -> None:
+        """Run the jobs again that found the disk full: what deletes with the reserve's space, then the others."""
+        full = [job for job in jobs if _found_full(job)]
         if not full:
-            if any(job.write for job in jobs):
+            return
+        deletes, writes = [job for job in full if job.deletes], [job for job in full if not job.deletes]
+        connection.free_reserve()
+        self._repeat(connection, deletes)
+        if writes:
+            with contextlib.suppress(sqlite3.Error):
                 connection.keep_reserve()
-        elif deletes:
-            connection.free_reserve()
-            for job in deletes:
-                job.error = None
-            self._transact(connection, deletes)
+            self._repeat(connection, writes)
+        if any(_found_full(job) for job in full):
+            logger.error("the response store failed: %s", FULL)
+
+    def _repeat(self, connection: Connection, jobs: list[_Job]) -> None:
+        for job in jobs:
+            job.error = None
+        if jobs:
+            self._transact(connection, jobs)
 
     def _connected(self, jobs: list[_Job]) -> Connection | None:
         """The connection; None if it cannot be opened, with the error set on each job."""
@@ -224,13 +232,16 @@ class Database:
                 self._cleanup(connection)
             for job in jobs:
                 self._run_job(connection, job)
+            if any(job.write and not job.deletes for job in jobs):
+                connection.keep_reserve()
             committing = write
             connection.execute("COMMIT")
             return False
         except Exception as error:  # a full disk, a lost connection, a bug: every job fails, the thread continues
             failure = self._failure(error)
-            known = isinstance(failure, StoreUnavailable) or str(error) == FULL
-            logger.error("the response store failed: %s", self._log_text(error), exc_info=not known)
+            if str(error) != FULL:
+                known = isinstance(failure, StoreUnavailable)
+                logger.error("the response store failed: %s", self._log_text(error), exc_info=not known)
             with contextlib.suppress(Exception):
                 connection.execute("ROLLBACK")
             for job in jobs:
@@ -245,7 +256,7 @@ class Database:
             job.error = error
         except Exception as error:  # of any kind: the thread and the other jobs continue
             job.error = self._failure(error)
-            if not connection.lost:
+            if not connection.lost and str(error) != FULL:
                 logger.exception("the response store failed")
         if job.error is not None:
             connection.execute("ROLLBACK TO job")  # fails when the whole transaction is gone
@@ -262,3 +273,7 @@ class Database:
         if isinstance(error, RequestError):
             return error.message
         return postgres.log_text(error, self._path) if postgres.is_url(self._path) else str(error)
+
+
+def _found_full(job: _Job) -> bool:
+    return isinstance(job.error, StoreFailure) and FULL in job.error.message

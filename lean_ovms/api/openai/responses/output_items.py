@@ -66,9 +66,17 @@ def delta_tail(where: Json) -> bytes:
     return b"," + orjson.dumps(where)[1:-1] + b',"delta":'
 
 
+_MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
+
+
 def item_id(prefix: str) -> str:
     """A random id of 192 bits."""
     return f"{prefix}_{secrets.token_hex(24)}"
+
+
+def is_made_here(given: str) -> bool:
+    """Whether item_id may have made it. Only who was told such an id knows it."""
+    return _MADE_HERE.fullmatch(given) is not None
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:

@@ -119,7 +119,7 @@ class Store:
         if conversation is not None:
             _require(tables.touch_conversation(connection, conversation, self._clock()), "Conversation", conversation)
             context.history = tables.items_of(connection, conversation)
-        context.input = [_resolve(connection, item) for item in items]
+        context.input = [_resolve(connection, item, conversation or previous or "") for item in items]
         return context
 
     # --- responses ---
@@ -264,7 +264,9 @@ class Store:
         def work(connection: Connection) -> list[tuple[str, bytes]]:
             found = tables.touch_conversation(connection, conversation_id, self._clock())
             _require(found, "Conversation", conversation_id)
-            tables.add_items(connection, conversation_id, [_resolve(connection, item) for item in items])
+            tables.add_items(
+                connection, conversation_id, [_resolve(connection, item, conversation_id) for item in items]
+            )
             tables.drop_excess(connection, self._bounds(), spare=conversation_id)
             added = tables.page_of(connection, conversation_id, after=None, limit=len(items), newest_first=True)
             return added[::-1] if added else []
@@ -342,11 +344,11 @@ def _usable(output: list[Entry]) -> list[Entry]:
     return [e for e in output if e.item["type"] != "function_call" or e.item["status"] == "completed"]
 
 
-def _resolve(connection: Connection, item: Json) -> Entry:
-    """The item itself, or the stored item of a reference. Raises NotFound."""
+def _resolve(connection: Connection, item: Json, before: str = "") -> Entry:
+    """The item itself, or the stored item of a reference. before: what it follows. Raises NotFound."""
     if item["type"] != REFERENCE:
         return Entry(item)
-    entry = tables.find_item(connection, item["id"])
+    entry = tables.find_item(connection, item["id"], before)
     if entry is None:
         raise NotFound(f"Item with id {item['id'][:100]!r} not found: it was not stored, or has expired.")
     return entry

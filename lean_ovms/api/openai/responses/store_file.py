@@ -18,7 +18,7 @@ VERSION_AT = 60
 """Offset of user_version, 4 bytes (https://www.sqlite.org/fileformat.html#the_database_header)."""
 SIDE_FILES = ("", "-wal", "-shm")
 RESERVE_BYTES = 1 << 20
-"""Deleting takes space before it gives any: the write-ahead log has a copy of each page that changes."""
+"""Kept beside the growth of the file. Deleting takes space before it gives any: the log has each page that changes."""
 
 
 def set_aside_if_damaged(path: str, newest: int, *, strict: bool) -> None:
@@ -63,34 +63,35 @@ def _problem(path: str) -> str:
     return "" if found == "ok" else " ".join(str(found).split())
 
 
-class Reserve:
-    """A file beside the store whose space is freed when the disk is full."""
+def keep_reserve(path: str, growth: int) -> bool:
+    """Take space for what `free_reserve` makes room for; whether the disk has enough.
 
-    def __init__(self, path: str) -> None:
-        self._path = f"{path}-reserve"
-        self._kept = False
+    growth: the bytes by which the file at path will grow when its write-ahead log is copied into it. They must be there
+    on a full disk, too, or the log could never begin again. The rest is taken if the disk has it.
+    """
+    reserve = f"{path}-reserve"
+    wanted = -(-max(growth, 0) // RESERVE_BYTES) * RESERVE_BYTES + RESERVE_BYTES
+    kept = 0
+    with contextlib.suppress(OSError):
+        kept = os.stat(reserve).st_size
+    if kept == wanted:
+        return True
+    try:
+        descriptor = os.open(reserve, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return kept >= growth
+    try:
+        os.posix_fallocate(descriptor, 0, wanted)
+        os.ftruncate(descriptor, wanted)
+        return True
+    except OSError:
+        os.ftruncate(descriptor, kept)
+        return kept >= growth
+    finally:
+        os.close(descriptor)
 
-    def keep(self) -> None:
-        """Take the space, if the disk has it and it is not taken."""
-        if self._kept:
-            return
-        try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError:
-            return
-        try:
-            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
-            self._kept = True
-        except OSError:
-            self._unlink()
-        finally:
-            os.close(descriptor)
 
-    def free(self) -> None:
-        """Give the space back to the disk."""
-        self._kept = False
-        self._unlink()
-
-    def _unlink(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+def free_reserve(path: str) -> None:
+    """Give the space back to the disk."""
+    with contextlib.suppress(OSError):
+        os.unlink(f"{path}-reserve")

@@ -18,6 +18,7 @@ from ....errors import StoreFailure
 from ....types import Json
 from ....util import json_pieces
 from .connection import Connection, Rows
+from .output_items import is_made_here
 
 VERSION = 2
 
@@ -125,11 +126,16 @@ def item_of(connection: Connection, owner: str, item_id: str) -> bytes | None:
     return row and bytes(row[0])
 
 
-def find_item(connection: Connection, item_id: str) -> Entry | None:
-    """The newest item with this id."""
-    row = connection.execute(
-        "SELECT number, body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,)
-    ).fetchone()
+def find_item(connection: Connection, item_id: str, owner: str = "") -> Entry | None:
+    """The newest item with this id: of this owner, or else of any, if the id is one that cannot be guessed.
+
+    A client may name its items as it likes ("msg_1"), and must not get those that another client names so.
+    """
+    query = "SELECT number, body FROM item {} WHERE id = ? ORDER BY number DESC LIMIT 1"
+    mine = query.format("JOIN place ON item = number AND owner = ?")
+    row = connection.execute(mine, (owner, item_id)).fetchone()
+    if row is None and is_made_here(item_id):
+        row = connection.execute(query.format(""), (item_id,)).fetchone()
     return row and Entry(json_pieces.loads(row[1]), row[0])
 
 

@@ -91,7 +91,7 @@ async def handle(request: Request, app: App) -> Response:
     return upgrade
 
 
-DOC = RouteDoc(summary="Responses over a WebSocket", errors=(403, 426, 429, 501), upgrade=True)
+DOC = RouteDoc(summary="Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
 ROUTES = for_each_prefix("GET", "/responses", handle, doc=DOC, bare=True)
 
 

@@ -16,6 +16,7 @@ from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import tables
 from lean_ovms.api.openai.responses.connection import Connection, Sqlite
 from lean_ovms.api.openai.responses.database import Database
+from lean_ovms.api.openai.responses.output_items import item_id
 from lean_ovms.api.openai.responses.postgres import is_url
 from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.api.openai.responses.store import Context, Store
@@ -309,6 +310,29 @@ async def open_store(kept_in: str) -> AsyncIterator[Callable[..., tuple[Store, C
         await store.close()
 
 
+async def test_a_name_that_a_client_gave_its_item_reaches_no_other_clients_item(open_app: OpenApp) -> None:
+    app, engine = await open_app()
+    reference = {"type": "item_reference", "id": "msg_1"}
+
+    def named(text: str) -> list[Any]:
+        return [{"type": "message", "id": "msg_1", "role": "user", "content": text}]
+
+    mine = await respond(app, named("mine"))
+    secret = await respond(app, named("secret"))
+    response = await post(app, PATH, {"model": "m", "input": [reference]})
+    assert (response.status, "msg_1" in str(await whole(response))) == (404, True)
+    await respond(app, [reference], previous_response_id=mine["id"])
+    assert engine.submitted[-1][0].endswith("user:mine;")
+    await respond(app, [reference], previous_response_id=secret["id"])
+    assert engine.submitted[-1][0].endswith("user:secret;")
+    conversation = await whole(await post(app, "/v1/conversations", {"items": named("talk")}))
+    assert (await post(app, "/v1/conversations", {"items": [reference]})).status == 404
+    added = await post(app, f"/v1/conversations/{conversation['id']}/items", {"items": [reference]})
+    assert "talk" in str(await whole(added))
+    await respond(app, [reference], conversation=conversation["id"])
+    assert engine.submitted[-1][0].endswith("user:talk;")
+
+
 async def test_what_is_too_old_is_forgotten(open_store: Callable[..., tuple[Store, Clock]]) -> None:
     store, clock = open_store(response_store_max_age_s=100)
     for number in range(4):
@@ -343,14 +367,15 @@ async def test_what_is_too_big_is_forgotten_oldest_first(open_store: Callable[..
 async def test_items_go_with_the_last_who_names_them() -> None:
     connection = Sqlite("")
     tables.prepare(connection)
-    shared = Entry({"id": "msg_a"})
-    tables.add_items(connection, "one", [shared, Entry({"id": "msg_b"})])
+    a, b = item_id("msg"), item_id("msg")
+    shared = Entry({"id": a})
+    tables.add_items(connection, "one", [shared, Entry({"id": b})])
     tables.add_items(connection, "two", [shared])
     tables.drop_items(connection, "one")
-    assert tables.find_item(connection, "msg_b") is None
-    assert tables.find_item(connection, "msg_a") == shared
+    assert tables.find_item(connection, b) is None
+    assert tables.find_item(connection, a) == shared
     tables.drop_items(connection, "two")
-    assert tables.find_item(connection, "msg_a") is None
+    assert tables.find_item(connection, a) is None
     tables.add_items(connection, "three", [shared])  # it was read before it went
     assert [entry.number for entry in tables.items_of(connection, "three")] == [shared.number]
     connection.close()

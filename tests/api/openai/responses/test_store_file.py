@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -99,7 +100,7 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     for number in range(3):
         await opened.finish(body(number), Context())
     reserve = tmp_path / "store.db-reserve"
-    assert reserve.stat().st_size == store_file.RESERVE_BYTES
+    assert reserve.stat().st_size >= store_file.RESERVE_BYTES
     execute = Sqlite.execute
 
     def full(self: Sqlite, sql: str, values: Any = ()) -> Any:
@@ -120,6 +121,51 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     await opened.finish(body(8), Context())
     assert reserve.exists()  # again, for the next time
     await opened.close()
+
+
+async def test_the_reserve_has_room_for_what_the_log_adds_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    opened = store(path)
+    await opened.open()
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        for number, size in enumerate([10, 300_000, 10, 5_000_000, 10, 10, 90_000, 10]):
+            await opened.finish(
+                body(number), Context(input=[Entry({"id": f"i{number}", "text": incompressible(size)})])
+            )
+            [pages] = reader.execute("PRAGMA page_count").fetchone()
+            [page_bytes] = reader.execute("PRAGMA page_size").fetchone()
+            growth = pages * page_bytes - path.stat().st_size
+            assert (tmp_path / "store.db-reserve").stat().st_size >= growth
+    await opened.close()
+
+
+@pytest.mark.parametrize("size", [9_000, 90_000, 1_000_000])
+async def test_deleting_works_when_the_answers_themselves_fill_the_disk(small_disk: Path, size: int) -> None:
+    with (small_disk / "filler").open("wb", 0) as filler:
+        filler.write(bytes(6 << 20))
+    opened, written = store(small_disk / "store.db"), 0
+
+    async def write_on() -> None:
+        nonlocal written
+        while True:
+            text = incompressible(size)
+            await opened.finish(body(written), Context(input=[Entry({"id": f"i{written}", "text": text})]))
+            written += 1
+
+    with pytest.raises(StoreFailure, match=FULL):
+        await write_on()
+    assert written >= 2
+    for number in range(written):
+        await opened.delete(f"resp_{number}")
+        with pytest.raises(NotFound):
+            await opened.get(f"resp_{number}")
+    await opened.finish(body(written), Context())
+    await opened.close()
+
+
+def incompressible(size: int) -> str:
+    """A text of this size that stays as long as it is, however it is stored."""
+    return Random(size).randbytes(size // 2).hex()
 
 
 @pytest.fixture
