@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .types import Response
 
@@ -23,6 +23,7 @@ INVALID_DATA = 1007
 POLICY_VIOLATION = 1008
 TOO_BIG = 1009
 INTERNAL_ERROR = 1011
+TRY_AGAIN_LATER = 1013
 """Close codes (RFC 6455 7.4.1)."""
 
 MAX_REASON_BYTES = 123
@@ -37,11 +38,18 @@ class Close:
     reason: str = ""
 
 
+class Message(NamedTuple):
+    """A whole message of a client. data: of a text, its UTF-8, which is valid."""
+
+    data: bytes
+    is_text: bool = True
+
+
 class WebSocket(Protocol):
     """An open WebSocket, as its handler sees it. When the client closes it or leaves, the handler is cancelled."""
 
-    async def receive(self) -> str | bytes:
-        """The next message: text, or the bytes of a binary one. While nobody receives, little is read ahead."""
+    async def receive(self) -> Message:
+        """The next message. While nobody receives, little is read ahead."""
 
     async def send(self, text: bytes) -> None:
         """Send a text message, given as UTF-8; waits while the client does not read."""

@@ -31,7 +31,7 @@ from ..observability.metrics import Metrics, Prometheus
 from ..observability.records import RequestRecord, current_record
 from ..types import Json, Request, Response
 from ..util import json_pieces
-from ..util.budget import Budget
+from ..util.budget import Budget, Lease
 from ..util.concurrency import Offload
 from ..util.memory import Trimmer
 from . import load_report, route_index
@@ -193,6 +193,10 @@ class App:
         size = request.size
         return await self.when_known(lambda: self.offload.run(size, work))
 
+    async def count_body(self, size: int) -> Lease:
+        """Room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
+        return await self.bodies.take(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
+
     async def when_known(self, find: Callable[[], Awaitable[T]]) -> T:
         """What find returns; the models that it misses are loaded, after which it is called again. Raises
         RequestError."""
@@ -238,8 +242,7 @@ class App:
     async def _respond(self, request: Request, record: RequestRecord) -> Response:
         try:
             if request.size >= LARGE_BODY:
-                lease = await self.bodies.take(BODY_FACTOR * request.size)
-                record.releases.append(lease.release)
+                record.releases.append((await self.count_body(request.size)).release)
             if request.method == "OPTIONS":
                 return self._preflight(request)
             route = self._admit(request, record)

@@ -106,13 +106,13 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     try:
         body = _parsed_body(request.body)
     except TooDeep:
-        raise BadRequest("JSON body exceeds maximum nesting depth") from None
+        raise BadRequest("JSON body exceeds maximum nesting depth", code="invalid_json") from None
     except TextTooLong as error:
         raise BadRequest(f"Invalid string in JSON body: {error}", code="string_above_max_length") from None
     except ValueError as error:
-        raise BadRequest(f"Cannot parse JSON body: {error}") from None
+        raise BadRequest(f"Cannot parse JSON body: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
-        raise BadRequest("JSON body must be an object")
+        raise BadRequest("JSON body must be an object", code="invalid_json")
     return body
 
 

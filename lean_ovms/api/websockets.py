@@ -1,12 +1,16 @@
-"""What the endpoints with WebSockets share: why there is none, how many may be open, what a message is."""
+"""What the endpoints with WebSockets share: why there is none, how many may be open, how a message is read."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..errors import BadRequest, TooManyRequests, UpgradeRequired
 from ..types import Json, Request
-from .fields import parsed
+from ..websocket_types import Message
+from .app import App
+
+T = TypeVar("T")
 
 
 def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
@@ -19,15 +23,23 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
     return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
 
 
-def event_in(message: str | bytes) -> Json:
-    """The event in a message: a JSON object with a type. Raises BadRequest."""
+async def read_event(message: Message, app: App, read: Callable[[Json], T]) -> T:
+    """What read makes of the event in a message. A large one counts and is parsed as the body of a request: read runs
+    in the offload thread. Raises RequestError.
+    """
+
+    def checked(event: Json, app: App) -> T:
+        if not isinstance(event.get("type"), str):
+            raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
+        return read(event)
+
+    request = Request("GET", "", body=message.data)
+    lease = await app.count_body(request.size)
+    del message  # parse_body frees the bytes once they are parsed
     try:
-        event: Any = parsed(message)
-    except ValueError:
-        raise BadRequest("Invalid JSON", code="invalid_json") from None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
-    return event
+        return await app.parse_body(request, checked)
+    finally:
+        lease.release()
 
 
 class Places:

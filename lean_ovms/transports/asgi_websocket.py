@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InternalError
 from ..types import Handle, Response
-from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade
+from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Message, Serve, Upgrade
 from .asgi_scope import Receive, Scope, Send, request_headers, request_of, response_headers
 from .cycle import RequestResponseCycle
 from .websocket.channel import STOPPED, Channel
@@ -120,8 +120,10 @@ class AsgiChannel(Channel):
         try:
             while (message := await self._receive())["type"] == "websocket.receive":
                 text = message.get("text")
-                content = message.get("bytes") or b"" if text is None else text
-                if _bytes_in(content) > self._max_message_bytes:
+                content = (
+                    Message(message.get("bytes") or b"", is_text=False) if text is None else Message(text.encode())
+                )
+                if len(content.data) > self._max_message_bytes:
                     await self.emit({"type": "websocket.close", "code": TOO_BIG, "reason": "the message is too big"})
                     break
                 self.put(content)
@@ -133,7 +135,3 @@ class AsgiChannel(Channel):
 
     async def _close(self, close: Close) -> None:
         await self.emit({"type": "websocket.close", "code": close.code, "reason": close.reason})
-
-
-def _bytes_in(content: str | bytes) -> int:
-    return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())

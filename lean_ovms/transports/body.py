@@ -85,11 +85,15 @@ class RequestBody:
         """Make it the body of this request. Raises as `check`."""
         self.check()
         if self._spool is None:
-            self._memory.truncate()
-            request.body = self._memory.getvalue()
+            request.body = self.getvalue()
         else:
             request.spool = self._spool
         return request
+
+    def getvalue(self) -> bytes:
+        """What is in memory, without a copy."""
+        self._memory.truncate()
+        return self._memory.getvalue()
 
     def close(self) -> None:
         """Free it: it becomes no request's."""

@@ -23,6 +23,7 @@ from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
 from lean_ovms.util.spool import Spool
+from lean_ovms.websocket_types import Message
 from tests.forms import encoded
 from tests.recordings import wav
 
@@ -180,18 +181,18 @@ def websocket(data: bytes) -> None:
     at = place * len(data) // 256
     whole = websocket_read([data])
     messages, sent, _ = whole
-    assert all(len(message.encode() if isinstance(message, str) else message) <= 1024 for message in messages)
+    assert all(len(message.data) <= 1024 for message in messages)
     assert sent.count(b"\x88") <= 1 or b"\x89" in data or b"\x8a" in data
     assert websocket_read([data[:at], data[at:]]) == whole
     assert websocket_read([data[at : at + 1] for at in range(len(data))]) == whole
 
 
-def websocket_read(pieces: list[bytes]) -> tuple[list[str | bytes], bytes, bool]:
+def websocket_read(pieces: list[bytes]) -> tuple[list[Message], bytes, bool]:
     """The messages, what is sent in answer, and whether the connection has ended."""
     from lean_ovms.transports.websocket.frames import Frames
 
     frames = Frames(1024)
-    messages: list[str | bytes] = []
+    messages: list[Message] = []
     sent = b""
     for piece in pieces:
         messages += frames.feed(piece)[0]

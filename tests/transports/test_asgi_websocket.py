@@ -43,11 +43,11 @@ class Echo:
         try:
             while True:
                 message = await websocket.receive()
-                if message == "bye":
+                if message.data == b"bye":
                     return Close(4000, "as you wish")
-                if message == "boom":
+                if message.data == b"boom":
                     raise ZeroDivisionError
-                await websocket.send(message.encode() if isinstance(message, str) else message)
+                await websocket.send(message.data)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise

@@ -19,9 +19,9 @@ from ...errors import BadRequest, InternalError, RequestError
 from ...models.speech_model import SpeechModel
 from ...speech_types import SpeechEvent
 from ...types import Json
-from ...websocket_types import GOING_AWAY, Close, WebSocket
+from ...websocket_types import GOING_AWAY, Close, Message, WebSocket
 from ..response import new_id
-from ..websockets import event_in
+from ..websockets import read_event
 from . import openai_beta
 from .dialect import Dialect, unknown_event
 from .openai_session import rendered
@@ -218,18 +218,22 @@ class Session:
         while True:
             message = await self._socket.receive()
             self._touched = self._clock()
-            event: Json = {}
-            try:
-                if isinstance(message, bytes):
-                    raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
-                event = event_in(message)
-                await self._handle(event)
-            except RequestError as error:
-                self._blocked = False
-                await self.dialect.refuse(error, event)
-            except Exception:
-                logger.exception("an event of a realtime session failed")
-                await self.dialect.refuse(InternalError(), event)
+            await self._answer(message)
+            del message  # nothing of it stays until the next one
+
+    async def _answer(self, message: Message) -> None:
+        event: Json = {}
+        try:
+            if not message.is_text:
+                raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
+            event = await read_event(message, self.app, lambda event: event)
+            await self._handle(event)
+        except RequestError as error:
+            self._blocked = False
+            await self.dialect.refuse(error, event)
+        except Exception:
+            logger.exception("an event of a realtime session failed")
+            await self.dialect.refuse(InternalError(), event)
 
     async def _handle(self, event: Json) -> None:
         kind = event["type"]

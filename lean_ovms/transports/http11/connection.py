@@ -137,18 +137,18 @@ class Connection(asyncio.Protocol):
             self._limit_ahead()
         else:
             self._websocket.feed(self._protocol.take_rest())
-        if len(data) >= LARGE_READ_BYTES and self._websocket is None:
+        if len(data) >= LARGE_READ_BYTES:
             self._limit_turn(len(data))
 
     def _limit_turn(self, size: int) -> None:
         """Of a sender that is faster than the loop, read only so much until others have had their turn.
 
-        uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new.
+        uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new. Frames cost 2 ms per MB: of them one read.
         """
         if not self._read_in_turn:
             self._loop.call_soon(self._end_turn)
         self._read_in_turn += size
-        if self._read_in_turn >= TURN_BYTES:
+        if self._read_in_turn >= TURN_BYTES or self._websocket is not None:
             self.set_reading(False)
 
     def _end_turn(self) -> None:
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._discarding = True
         self._deadline.stop()
-        self._reserve_memory(0)
+        self.reserve_memory(0)
         self._protocol.discard()
         if self._cycle is not None:
             self._cycle.cancel()
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
         protocol = self._protocol
         request = protocol.next_request()
         self._writer.write(protocol.take_outgoing())
-        held_too_much = self._reserve_memory(protocol.memory_bytes if request is None else 0)
+        held_too_much = self.reserve_memory(protocol.memory_bytes if request is None else 0)
         if request is not None:
             self._start_cycle(request)
         elif protocol.phase is Phase.CLOSED:
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
             if protocol.has_more:
                 self._server.parse_later(self._continue_reading)
 
-    def _reserve_memory(self, size: int) -> bool:
+    def reserve_memory(self, size: int) -> bool:
         """Report this connection's unfinished body, in bytes; returns whether all exceed the limit (small: never)."""
         if size < SMALL_BYTES:
             size = 0
@@ -325,7 +325,8 @@ class Connection(asyncio.Protocol):
         from ..websocket.frames import Frames
         from .websocket import Http11WebSocket
 
-        websocket = Http11WebSocket(self._loop, Frames(max_message_bytes), self._writer, self)
+        frames, timeout_s = Frames(max_message_bytes), self._config.body_timeout_s
+        websocket = Http11WebSocket(self._loop, frames, self._writer, self, timeout_s)
         if not self._lost:
             self._websocket = websocket
             websocket.feed(self._protocol.take_rest())
@@ -376,7 +377,7 @@ class Connection(asyncio.Protocol):
     def _linger(self) -> None:
         """Close so that the peer can read the last response although it may still be sending."""
         self._protocol.discard()
-        self._reserve_memory(0)
+        self.reserve_memory(0)
         if self._protocol.client_closes or self._lost:
             self._close()
             return

@@ -1,7 +1,8 @@
 """A WebSocket over an HTTP/1.1 connection that was upgraded: frames, flow control, keep-alive, the closing handshake.
 
 Back-pressure: bytes are parsed only while the handler's queue has room and the client reads what it is sent (a flood of
-pings would else fill the memory with pongs); unparsed bytes pause reading, so TCP slows the client down.
+pings would else fill the memory with pongs); unparsed bytes pause reading, so TCP slows the client down. A large
+message is read only while the handler waits for one, and like a body: within a time, counted with all others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from ...websocket_types import INTERNAL_ERROR, Close, Serve
+from ...websocket_types import INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER, Close, Serve
 from ..websocket.channel import STOPPED, Channel
 from ..websocket.frames import Frames
 from .writer import Writer
@@ -23,6 +24,11 @@ CLOSE_S = 5.0
 SLICE = 16384
 MAX_FRAMES_PER_TURN = 512
 """Bytes parsed at once, and frames before other connections have their turn: a frame costs 5 us, however small."""
+AHEAD_BYTES = 65536
+"""Of an unfinished message that are read while the handler does not wait for one."""
+
+TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages at once")
+TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
 
 
 class Link(Protocol):
@@ -31,12 +37,18 @@ class Link(Protocol):
     def set_reading(self, wanted: bool) -> None:
         """Pause or resume reading."""
 
+    def reserve_memory(self, size: int) -> bool:
+        """Report the bytes of what is unfinished; returns whether all connections exceed the limit."""
+
 
 class Http11WebSocket(Channel):
-    """One upgraded connection. feed: its bytes from then on."""
+    """One upgraded connection. feed: its bytes from then on. message_timeout_s: to receive a large message."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, frames: Frames, writer: Writer, link: Link) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, frames: Frames, writer: Writer, link: Link, message_timeout_s: float
+    ) -> None:
         super().__init__(loop)
+        self._message_timeout_s = message_timeout_s
         self._frames = frames
         self._writer = writer
         self._link = link
@@ -46,6 +58,7 @@ class Http11WebSocket(Channel):
         self._missed = 0
         self._closing = False  # messages are dropped
         self._timer = loop.call_later(PING_S, self._tick)
+        self._deadline: asyncio.TimerHandle | None = None  # of a large message
 
     # --- the connection's calls
 
@@ -62,6 +75,8 @@ class Http11WebSocket(Channel):
     def taken(self) -> None:
         if self._backlog:
             self._parse()
+        else:
+            self._watch_message()
 
     async def serve(self, serve: Serve) -> None:
         """Run the handler, then close; returns when the connection should be closed."""
@@ -76,6 +91,8 @@ class Http11WebSocket(Channel):
             self._timer.cancel()
             self._closing = True
             self._backlog.clear()
+            self._frames.discard()
+            self._watch_message()
 
     async def send(self, text: bytes) -> None:
         self._frames.text(text)
@@ -111,11 +128,36 @@ class Http11WebSocket(Channel):
                     self.put(message)
             if self._frames.ended:
                 self._backlog.clear()
+                self._frames.discard()
                 self.end()
+        self._watch_message()
         self._link.set_reading(not self._backlog)
 
     def _has_room(self) -> bool:
-        return self._writer.paused is None and (self._closing or not self.full)
+        if self._writer.paused is not None or self._closing:
+            return self._writer.paused is None
+        return self.awaited or not (self.full or self._frames.unfinished_bytes > AHEAD_BYTES)
+
+    def _watch_message(self) -> None:
+        """Bound the memory of unfinished messages, and the time of a large one; it counts while the handler waits."""
+        size = self._frames.unfinished_bytes
+        if self._link.reserve_memory(size):
+            self._give_up(TOO_MANY)
+        elif size <= AHEAD_BYTES or not self.awaited:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+        elif self._deadline is None:
+            self._deadline = self._loop.call_later(self._message_timeout_s, self._give_up, TOO_SLOW)
+
+    def _give_up(self, close: Close) -> None:
+        """Close without waiting for the client."""
+        self._frames.close(close)
+        self._flush()
+        self._backlog.clear()
+        self._frames.discard()
+        self._link.reserve_memory(0)
+        self.end()
 
     def _continue(self) -> None:
         self._yielded = False
@@ -130,9 +172,7 @@ class Http11WebSocket(Channel):
         self._missed = 0 if self._heard or self._backlog else self._missed + 1
         self._heard = False
         if self._missed >= MAX_MISSED:
-            self._frames.close(Close(INTERNAL_ERROR, "no answer to pings"))
-            self._flush()
-            self.end()
+            self._give_up(Close(INTERNAL_ERROR, "no answer to pings"))
             return
         self._frames.ping()
         self._flush()

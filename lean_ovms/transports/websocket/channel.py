@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve
+from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Message, Serve
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20
@@ -31,19 +31,20 @@ class Channel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
-        self._messages: deque[str | bytes] = deque()
+        self._messages: deque[Message] = deque()
         self._bytes = 0
         self._arrival: asyncio.Future[None] | None = None
 
     # --- the handler's calls
 
-    async def receive(self) -> str | bytes:
+    async def receive(self) -> Message:
         """The next message."""
         while not self._messages:
             self._arrival = self._loop.create_future()
+            self.taken()
             await self._arrival
         message = self._messages.popleft()
-        self._bytes -= len(message)
+        self._bytes -= len(message.data)
         self.taken()
         return message
 
@@ -53,10 +54,10 @@ class Channel:
 
     # --- the transport's calls
 
-    def put(self, message: str | bytes) -> None:
+    def put(self, message: Message) -> None:
         """A message from the client."""
         self._messages.append(message)
-        self._bytes += len(message)
+        self._bytes += len(message.data)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
@@ -65,8 +66,13 @@ class Channel:
         """Read no further until the handler has received something."""
         return len(self._messages) >= MAX_QUEUED_MESSAGES or self._bytes >= MAX_QUEUED_BYTES
 
+    @property
+    def awaited(self) -> bool:
+        """The handler waits for a message."""
+        return self._arrival is not None and not self._arrival.done()
+
     def taken(self) -> None:
-        """The handler has received a message: there is room for another."""
+        """The handler has received a message, so that there is room for another, or waits for one."""
 
     def end(self) -> None:
         """The client has closed or left."""

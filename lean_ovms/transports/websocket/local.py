@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from ...types import Handle, Request, Response
-from ...websocket_types import Close, Upgrade
+from ...websocket_types import Close, Message, Upgrade
 from .channel import STOPPED, Channel
 
 MAX_UNREAD = 64
@@ -44,7 +44,7 @@ class LocalWebSocket:
             await self._channel.room()
         if self._channel.over and self._close is not None:
             raise Closed(self._close)
-        self._channel.put(message)
+        self._channel.put(Message(message.encode()) if isinstance(message, str) else Message(message, is_text=False))
 
     async def receive(self) -> str:
         """The next message. Raises Closed after the last."""

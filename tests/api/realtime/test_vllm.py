@@ -127,7 +127,7 @@ async def test_settings_reach_the_engine() -> None:
         ({"type": APPEND, "audio": "AAAA"}, "model_not_validated", "model"),
         ({"type": "foo"}, "unknown_event", "Unknown event type: foo"),
         ({"kind": "foo"}, "invalid_event", "with a type"),
-        ([], "invalid_event", "JSON object"),
+        ([], "invalid_json", "must be an object"),
     ],
 )
 async def test_errors_leave_the_connection_open(event: object, code: str, message: str) -> None:

@@ -47,7 +47,7 @@ class Echo:
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.gate.set()
-        self.received: list[str | bytes] = []
+        self.received: list[bytes] = []
         self.cancelled = self.closed = self.served = 0
         self.size = 1 << 20
         self.reply: bytes | None = None
@@ -68,13 +68,12 @@ class Echo:
             while True:
                 await self.gate.wait()
                 message = await websocket.receive()
-                self.received.append(message)
-                if message == "bye":
+                self.received.append(message.data)
+                if message.data == b"bye":
                     return Close(4000, "as you wish")
-                if message == "boom":
+                if message.data == b"boom":
                     raise ZeroDivisionError
-                text = message.encode() if isinstance(message, str) else message
-                await websocket.send(text if self.reply is None else self.reply)
+                await websocket.send(message.data if self.reply is None else self.reply)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -178,7 +177,7 @@ def test_the_servers_close_waits_for_the_clients(loop: JumpLoop) -> None:
     assert frames_of(wire) == b"\x88\x0d\x0f\xa0as you wish"
     assert not wire.transport.eof_written
     wire.send(masked(TEXT, b"later") + BYE)
-    assert echo.received == ["bye"]
+    assert echo.received == [b"bye"]
     assert wire.transport.eof_written
     wire.run(LINGER_S + 1)
     assert gone(wire, echo)
@@ -322,7 +321,7 @@ def test_a_flood_of_frames_lets_others_have_their_turn(loop: JumpLoop) -> None:
     assert wire.transport.reading_paused
     for _ in range(10):
         wire.run()
-    assert echo.received == ["end"]
+    assert echo.received == [b"end"]
     wire.transport.peer_resets()
     wire.run()
 

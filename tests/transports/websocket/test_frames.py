@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.transports.websocket.frames import Frames
-from lean_ovms.websocket_types import Close
+from lean_ovms.websocket_types import Close, Message
 from tests.fuzz.targets import masked, websocket, websocket_read
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
@@ -31,7 +31,7 @@ def test_messages_and_pings() -> None:
         + masked(PONG, b"")
         + masked(TEXT, b"")
     )
-    assert websocket_read([data]) == (["ä", b"\0\1", ""], b"\x8a\x01p", False)
+    assert websocket_read([data]) == ([Message("ä".encode()), Message(b"\0\1", is_text=False), Message(b"")], b"\x8a\x01p", False)
 
 
 def test_fragments_are_joined_with_pings_between() -> None:
@@ -42,12 +42,12 @@ def test_fragments_are_joined_with_pings_between() -> None:
         + masked(CONT, b"", fin=False)
         + masked(CONT, letters[2:])
     )
-    assert websocket_read([data]) == (["wäre"], b"\x8a\x00", False)
+    assert websocket_read([data]) == ([Message("wäre".encode())], b"\x8a\x00", False)
 
 
 def test_the_close_is_answered_with_the_same_code() -> None:
     messages, sent, ended = websocket_read([masked(TEXT, b"a") + masked(CLOSE, b"\x0f\xa0why") + masked(TEXT, b"b")])
-    assert (messages, sent, ended) == (["a"], b"\x88\x05\x0f\xa0why", True)
+    assert (messages, sent, ended) == ([Message(b"a")], b"\x88\x05\x0f\xa0why", True)
     assert websocket_read([masked(CLOSE, b"")]) == ([], b"\x88\x00", True)
 
 
@@ -76,8 +76,8 @@ def test_the_close_is_answered_with_the_same_code() -> None:
 )
 def test_what_breaks_the_protocol_ends_it(data: bytes, code: int) -> None:
     messages, sent, ended = websocket_read([masked(TEXT, b"before") + data + masked(TEXT, b"after")])
-    assert messages[:1] == ["before"]
-    assert "after" not in messages
+    assert messages[:1] == [Message(b"before")]
+    assert Message(b"after") not in messages
     assert ended
     assert closed_with(sent) == code
 
@@ -98,7 +98,7 @@ def test_what_is_sent() -> None:
     frames.close(Close())
     assert frames.take_outgoing() == b""
     assert not frames.ended
-    assert frames.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == (["x"], 2)
+    assert frames.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == ([Message(b"x")], 2)
     assert frames.ended
 
 

@@ -200,6 +200,26 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 }
 
 
+# --- what a next turn needs ---
+
+
+def is_usable(item: Json) -> bool:
+    """Whether a next turn can use an output item: the arguments of a truncated call are incomplete."""
+    return bool(item["type"] != "function_call" or item["status"] == "completed")
+
+
+def without_logprobs(items: list[Json]) -> list[Json]:
+    """The same items for a prompt: log probabilities take a hundred times the memory of their text."""
+    return [
+        item if item["type"] != "message" else item | {"content": list(map(_plain_part, item["content"]))}
+        for item in items
+    ]
+
+
+def _plain_part(part: Json) -> Json:
+    return part | {"logprobs": []} if "logprobs" in part else part
+
+
 # --- conversion to messages ---
 
 

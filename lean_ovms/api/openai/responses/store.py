@@ -21,7 +21,7 @@ from ....types import Json
 from . import tables
 from .connection import Connection
 from .database import Database
-from .items import REFERENCE
+from .items import REFERENCE, is_usable
 from .pages import PageQuery
 from .store_file import set_aside_if_damaged
 from .tables import Entry
@@ -341,7 +341,7 @@ def _turns_through(connection: Connection, previous: str) -> list[Entry]:
 
 def _usable(output: list[Entry]) -> list[Entry]:
     """The items that a next turn can use: without truncated calls, whose arguments are incomplete."""
-    return [e for e in output if e.item["type"] != "function_call" or e.item["status"] == "completed"]
+    return [entry for entry in output if is_usable(entry.item)]
 
 
 def _resolve(connection: Connection, item: Json, before: str = "") -> Entry:

@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 import orjson
@@ -19,14 +21,16 @@ from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ....observability.records import current_record
 from ....types import Json, Request, Response, Usage
-from ....websocket_types import GOING_AWAY, NORMAL, Close, Upgrade, WebSocket
+from ....util import json_pieces
+from ....util.concurrency import INLINE_CHARACTERS
+from ....websocket_types import GOING_AWAY, NORMAL, Close, Message, Upgrade, WebSocket
 from ...app import App
 from ...middleware import keys_in_subprotocols
 from ...router import BASES, RouteDoc, for_each_prefix
-from ...websockets import Places, event_in, no_upgrade
+from ...websockets import Places, no_upgrade, read_event
+from .items import is_usable, read_input, without_logprobs
 from .output_items import item_id
 from .response import counts
-from .service import ResponseService
 
 PATH = BASES[0] + "/responses"
 CREATE, STEER = "response.create", "response.steer"
@@ -34,32 +38,50 @@ STOPPING = Close(GOING_AWAY, "the server is shutting down")
 EXPIRED = Close(NORMAL, "--max_realtime_session_s is over")
 OF_EVENT = ("type", "stream_id", "generate", "stream", "background")
 """Members of an event that are not those of a POST."""
+KEPT_SHARE = 4
+"""Conversations that are kept take a quarter of --max_body_memory_mb at most, beside the bodies in work."""
+MAX_STREAM_ID_CHARS = 256
+"""It is repeated in every event."""
+MAX_ECHOED_BYTES = 1 << 16
+"""Of an event that is refused."""
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
 
 
 class ResponseSockets:
-    """The open WebSockets of a server: their number is limited; at shutdown each is closed after its response."""
+    """The open WebSockets of a server: their number and what they keep are limited; at shutdown each is closed after
+    its response.
+    """
 
     def __init__(self, config: Config) -> None:
         most = config.max_response_websockets
         self.places = Places(most, "too many WebSockets of /responses: --max_response_websockets")
         self.stopping = asyncio.Event()
-        self._open = 0
+        self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
+        self._open: set[ResponseSocket] = set()
         self._ended = asyncio.Event()
         self._ended.set()
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self, socket: ResponseSocket) -> Iterator[None]:
         """While a WebSocket is served."""
-        self._open += 1
+        self._open.add(socket)
         self._ended.clear()
         try:
             yield
         finally:
-            self._open -= 1
+            self._open.remove(socket)
             if not self._open:
                 self._ended.set()
+
+    def limit_kept(self) -> None:
+        """Forget the longest conversations beyond the limit: their clients are told so, and send them again."""
+        kept = sum(socket.kept.size for socket in self._open)
+        for socket in sorted(self._open, key=lambda socket: -socket.kept.size):
+            if kept <= self._most_kept:
+                break
+            kept -= socket.kept.size
+            socket.kept = Kept()
 
     async def drain(self, timeout_s: float) -> None:
         """Let what runs finish, within timeout_s; the transport ends what is left."""
@@ -82,8 +104,9 @@ async def handle(request: Request, app: App) -> Response:
     client = record.client if record is not None else ""
 
     async def serve(websocket: WebSocket) -> Close:
-        with service.opened():
-            return await ResponseSocket(app, websocket, request).run(service.stopping)
+        socket = ResponseSocket(app, websocket, request)
+        with service.opened(socket):
+            return await socket.run(service.stopping)
 
     upgrade = Upgrade(serve, max_message_bytes=app.config.max_body_bytes)
     service.places.reserve(client)
@@ -97,10 +120,44 @@ ROUTES = for_each_prefix("GET", "/responses", handle, doc=DOC, bare=True)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The conversation up to the last response, if the store does not have it."""
+    """The conversation up to the last response, if the store does not have it.
+
+    before: the stored response that it goes on from. turns: JSON of its items, each time the members of an array.
+    size: of turns, in bytes.
+    """
 
     id: str = ""
-    items: tuple[Json, ...] = ()
+    before: str | None = None
+    turns: tuple[bytes, ...] = ()
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An event that creates a response. body: the POST's without its input. items: its input, as in Kept.
+
+    kept: what it goes on from. generate: false: only the prompt is computed. max_output_tokens: of the event.
+    """
+
+    body: Json
+    items: bytes
+    kept: Kept
+    generate: bool
+    max_output_tokens: Any
+
+    def post(self, most: int) -> bytes:
+        """The body of the POST. Raises PayloadTooLarge beyond `most` bytes."""
+        parts = [part for part in (*self.kept.turns, self.items) if part]
+        out = BytesIO()
+        out.write(json_pieces.dumps(self.body)[:-1])
+        for number, part in enumerate(parts):
+            out.write(b"," if number else b',"input":[')
+            for start in range(0, len(part), json_pieces.PIECE_BYTES):
+                out.write(part[start : start + json_pieces.PIECE_BYTES])
+        out.write(b"]}" if parts else b"}")
+        if out.tell() > most:
+            raise PayloadTooLarge(f"the conversation has more than {most} bytes")
+        return out.getvalue()
 
 
 class ResponseSocket:
@@ -108,10 +165,12 @@ class ResponseSocket:
 
     def __init__(self, app: App, websocket: WebSocket, handshake: Request) -> None:
         self._app = app
+        self._service = app.service(ResponseSockets)
         self._websocket = websocket
         headers = _of_requests(handshake)
         self._request = replace(handshake, method="POST", path=PATH, query="", websocket=False, headers=headers)
-        self._kept = Kept()
+        self._lane: str | None = None  # of the event that is handled
+        self.kept = Kept()
 
     async def run(self, stopping: asyncio.Event) -> Close:
         """Serve the client until it leaves (then this is cancelled), the server stops or the time is over."""
@@ -130,51 +189,67 @@ class ResponseSocket:
                         return EXPIRED
                 finally:
                     message.cancel()
-                await self._answer(message.result())
+                received = [message.result()]
+                del message  # it has the bytes
+                await self._answer(received)
         finally:
             stopped.cancel()
 
-    async def _answer(self, message: str | bytes) -> None:
-        event: Json = {}
+    async def _answer(self, received: list[Message]) -> None:
+        """received: one message, which is taken out, so that nothing of it stays while the response is generated."""
+        self._lane = None
         try:
-            event = event_in(message)
-            if event["type"] == STEER:
-                await self._send(_not_steered(event), None)
-            elif event["type"] == CREATE:
-                await self._create(event)
+            turn = await read_event(received.pop(), self._app, self._read)
+            if isinstance(turn, Turn):
+                await self._create(turn)
             else:
-                raise BadRequest(f"event type must be {CREATE} or {STEER}", param="type", code="invalid_event")
+                await self._send(turn)
         except RequestError as error:
-            await self._refuse(error.status, error.body()["error"], _lane(event))
+            await self._refuse(error.status, error.body()["error"])
 
-    async def _create(self, event: Json) -> None:
+    def _read(self, event: Json) -> Turn | Json:
+        """What creates a response, or else the answer. Raises BadRequest."""
+        kind, lane = event["type"], event.get("stream_id")
+        if isinstance(lane, str) and len(lane) > MAX_STREAM_ID_CHARS:
+            raise BadRequest(f"stream_id has more than {MAX_STREAM_ID_CHARS} characters", param="stream_id")
+        self._lane = lane if isinstance(lane, str) else None
+        if kind == STEER:
+            return _not_steered(event)
+        if kind != CREATE:
+            raise BadRequest(f"event type must be {CREATE} or {STEER}", param="type", code="invalid_event")
         body = {name: value for name, value in event.items() if name not in OF_EVENT}
-        known = self._kept.id != "" and body.get("previous_response_id") == self._kept.id
-        if known:
-            del body["previous_response_id"]
-            body["input"] = [*self._kept.items, *_items(body.get("input"))]
-        if event.get("generate") is False:
-            final = await self._prepared(body, _lane(event))
-        else:
-            final = await self._generated(body, _lane(event))
+        generate = event.get("generate") is not False
+        body |= {"stream": True} if generate else {"max_output_tokens": 1, "store": False}
+        kept = self.kept if body.get("previous_response_id") == self.kept.id else Kept()
+        if kept.id:
+            body["previous_response_id"] = kept.before
+        given = body.pop("input", None)
+        items = [] if given is None else read_input(given)
+        if body.get("store") is False:
+            items = without_logprobs(items)
+        written = json_pieces.dumps(items)[1:-1]
+        json_pieces.free(given)
+        return Turn(body, written, kept, generate, event.get("max_output_tokens"))
+
+    async def _create(self, turn: Turn) -> None:
+        most = self._app.config.max_body_bytes
+        size = turn.kept.size + len(turn.items)
+        data = await self._app.offload.run(size, partial(turn.post, most), inline_below=INLINE_CHARACTERS)
+        response = await self._app.handle(replace(self._request, body=data))
+        del data
+        final = await (self._generated(response) if turn.generate else self._prepared(response, turn))
         if final is not None and not final.get("store"):
-            self._kept = Kept()
-            with contextlib.suppress(RequestError):  # the previous one may have been deleted since
-                before = await self._stored(body.get("previous_response_id"))
-                self._kept = Kept(final["id"], (*before, *_items(body.get("input")), *final["output"]))
+            output = json_pieces.dumps(without_logprobs(list(filter(is_usable, final["output"]))))[1:-1]
+            turns = (*turn.kept.turns, turn.items, output)
+            before = turn.body.get("previous_response_id")
+            self.kept = Kept(final["id"], before, turns, sum(map(len, turns)))
+            self._service.limit_kept()
 
-    async def _stored(self, previous: str | None) -> list[Json]:
-        """The items up to the end of a stored response. Raises RequestError."""
-        if not previous:
-            return []
-        return (await self._app.service(ResponseService).store.context(previous, None, [])).items
-
-    async def _generated(self, body: Json, lane: str | None) -> Json | None:
+    async def _generated(self, response: Response) -> Json | None:
         """Send the events of a response; the finished response object, None for an error."""
-        response = await self._post(body | {"stream": True})
         try:
             if isinstance(response.body, bytes):
-                await self._refuse(response.status, orjson.loads(response.body)["error"], lane)
+                await self._refuse(response.status, orjson.loads(response.body)["error"])
                 return None
             data, final = b"", None
             async for part in response.body:
@@ -182,55 +257,48 @@ class ResponseSocket:
                 for frame in frames:
                     _, found, text = frame.partition(b"data: ")
                     if found and text != b"[DONE]":
-                        final = await self._send_frame(text, lane)
+                        final = await self._send_frame(text)
             return final
         finally:
             await response.aclose()
 
-    async def _send_frame(self, text: bytes, lane: str | None) -> Json | None:
+    async def _send_frame(self, text: bytes) -> Json | None:
         """The response object of a last event."""
         last = text.startswith((b'{"type":"response.completed"', b'{"type":"response.incomplete"'))
-        event = orjson.loads(text) if last or lane is not None else {}
-        await (self._websocket.send(text) if lane is None else self._send(event, lane))
+        event = orjson.loads(text) if last or self._lane is not None else {}
+        await (self._websocket.send(text) if self._lane is None else self._send(event))
         found: Json | None = event["response"] if last else None
         return found
 
-    async def _prepared(self, body: Json, lane: str | None) -> Json | None:
+    async def _prepared(self, response: Response, turn: Turn) -> Json | None:
         """As _generated, but only the prompt is computed, for the prefix cache."""
-        response = await self._post(body | {"max_output_tokens": 1, "store": False})
         try:
             assert isinstance(response.body, bytes)
             found: Json = orjson.loads(response.body)
         finally:
             await response.aclose()
         if response.status != 200:
-            await self._refuse(response.status, found["error"], lane)
+            await self._refuse(response.status, found["error"])
             return None
         usage = counts(Usage(prompt_tokens=found["usage"]["input_tokens"]))
         final = found | {"id": item_id("resp"), "output": [], "status": "completed", "incomplete_details": None}
         final |= {
             "usage": usage,
             "completed_at": found["created_at"],
-            "max_output_tokens": body.get("max_output_tokens"),
+            "max_output_tokens": turn.max_output_tokens,
         }
         started = final | {"status": "in_progress", "usage": None}
         del started["completed_at"]
         for number, (kind, shown) in enumerate((("created", started), ("completed", final))):
-            await self._send({"type": f"response.{kind}", "sequence_number": number, "response": shown}, lane)
+            await self._send({"type": f"response.{kind}", "sequence_number": number, "response": shown})
         return final
 
-    async def _post(self, body: Json) -> Response:
-        """The answer of POST …/responses, with all that belongs to a request of its own: its record, its limits."""
-        data = orjson.dumps(body)
-        if len(data) > self._app.config.max_body_bytes:
-            raise PayloadTooLarge(f"the conversation has more than {self._app.config.max_body_bytes} bytes")
-        return await self._app.handle(replace(self._request, body=data))
+    async def _refuse(self, status: int, error: Json) -> None:
+        await self._send({"type": "error", "status": status, "error": error})
 
-    async def _refuse(self, status: int, error: Json, lane: str | None) -> None:
-        await self._send({"type": "error", "status": status, "error": error}, lane)
-
-    async def _send(self, event: Json, lane: str | None) -> None:
-        await self._websocket.send(orjson.dumps(event if lane is None else event | {"stream_id": lane}))
+    async def _send(self, event: Json) -> None:
+        lane = {} if self._lane is None else {"stream_id": self._lane}
+        await self._websocket.send(orjson.dumps(event | lane))
 
 
 def _of_requests(handshake: Request) -> Mapping[str, str]:
@@ -245,18 +313,6 @@ def _of_requests(handshake: Request) -> Mapping[str, str]:
     return headers | {"content-type": "application/json"}
 
 
-def _lane(event: Json) -> str | None:
-    found = event.get("stream_id")
-    return found if isinstance(found, str) else None
-
-
-def _items(value: Any) -> list[Any]:
-    """The input of a response as items; what is neither is refused later."""
-    if isinstance(value, str):
-        return [{"role": "user", "content": value}]
-    return value if isinstance(value, list) else []
-
-
 def _not_steered(event: Json) -> Json:
     error = {
         "code": "steering_not_supported",
@@ -264,4 +320,6 @@ def _not_steered(event: Json) -> Json:
         "type": "invalid_request_error",
     }
     steer = {name: event.get(name) for name in ("input", "previous_response_id")}
+    if len(json_pieces.dumps(steer)) > MAX_ECHOED_BYTES:
+        steer = dict.fromkeys(steer)
     return {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}

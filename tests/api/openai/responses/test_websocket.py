@@ -100,7 +100,7 @@ async def test_a_lane_is_named_in_every_event(make_app: MakeApp) -> None:
 
 @pytest.mark.parametrize(
     ("message", "code"),
-    [("{", "invalid_json"), ("[]", "invalid_event"), (b"\xff", "invalid_json"), ('{"type":"x"}', "invalid_event")],
+    [("{", "invalid_json"), ("[]", "invalid_json"), (b"\xff", "invalid_json"), ('{"type":"x"}', "invalid_event")],
 )
 async def test_a_wrong_message_ends_nothing(make_app: MakeApp, message: str | bytes, code: str) -> None:
     app, _ = await make_app(say("x"))
