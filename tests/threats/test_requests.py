@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import socket
@@ -18,7 +19,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template.chat_template import RESERVED
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
-from tests.threats.target import CHAT, HI, PATIENT_S, Bystander, Target, read_all, request, start_target
+from tests.threats.target import CHAT, HI, PATIENT_S, Bystander, Target, read_all, request, start_target, until
 
 HUGE = 10**30
 
@@ -406,6 +407,53 @@ def test_t36_frames_behind_a_handshake_that_is_refused_are_no_messages(target: T
     assert b"speech" in answers
     assert b" 101 " not in answers
     assert answers.count(b"HTTP/1.1 ") <= 2
+
+
+def opened_websocket(target: Target) -> socket.socket:
+    sock = target.connect()
+    head = UPGRADE.replace(b"dGhlIHNhbXBsZQ==", b"dGhlIHNhbXBsZSBub25jZQ==")
+    sock.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n")
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += sock.recv(1)
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    return sock
+
+
+def text_frame(size: int, data: bytes) -> bytes:
+    """The beginning of a message of so many bytes, whose mask changes nothing."""
+    return b"\x81\xff" + size.to_bytes(8, "big") + bytes(4) + data
+
+
+def test_t36_unfinished_messages_are_bounded_and_given_back(target: Target) -> None:
+    before_mb, size = target.resident_mb(), 8 << 20
+    socks = [opened_websocket(target) for _ in range(12)]
+    for sock in socks:
+        with contextlib.suppress(OSError):  # refused: the message, or the connection, which reads no further
+            sock.sendall(text_frame(size, b"a" * (size - 1)))
+    assert target.resident_mb() < before_mb + 60  # 32 MB, four times a body, and what arrives
+    for sock in socks:
+        sock.close()
+    until(lambda: target.resident_mb() < before_mb + 20, lambda: f"{target.resident_mb()} MB, {before_mb} before")
+
+
+def test_t36_nothing_of_a_finished_response_stays_while_its_websocket_is_open(target: Target) -> None:
+    before_mb = target.resident_mb()
+    entry = {"token": "a" * 4000, "logprob": -0.1, "bytes": [97], "top_logprobs": []}
+    old = {"role": "assistant", "content": [{"type": "output_text", "text": "a", "logprobs": [entry] * 1800}]}
+    event = {"type": "response.create", "model": "m", "store": False, "max_output_tokens": 1}
+    data = json.dumps({**event, "input": [old, {"role": "user", "content": "hi"}]}).encode()
+    socks = [opened_websocket(target) for _ in range(10)]
+    for sock in socks:
+        sock.sendall(text_frame(len(data), data))
+        answer = b""
+        while b'"type":"response.incomplete"' not in answer:
+            part = sock.recv(65536)
+            assert part, answer
+            answer += part
+    until(lambda: target.resident_mb() < before_mb + 30, lambda: f"{target.resident_mb()} MB, {before_mb} before")
+    for sock in socks:
+        sock.close()
 
 
 def test_t36_other_protocols_are_turned_away(target: Target) -> None:

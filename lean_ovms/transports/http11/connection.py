@@ -36,7 +36,7 @@ MAX_AHEAD_BYTES = 65536
 SMALL_BYTES = 262_144
 """Unfinished requests up to this size are always accepted, however much memory large ones take."""
 
-LARGE_READ_BYTES, TURN_BYTES = 65_536, 1 << 20
+LARGE_READ_BYTES, TURN_BYTES = 65_536, 1 << 18
 """Only reads of this size are counted; bytes of one connection that are read in one turn of the loop."""
 
 LINGER_S = 2.0
@@ -143,12 +143,12 @@ class Connection(asyncio.Protocol):
     def _limit_turn(self, size: int) -> None:
         """Of a sender that is faster than the loop, read only so much until others have had their turn.
 
-        uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new. Frames cost 2 ms per MB: of them one read.
+        uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new.
         """
         if not self._read_in_turn:
             self._loop.call_soon(self._end_turn)
         self._read_in_turn += size
-        if self._read_in_turn >= TURN_BYTES or self._websocket is not None:
+        if self._read_in_turn >= TURN_BYTES:
             self.set_reading(False)
 
     def _end_turn(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-import lean_ovms.api.realtime.endpoint  # noqa: F401 - the first request would import it in a thread, unknown to a JumpLoop
+from lean_ovms.api import route_index
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
@@ -25,6 +25,10 @@ from lean_ovms.speech_types import TranscribeParams
 from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
 from lean_ovms.types import Request
 from lean_ovms.websocket_types import Close
+
+for module in route_index.modules(route_index.read()):
+    if module.name == "realtime.endpoint":  # else the first request imports it in a thread, unknown to a JumpLoop
+        asyncio.run(module.handlers())
 
 APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "commit", "clear"))
 

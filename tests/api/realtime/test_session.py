@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 
 import orjson
 import pytest
 
+from lean_ovms.api.app import BODY_FACTOR
 from lean_ovms.api.realtime import session as session_module
 from lean_ovms.api.realtime.service import Realtime
 from lean_ovms.observability.logging import Access, JsonLines
 from lean_ovms.transports.websocket.local import Closed, Refused
+from lean_ovms.util import json_pieces
 from lean_ovms.websocket_types import GOING_AWAY, NORMAL, Close
 from tests.api.conftest import get
 from tests.api.realtime.fakes import COMMIT, session, silence, speech_app, tone
@@ -233,3 +236,26 @@ async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
         await client.closed()
         with pytest.raises(Closed):
             await client.send(COMMIT)
+
+
+async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = await speech_app()
+    seen: list[tuple[int, bool]] = []
+    original = json_pieces.loads
+
+    def loads(data: bytes) -> object:
+        seen.append((app.bodies.taken, threading.current_thread() is threading.main_thread()))
+        return original(data)
+
+    monkeypatch.setattr(json_pieces, "loads", loads)
+    async with session(app) as client:
+        await client.send(COMMIT)
+        assert not seen
+        await client.append(silence(4) + tone(0.5, 0.35))
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "three"
+    [(taken, on_loop)] = seen
+    assert taken > BODY_FACTOR * 150_000
+    assert not on_loop
+    assert app.bodies.taken == 0
+    await stopped(app)

@@ -13,10 +13,10 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import install_command
 from lean_ovms.transports.http11.connection import LINGER_S
-from lean_ovms.transports.http11.websocket import CLOSE_S, MAX_FRAMES_PER_TURN, PING_S
+from lean_ovms.transports.http11.websocket import AHEAD_BYTES, CLOSE_S, MAX_FRAMES_PER_TURN, PING_S, SLICE
 from lean_ovms.transports.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
 from lean_ovms.types import Request, Response
-from lean_ovms.websocket_types import Close, Upgrade, WebSocket
+from lean_ovms.websocket_types import TRY_AGAIN_LATER, Close, Upgrade, WebSocket
 from tests.fuzz.targets import masked
 from tests.transports.http11.fakes import JumpLoop, Wire, jump_loop
 
@@ -350,6 +350,89 @@ def test_a_client_that_does_not_read_stops_the_handler(loop: JumpLoop) -> None:
     wire.run()
     wire.run()
     assert len(echo.received) == 50
+    wire.transport.peer_resets()
+    wire.run()
+
+
+# --- large messages
+
+
+def large(size: int) -> bytes:
+    """A text of so many bytes, whose mask changes nothing."""
+    return b"\x81\xff" + size.to_bytes(8, "big") + bytes(4) + b"a" * size
+
+
+def test_an_unfinished_message_counts_as_a_body_and_is_freed_with_its_connection(loop: JumpLoop) -> None:
+    echo = Echo()
+    wire = opened(loop, echo)
+    data = large(900_000)
+    wire.send(data[:500_000])
+    assert wire.server.reserved_bytes >= 480_000
+    websocket = wire.connection._websocket
+    assert websocket is not None
+    wire.transport.peer_resets()
+    wire.run()
+    assert gone(wire, echo)
+    assert wire.server.reserved_bytes == websocket._frames.unfinished_bytes == len(websocket._backlog) == 0
+
+
+def test_a_finished_message_no_longer_counts_as_unfinished(loop: JumpLoop) -> None:
+    echo = Echo()
+    echo.reply = b"done"
+    wire = opened(loop, echo)
+    wire.send(large(900_000))
+    assert (wire.server.reserved_bytes, [len(message) for message in echo.received]) == (0, [900_000])
+    wire.transport.peer_resets()
+    wire.run()
+
+
+def test_too_many_unfinished_messages_are_refused(loop: JumpLoop) -> None:
+    echo = Echo()
+    wire = opened(loop, echo)
+    wire.server.most_reserved_bytes = 300_000
+    wire.send(large(900_000)[:500_000])
+    assert b"too many large messages" in frames_of(wire)
+    assert int.from_bytes(frames_of(wire)[2:4], "big") == TRY_AGAIN_LATER
+    assert wire.server.reserved_bytes == 0
+    wire.run(LINGER_S + 1)
+    assert gone(wire, echo)
+
+
+def test_a_large_message_must_arrive_in_time(loop: JumpLoop) -> None:
+    echo = Echo()
+    wire = opened(loop, echo)
+    wire.send(large(900_000)[:500_000])
+    for _ in range(int(CONFIG.body_timeout_s / PING_S)):
+        wire.run(PING_S - 1)
+        assert not wire.transport.closing
+        wire.send(b"a")
+    wire.run(PING_S)
+    assert b"did not arrive in time" in frames_of(wire)
+    wire.run(LINGER_S + 1)
+    assert gone(wire, echo)
+    assert wire.server.reserved_bytes == 0
+
+
+def test_a_large_message_is_not_read_ahead(loop: JumpLoop) -> None:
+    """While the handler works on another message, only the beginning is read, however long it works."""
+    echo = Echo()
+    wire = opened(loop, echo)
+    wire.send(masked(TEXT, b"one"))
+    echo.gate.clear()
+    wire.send(masked(TEXT, b"two"))
+    data, at = large(900_000), 0
+    while not wire.transport.reading_paused:
+        wire.send(data[at : at + 20_000])
+        at += 20_000
+    assert AHEAD_BYTES < at < AHEAD_BYTES + 4 * SLICE + 2 * 20_000
+    assert wire.server.reserved_bytes == 0
+    wire.run(10 * CONFIG.body_timeout_s)  # its time has not begun
+    assert not wire.transport.closing
+    echo.gate.set()
+    wire.run()
+    assert not wire.transport.reading_paused
+    wire.send(data[at:])
+    assert [len(message) for message in echo.received] == [3, 3, 900_000]
     wire.transport.peer_resets()
     wire.run()
 

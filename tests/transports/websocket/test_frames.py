@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from websockets.frames import Frame
 
-from lean_ovms.transports.websocket.frames import Frames
-from lean_ovms.websocket_types import Close, Message
+from lean_ovms.transports.websocket import frames
+from lean_ovms.transports.websocket.frames import PIECE_BYTES, Frames
+from lean_ovms.websocket_types import TOO_BIG, Close, Message
 from tests.fuzz.targets import masked, websocket, websocket_read
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
@@ -83,23 +88,23 @@ def test_what_breaks_the_protocol_ends_it(data: bytes, code: int) -> None:
 
 
 def test_what_is_sent() -> None:
-    frames = Frames(LIMIT)
-    frames.text(b"hello")
-    frames.text(bytes(200))
-    frames.ping()
-    assert frames.take_outgoing() == b"\x81\x05hello" + b"\x81\x7e\x00\xc8" + bytes(200) + b"\x89\x00"
-    assert frames.take_outgoing() == b""
-    frames.close(Close(1001, "ä" * 100))
-    sent = frames.take_outgoing()
+    reader = Frames(LIMIT)
+    reader.text(b"hello")
+    reader.text(bytes(200))
+    reader.ping()
+    assert reader.take_outgoing() == b"\x81\x05hello" + b"\x81\x7e\x00\xc8" + bytes(200) + b"\x89\x00"
+    assert reader.take_outgoing() == b""
+    reader.close(Close(1001, "ä" * 100))
+    sent = reader.take_outgoing()
     assert sent[1] <= 125
     sent[4:].decode()
-    frames.text(b"late")
-    frames.ping()
-    frames.close(Close())
-    assert frames.take_outgoing() == b""
-    assert not frames.ended
-    assert frames.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == ([Message(b"x")], 2)
-    assert frames.ended
+    reader.text(b"late")
+    reader.ping()
+    reader.close(Close())
+    assert reader.take_outgoing() == b""
+    assert not reader.ended
+    assert reader.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == ([Message(b"x")], 2)
+    assert reader.ended
 
 
 FRAMES = st.builds(
@@ -120,3 +125,58 @@ def test_any_bytes_in_any_cut(data: bytes, cuts: list[int]) -> None:
     places = sorted({place % (len(data) + 1) for place in cuts} | {0, len(data)})
     pieces = [data[a:b] for a, b in itertools.pairwise(places)]
     assert websocket_read(pieces) == websocket_read([data])
+
+
+def large(opcode: int, data: bytes, *, fin: bool = True) -> bytes:
+    """A frame whose mask changes nothing: fast for megabytes."""
+    return bytes([0x80 * fin | opcode, 0xFF]) + len(data).to_bytes(8, "big") + bytes(4) + data
+
+
+def closes_with(sent: bytes) -> bytes:
+    """The pongs, and the code of the close; not its reason, which has a position in the piece."""
+    pongs, close, rest = sent.partition(b"\x88")
+    return pongs + close + rest[1:3]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(FRAMES, max_size=6).map(b"".join), st.sampled_from([4, 8, 100]))
+def test_frames_in_pieces_are_the_same_messages(data: bytes, piece: int) -> None:
+    whole = websocket_read([data])
+    with mock.patch.object(frames, "PIECE_BYTES", piece):
+        messages, sent, ended = websocket_read([data])
+        assert websocket_read([data[at : at + 3] for at in range(0, len(data), 3)]) == (messages, sent, ended)
+    assert (messages, ended) == (whole[0], whole[2])
+    if closes_with(whole[1])[-2:] != TOO_BIG.to_bytes(2, "big"):  # of two faults either may be found first
+        assert closes_with(sent) == closes_with(whole[1])
+
+
+def test_the_parser_gets_large_frames_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    original = frames._Messages.recv_frame
+
+    def recv_frame(self: frames._Messages, frame: Frame) -> None:
+        sizes.append(len(frame.data))
+        original(self, frame)
+
+    monkeypatch.setattr(frames._Messages, "recv_frame", recv_frame)
+    text = "aä€".encode() * 200_000
+    reader = Frames(len(text))
+    assert reader.feed(large(TEXT, text)) == ([Message(text)], -(-len(text) // PIECE_BYTES))
+    assert max(sizes) == PIECE_BYTES
+    assert reader.unfinished_bytes == 0
+
+
+def test_what_is_unfinished_counts_and_is_freed_without_a_collection() -> None:
+    gc.disable()
+    try:
+        reader = Frames(1 << 20)
+        data = large(BINARY, bytes(600_000), fin=False) + large(0, bytes(300_000))
+        reader.feed(data[:-10])
+        assert reader.unfinished_bytes > 850_000
+        protocol = weakref.ref(reader._protocol)
+        reader.discard()
+        assert (reader.unfinished_bytes, reader.feed(data)) == (0, ([], 0))
+        del reader
+        assert protocol() is None
+    finally:
+        gc.enable()

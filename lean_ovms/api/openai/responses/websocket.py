@@ -321,5 +321,5 @@ def _not_steered(event: Json) -> Json:
     }
     steer = {name: event.get(name) for name in ("input", "previous_response_id")}
     if len(json_pieces.dumps(steer)) > MAX_ECHOED_BYTES:
-        steer = dict.fromkeys(steer)
+        steer = dict.fromkeys(steer, "")
     return {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}

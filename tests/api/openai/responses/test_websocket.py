@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,9 +15,12 @@ import pydantic
 import pytest
 from openai.types.responses import ResponsesServerEvent
 
-from lean_ovms.api.app import App
+from lean_ovms.api.app import BODY_FACTOR, App
+from lean_ovms.api.openai.responses import websocket as responses_websocket
+from lean_ovms.api.openai.responses.websocket import ResponseSockets
 from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, Refused, connect
 from lean_ovms.types import Request
+from lean_ovms.util import budget, json_pieces
 from lean_ovms.websocket_types import GOING_AWAY
 from tests.api.conftest import MakeApp, get, whole
 from tests.api.openai.responses.rules import Json, check
@@ -173,3 +179,103 @@ async def test_its_answer_is_that_of_a_post(make_app: MakeApp) -> None:
     async with opened(app) as websocket:
         final = (await create(websocket))[-1]["response"]
     assert await whole(await get(app, f"{PATH}/{final['id']}")) == final
+
+
+# --- large messages
+
+
+LOGPROB = {"token": "a" * 90_000, "logprob": -0.1, "bytes": [97], "top_logprobs": []}
+OLD = {"role": "assistant", "content": [{"type": "output_text", "text": "old", "logprobs": [LOGPROB] * 20}]}
+
+
+async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, engine = await make_app(say("x"))
+    seen: list[tuple[int, int, bool]] = []
+    original = json_pieces.loads
+
+    def loads(data: bytes) -> Any:
+        seen.append((len(data), app.bodies.taken, threading.current_thread() is threading.main_thread()))
+        return original(data)
+
+    monkeypatch.setattr(json_pieces, "loads", loads)
+    async with opened(app) as websocket:
+        await create(websocket, input="a" * 400_000, truncation="auto")
+        assert len(seen) == 2  # the message, and the body that it becomes
+        for size, taken, on_loop in seen:
+            assert taken == BODY_FACTOR * size > BODY_FACTOR * 400_000
+            assert not on_loop
+        assert app.bodies.taken == 0
+        await create(websocket, input="a" * 1000)
+        assert len(seen) == 2
+    assert engine.submitted[-1][0] == f"user:{'a' * 1000};"
+
+
+async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "MAX_WAIT_S", 0.05)
+    app, _ = await make_app(say("x"), max_body_memory_mb=1)
+    async with opened(app) as websocket:
+        lease = await app.count_body(1 << 20)
+        [error] = await create(websocket, user="a" * 400_000)
+        assert (error["status"], error["error"]["code"]) == (503, "too_many_large_requests")
+        assert (await create(websocket))[-1]["type"] == "response.completed"  # a small one goes on
+        lease.release()
+        assert (await create(websocket, user="a" * 400_000))[-1]["type"] != "error"
+    assert (app.bodies.taken, app.bodies.waiting) == (0, 0)
+
+
+async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_needs(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("new"))
+    async with opened(app) as websocket:
+        await create(websocket, store=False)
+        gc.collect()
+        gc.disable()  # nor does it wait for a collection
+        tracemalloc.start()
+        try:
+            final = (await create(websocket, store=False, input=[OLD, {"role": "user", "content": "hi"}]))[-1]
+            assert tracemalloc.get_traced_memory()[1] > 3_000_000
+            assert tracemalloc.get_traced_memory()[0] < 300_000
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        [socket] = app.service(ResponseSockets)._open
+        assert 0 < socket.kept.size < 1000
+        await create(websocket, store=False, input="go", previous_response_id=final["response"]["id"])
+        assert engine.submitted[-1][0] == "assistant:old;user:hi;assistant:new;user:go;"
+
+
+async def test_what_all_websockets_keep_is_limited(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses_websocket, "KEPT_SHARE", 1000)
+    app, _ = await make_app(say("x"), max_body_memory_mb=1)
+    async with opened(app) as long, opened(app) as short:
+        ids = []
+        for websocket, text in ((short, "a"), (long, "a" * 900)):
+            ids.append((await create(websocket, store=False, input=text))[-1]["response"]["id"])
+        sockets = app.service(ResponseSockets)
+        assert sorted(bool(socket.kept.size) for socket in sockets._open) == [False, True]
+        [error] = await create(long, store=False, previous_response_id=ids[1])
+        assert error["error"]["code"] == "previous_response_not_found"
+        assert (await create(short, store=False, previous_response_id=ids[0]))[-1]["type"] == "response.completed"
+    assert not sockets._open
+
+
+async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    async with opened(app) as websocket:
+        last = None
+        for _ in range(30):
+            last = (await create(websocket, store=False, previous_response_id=last))[-1]["response"]["id"]
+        [socket] = app.service(ResponseSockets)._open
+        items = orjson.loads(b"[%b]" % b",".join(socket.kept.turns))
+        assert [item["role"] for item in items] == ["user", "assistant"] * 30
+    assert engine.submitted[-1][0] == "user:hi;assistant:x;" * 29 + "user:hi;"
+
+
+async def test_what_is_repeated_in_events_is_short(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    async with opened(app) as websocket:
+        [error] = await create(websocket, stream_id="a" * 257)
+        assert (error["error"]["param"], "stream_id" in error) == ("stream_id", False)
+        await websocket.send(orjson.dumps({"type": "response.steer", "input": "a" * 100_000}).decode())
+        assert (await told(websocket))["steer"] == {"input": "", "previous_response_id": ""}
