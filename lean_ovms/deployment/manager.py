@@ -20,7 +20,7 @@ from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..models.residency import Residency
 from ..repository import listing
-from ..util.free_memory import free_memory_bytes
+from ..util.resources import free_memory_bytes
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
 
 log = logging.getLogger("lean_ovms.models")

@@ -26,7 +26,7 @@ from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log
 from ..transports.http11.server import Server
-from ..util import free_memory, memory
+from ..util import memory, resources
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
 from .checks import checked
@@ -58,9 +58,9 @@ def run(config: Config) -> int:
         logger.error("cannot start: %s", error)
         return exit_status.of(error)
     except RuntimeError as error:
-        if not free_memory.lacks_thread(str(error)):
+        if not resources.lacks_thread(str(error)):
             raise
-        logger.error("cannot start: %s", free_memory.with_thread_limits(str(error)))
+        logger.error("cannot start: %s", resources.with_thread_limits(str(error)))
         return exit_status.NEVER_SERVED
 
 

@@ -13,7 +13,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai.load_errors import as_start_error, check_files
 from lean_ovms.errors import StartError
 from lean_ovms.repository import weights
-from lean_ovms.util.free_memory import with_thread_limits
+from lean_ovms.util.resources import with_thread_limits
 
 DEMO = Path(weights.__file__).parents[1] / "demo_model"
 

@@ -19,7 +19,7 @@ from typing import cast
 
 from ...errors import StartError
 from ...util.child_process import wait_unreaped
-from ...util.free_memory import lacks_thread, with_memory_limit, with_thread_limits
+from ...util.resources import lacks_thread, with_memory_limit, with_thread_limits
 from .. import protocol
 from .output import OutputLog
 from .prestart import spawn

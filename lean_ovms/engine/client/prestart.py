@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ...observability.logging import is_set_up
 from ...util.child_process import import_path, spawn_with_socket
+from ...util.resources import cores
 from ..record import LOG_FD, PREIMPORT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
@@ -44,8 +45,7 @@ _prestarted: list[Spawned] = []
 
 def prestart() -> None:
     """Start a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores > 1:
+    if cores() > 1:
         with contextlib.suppress(OSError):  # the next spawn reports it
             _prestarted.append(_start([*COMMAND, PREIMPORT]))
 

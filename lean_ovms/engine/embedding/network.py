@@ -10,6 +10,7 @@ import openvino as ov
 from ...config import Config
 from ...errors import StartError
 from ...options import read_object
+from ...util.resources import thread_limit
 from ..errors import last_line
 from ..genai import devices
 from . import pooling_graph
@@ -239,6 +240,7 @@ def properties(config: Config) -> dict[str, Any]:
     found.setdefault("NUM_STREAMS", config.streams)
     if config.target_device == "CPU":
         found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other beside a busy front end
+        found = thread_limit() | found
     if config.cache_dir:
         found.setdefault("CACHE_DIR", config.cache_dir)
     return found

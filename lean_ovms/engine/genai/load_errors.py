@@ -17,7 +17,7 @@ from ...config import Config
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
-from ...util.free_memory import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
+from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
 
 log = logging.getLogger(__name__)

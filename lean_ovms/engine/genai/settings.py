@@ -17,7 +17,8 @@ from ...errors import StartError
 from ...options import read_object
 from ...repository import model_config
 from ...types import Json
-from ...util.free_memory import free_memory_bytes as free_memory_bytes
+from ...util.resources import free_memory_bytes as free_memory_bytes
+from ...util.resources import thread_limit
 from . import devices
 from .load_errors import TEXT_MODEL
 
@@ -197,7 +198,7 @@ def kv_precision(config: Config, properties: dict[str, Any]) -> str:
 def _properties(config: Config) -> dict[str, Any]:
     asked = read_object("plugin_config", config.plugin_config)
     # Pinned threads lose when a second busy process shares the cores, and the front end is one.
-    result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
+    result: dict[str, Any] = {"ENABLE_CPU_PINNING": False, **thread_limit()} if config.target_device == "CPU" else {}
     if config.target_device == "CPU" and is_small(config.model_dir / TEXT_MODEL):
         result["INFERENCE_NUM_THREADS"] = 1
     if config.kv_cache_precision:

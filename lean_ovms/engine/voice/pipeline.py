@@ -8,7 +8,6 @@ cannot do without a voice.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -26,6 +25,7 @@ from ...engine_types import ModelInfo
 from ...options import read_object
 from ...repository import json_file
 from ...speech_types import SpeakParams, VoiceInfo
+from ...util.resources import cores, thread_limit
 from ..genai.load_errors import as_start_error
 from . import voices
 from .synthesizer import Samples
@@ -123,6 +123,7 @@ def _properties(config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
     if config.target_device == "CPU":
         found["ENABLE_CPU_PINNING"] = False  # pinned threads lose when a second busy process shares the cores
+        found |= thread_limit()
         if config.num_streams > 1:
-            found["INFERENCE_NUM_THREADS"] = max(1, len(os.sched_getaffinity(0)) // config.num_streams)
+            found["INFERENCE_NUM_THREADS"] = max(1, cores() // config.num_streams)
     return {**found, **read_object("plugin_config", config.plugin_config)}

@@ -214,35 +214,5 @@ def test_a_plugin_config_that_is_no_object_stops_the_start(model, text):
 # --- memory
 
 
-def files(root, **contents):
-    for name, text in contents.items():
-        path = root / name.replace("__", "/").replace("_max", ".max").replace("_current", ".current")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
-def test_free_memory_is_the_machines(tmp_path):
-    root = files(tmp_path, proc__meminfo="MemTotal: 9 kB\nMemAvailable:    4096 kB\n")
-    assert settings.free_memory_bytes(root) == 4096 * 1024
-
-
-def test_free_memory_is_what_the_control_group_leaves(tmp_path):
-    root = files(tmp_path, proc__meminfo="MemAvailable: 4096 kB\n")
-    group = root / "sys/fs/cgroup"
-    group.mkdir(parents=True)
-    (group / "memory.max").write_text("max\n")
-    (group / "memory.current").write_text("1000\n")
-    assert settings.free_memory_bytes(root) == 4096 * 1024
-    (group / "memory.max").write_text("3000\n")
-    assert settings.free_memory_bytes(root) == 2000
-    (group / "memory.max").write_text("500\n")
-    assert settings.free_memory_bytes(root) == 0
-
-
-def test_a_machine_that_does_not_tell_has_some(tmp_path):
-    assert settings.free_memory_bytes(tmp_path) > 0
-
-
 def test_a_plan_can_be_changed_for_a_test(model):
     assert replace(settings.resolve(model(QWEN), GB), blocks=7).blocks == 7

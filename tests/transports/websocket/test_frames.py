@@ -36,7 +36,11 @@ def test_messages_and_pings() -> None:
         + masked(PONG, b"")
         + masked(TEXT, b"")
     )
-    assert websocket_read([data]) == ([Message("ä".encode()), Message(b"\0\1", is_text=False), Message(b"")], b"\x8a\x01p", False)
+    assert websocket_read([data]) == (
+        [Message("ä".encode()), Message(b"\0\1", is_text=False), Message(b"")],
+        b"\x8a\x01p",
+        False,
+    )
 
 
 def test_fragments_are_joined_with_pings_between() -> None:

@@ -1,0 +1,135 @@
+"""The memory, processors and threads that this process may use, as the machine and its control groups limit them.
+
+Control groups of Linux: version 2, and version 1 of older hosts; https://docs.kernel.org/admin-guide/cgroup-v2.html. A
+container sees its own group as the root, a service of systemd its whole path; the limits of every level hold.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
+
+
+def with_memory_limit(text: str) -> str:
+    """An error's text with the address space that a process may have, and what sets it, where that is limited."""
+    return _with_bounds(text, [_address_space()])
+
+
+def lacks_thread(text: str) -> bool:
+    """Whether an error's text says that a thread or process could not be started."""
+    return any(words in text.lower() for words in _NO_THREAD)
+
+
+def with_thread_limits(text: str, root: Path = Path("/")) -> str:
+    """An error's text with what bounds the number of threads, and what sets it."""
+    user = _limit("RLIMIT_NPROC")
+    groups = [number for group in _groups(root, "pids") for number in _numbers(group / "pids.max")]
+    found = [
+        _address_space(),
+        "" if user is None else f"{user} processes and threads of its user (ulimit -u, LimitNPROC)",
+        f"{min(groups)} of its control group (TasksMax, --pids-limit)" if groups else "",
+    ]
+    return _with_bounds(f"{text}: no thread could be started", found)
+
+
+def _address_space() -> str:
+    limit = _limit("RLIMIT_AS")
+    return "" if limit is None else f"{limit / 1e9:.1f} GB of address space (ulimit -v, LimitAS), which threads use too"
+
+
+def _with_bounds(text: str, found: list[str]) -> str:
+    bounds = ", ".join(filter(None, found))
+    return f"{text}; a process may have {bounds}" if bounds else text
+
+
+def _limit(name: str) -> int | None:
+    import resource  # not on Windows, where this is imported as well
+
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def free_memory_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process may still allocate: the machine's available memory, or what its control groups leave.
+
+    Elsewhere than on Linux 4 GB is assumed.
+    """
+    found = [_meminfo(root / "proc/meminfo")]
+    for group in _groups(root, "memory"):
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, used = _numbers(group / limit_name), _numbers(group / used_name)
+            if limit and used:
+                found.append(limit[0] - used[0] + _reclaimable(group / "memory.stat"))
+    return max(0, min(found))
+
+
+def cores(root: Path = Path("/")) -> int:
+    """Processors that this process may use at once: a quota of its control groups counts, half a processor as one."""
+    found = _allowed_cores()
+    for group in _groups(root, "cpu"):
+        for numbers in (
+            _numbers(group / "cpu.max"),
+            [*_numbers(group / "cpu.cfs_quota_us"), *_numbers(group / "cpu.cfs_period_us")],
+        ):
+            if len(numbers) == 2 and min(numbers) > 0:
+                quota, period = numbers
+                found = min(found, -(-quota // period))
+    return found
+
+
+def thread_limit(root: Path = Path("/")) -> dict[str, int]:
+    """OpenVINO's property for the threads of a quota, which it does not know: it would start one for each processor of
+    the machine, and all would stand still for most of each period. Without a quota nothing, so that OpenVINO decides.
+    """
+    found = cores(root)
+    return {"INFERENCE_NUM_THREADS": found} if found < _allowed_cores() else {}
+
+
+def _allowed_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of the control groups that this process is in, at every level, those that cannot be seen left out."""
+    lines = _lines(root / "proc/self/cgroup") or ["0::/"]
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        mount = root / "sys/fs/cgroup"
+        if number != "0":
+            if controller not in controllers.split(","):
+                continue
+            mount /= controller
+        inner = mount.joinpath(*(part for part in path.split("/") if part not in ("", "..")))
+        yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(mount) and folder.is_dir())
+
+
+def _reclaimable(path: Path) -> int:
+    """Bytes of files' pages that a group counts as used, and that make room when memory is needed."""
+    found = dict(line.split(" ", 1) for line in _lines(path))
+    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+
+
+def _meminfo(path: Path) -> int:
+    found = [line.split()[1] for line in _lines(path) if line.startswith("MemAvailable:")]
+    return int(found[0]) << 10 if found else 4 << 30
+
+
+def _numbers(path: Path) -> list[int]:
+    """Those of a file's first line; none if it has a word, such as "max"."""
+    try:
+        return [int(word) for line in _lines(path)[:1] for word in line.split()]
+    except ValueError:
+        return []
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return []

@@ -1,0 +1,92 @@
+"""What control groups and the machine leave: folders as Linux and containers show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai import settings
+from lean_ovms.util import resources
+from lean_ovms.util.resources import cores, free_memory_bytes, thread_limit
+
+MACHINE = 4096 * 1024
+V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    files = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    4096 kB\n", **files}
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+CONTAINER = {"proc/self/cgroup": "0::/\n", f"{V2}/memory.current": "1000\n"}
+SERVICE = {"proc/self/cgroup": "0::/system.slice/lean.service\n"}
+OLD = {"proc/self/cgroup": "4:memory:/docker/1\n1:cpu,cpuacct:/docker/1\n0::/\n"}
+"""As on a host of version 1; the container does not see its own path, only its group as the root."""
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, MACHINE),
+        ({**CONTAINER, f"{V2}/memory.max": "max\n"}, MACHINE),
+        ({**CONTAINER, f"{V2}/memory.max": "3000\n"}, 2000),
+        ({**CONTAINER, f"{V2}/memory.max": "500\n"}, 0),
+        ({f"{V2}/memory.max": "3000\n", f"{V2}/memory.current": "1000\n"}, 2000),  # without /proc/self/cgroup
+        # the pages of a model's files make room when memory is needed
+        ({**CONTAINER, f"{V2}/memory.max": "1000\n", f"{V2}/memory.stat": "anon 9\ninactive_file 700\n"}, 700),
+        # systemd's MemoryMax=, and a tighter limit of the slice
+        ({**SERVICE, f"{V2}/system.slice/lean.service/memory.max": "3000\n",
+          f"{V2}/system.slice/lean.service/memory.current": "10\n"}, 2990),
+        ({**SERVICE, f"{V2}/system.slice/lean.service/memory.max": "max\n", f"{V2}/system.slice/memory.max": "800\n",
+          f"{V2}/system.slice/memory.current": "700\n"}, 100),
+        ({**OLD, f"{V1}/memory.limit_in_bytes": "2000\n", f"{V1}/memory.usage_in_bytes": "1500\n",
+          f"{V1}/memory.stat": "inactive_file 1\ntotal_inactive_file 250\n"}, 750),
+        ({**OLD, f"{V1}/memory.limit_in_bytes": "9223372036854771712\n",
+          f"{V1}/memory.usage_in_bytes": "5\n"}, MACHINE),
+    ],
+)  # fmt: skip
+def test_free_memory_is_what_the_machine_and_its_groups_leave(tmp_path: Path, files: dict[str, str], free: int) -> None:
+    assert free_memory_bytes(write(tmp_path, files)) == free
+
+
+def test_a_machine_that_does_not_tell_has_some(tmp_path: Path) -> None:
+    assert free_memory_bytes(tmp_path) > 0
+    assert cores(tmp_path) > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, 64),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 64),
+        ({"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2),
+        ({"sys/fs/cgroup/cpu.max": "250000 100000\n"}, 3),
+        ({"sys/fs/cgroup/cpu.max": "10000 100000\n"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "9900000 100000\n"}, 64),
+        ({**SERVICE, f"{V2}/system.slice/lean.service/cpu.max": "400000 100000\n"}, 4),
+        ({**OLD, "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, 64),
+        ({**OLD, "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "50000\n"}, 1),
+    ],
+)  # fmt: skip
+def test_a_quota_limits_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], found: int
+) -> None:
+    monkeypatch.setattr(resources, "_allowed_cores", lambda: 64)
+    root = write(tmp_path, files)
+    assert cores(root) == found
+    assert thread_limit(root) == ({} if found == 64 else {"INFERENCE_NUM_THREADS": found})
+
+
+def test_a_quota_limits_the_threads_of_a_model_unless_the_operator_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "thread_limit", lambda: {"INFERENCE_NUM_THREADS": 3})
+    assert settings._properties(Config(model_path=str(tmp_path)))["INFERENCE_NUM_THREADS"] == 3
+    asked = Config(model_path=str(tmp_path), plugin_config='{"INFERENCE_NUM_THREADS": 5}')
+    assert settings._properties(asked)["INFERENCE_NUM_THREADS"] == 5
