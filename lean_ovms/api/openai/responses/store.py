@@ -36,6 +36,9 @@ Page = tuple[list[tuple[str, bytes]], bool]
 LEASE_S = 15.0
 """Without a heartbeat for this time, the responses of a server count as failed."""
 
+MAX_CLOCK_STEP_S = 1.0
+"""By more than that a clock was set, not adjusted slowly."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Context:
@@ -66,6 +69,7 @@ class Store:
         self._path, self._strict = config.response_store, config.response_store_strict
         self.running: set[str] = set()  # ids of the background responses of this server
         self._connected = 0.0  # time.monotonic()
+        self._clock_ahead = 0.0  # of the database, before time.monotonic()
 
     async def open(self) -> None:
         """Open the database now, not at the first use. Raises StartError."""
@@ -83,7 +87,7 @@ class Store:
 
     def _prepare(self, connection: Connection) -> None:
         """Set up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
-        self._connected = time.monotonic()
+        self._connected, self._clock_ahead = time.monotonic(), connection.now() - time.monotonic()
         tables.prepare(connection)
 
     def _cleanup(self, connection: Connection) -> None:
@@ -95,10 +99,16 @@ class Store:
         return tables.any_old(connection, self._bounds()) or bool(self._stale(connection))
 
     def _stale(self, connection: Connection) -> list[Json]:
-        """Unfinished responses whose server has stopped."""
+        """Unfinished responses whose server has stopped. When the clock was set, or the machine slept, every heartbeat
+        looks old, so LEASE_S starts again then too.
+        """
         if time.monotonic() < self._connected + LEASE_S:
             return []
-        return [body for body in tables.stale_runs(connection, LEASE_S) if body["id"] not in self.running]
+        found = [body for body in tables.stale_runs(connection, LEASE_S) if body["id"] not in self.running]
+        if found and abs((ahead := connection.now() - time.monotonic()) - self._clock_ahead) > MAX_CLOCK_STEP_S:
+            self._connected, self._clock_ahead = time.monotonic(), ahead
+            return []
+        return found
 
     # --- before a generation ---
 

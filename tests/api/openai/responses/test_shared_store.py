@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,28 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     await a.say("Hello", "stop")
     await a.app.service(ResponseService).drain(30)
     assert await b.get(made["id"]) == failed
+
+
+async def test_a_clock_that_is_set_fails_no_response_of_another_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the sleep of a machine: for all servers the last heartbeat of every other is old."""
+    config = Config(response_store=str(tmp_path / "store"))
+    mine, other = store.Store(config), store.Store(config)
+    body = {"id": "resp_1", "status": "in_progress", "background": True, "output": [], "created_at": time.time()}
+    await mine.start(body, store.Context())
+    await other.open()
+    real = time.time
+    monkeypatch.setattr(connection.time, "time", lambda: real() + 3600)
+    other._connected -= 9999
+    assert (await other.get("resp_1"))[1], "still running"
+    other._connected -= 9999
+    await mine.poll_stops(heartbeat=True)
+    assert (await other.get("resp_1"))[1]
+    await hours_later(other, "resp_1")
+    assert (await other.get("resp_1"))[0]["status"] == "failed"
+    await mine.close()
+    await other.close()
 
 
 # --- a database that goes away ---
