@@ -205,7 +205,8 @@ def full(
 ) -> Json:
     """The text_completion object."""
     n = completion.generation.sampling.n
-    choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in enumerate(answers)]
+    found = [(i, answer) for i, answer in enumerate(answers) if answer.finish]
+    choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in found]
     return _envelope(completion).full(choices, _counts(completion, group.usage), completion.options.times(group))
 
 
