@@ -17,7 +17,7 @@ from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
-from ..pooling.inputs import check_count, content_text
+from ..pooling.inputs import content_text
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
 from ..pooling.request import parse
 from ..pooling.response import shortest
@@ -135,7 +135,6 @@ def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
     name = "documents" if values["documents"] is not None else "texts"
     documents = _documents(values[name], name, ovms=ovms)
     most = call.model.config.max_allowed_chunks
-    check_count(len(documents), call.config.max_pooling_inputs, name)
     if len(documents) > most:
         raise BadRequest("Number of documents exceeds max_allowed_chunks", param=name)
     pieces = values["max_chunks_per_doc"]
