@@ -21,6 +21,7 @@ from ....observability.records import current_record
 from ....types import Json, Request, Response, Usage
 from ....websocket_types import GOING_AWAY, NORMAL, Close, Upgrade, WebSocket
 from ...app import App
+from ...fields import Field, FieldSet, read
 from ...middleware import keys_in_subprotocols
 from ...router import BASES, RouteDoc, for_each_prefix
 from ...websockets import Places, event_in, no_upgrade
@@ -34,6 +35,12 @@ STOPPING = Close(GOING_AWAY, "the server is shutting down")
 EXPIRED = Close(NORMAL, "--max_realtime_session_s is over")
 OF_EVENT = ("type", "stream_id", "generate", "stream", "background")
 """Members of an event that are not those of a POST."""
+FIELDS = FieldSet(
+    (
+        Field(name="generate", kind="bool", help="false: only the prompt is computed", default=True),
+        Field(name="stream_id", kind="string", help="of the events that answer"),
+    )
+)
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
 
@@ -148,15 +155,13 @@ class ResponseSocket:
             await self._refuse(error.status, error.body()["error"], _lane(event))
 
     async def _create(self, event: Json) -> None:
+        generate = read(FIELDS, event)["generate"]
         body = {name: value for name, value in event.items() if name not in OF_EVENT}
         known = self._kept.id != "" and body.get("previous_response_id") == self._kept.id
         if known:
             del body["previous_response_id"]
             body["input"] = [*self._kept.items, *_items(body.get("input"))]
-        if event.get("generate") is False:
-            final = await self._prepared(body, _lane(event))
-        else:
-            final = await self._generated(body, _lane(event))
+        final = await (self._generated if generate else self._prepared)(body, _lane(event))
         if final is not None and not final.get("store"):
             self._kept = Kept()
             with contextlib.suppress(RequestError):  # the previous one may have been deleted since
