@@ -152,7 +152,7 @@ def _prompts(values: Json, config: Config) -> TokenPrompts:
         return [TextPrompt(prompt, special)]
     if not isinstance(prompt, list):
         raise BadRequest("prompt is not a string, an array of strings or an array of token ids", param="prompt")
-    if type(prompt[0]) is int:
+    if type(prompt[0]) in (int, float):
         return [TokenPrompt(token_ids(prompt, "prompt"))]
     if len(prompt) > config.max_prompts:
         raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")

@@ -17,7 +17,7 @@ from ...models.text_model import TextModel
 from ...pooling_types import SCORE
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import App
-from ..fields import UINT32_MAX, Field, FieldSet, read
+from ..fields import UINT32_MAX, Field, FieldSet, read, whole
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ..generation.messages import text_conversation
 from ..generation.mixed_prompts import MIXED, Pieces, read_one, tokens_of
@@ -38,6 +38,7 @@ NO_IMAGES = "images have no token ids; responses/input_tokens counts their token
 
 
 def _max_length(value: Any) -> int:
+    value = whole(value)
     if type(value) is not int or value < 0 or value > UINT32_MAX:
         raise BadRequest("max_length should be unsigned integer", param="max_length")
     if value == 0:

@@ -180,7 +180,9 @@ async def test_too_many_pieces(make_pooling: MakePooling) -> None:
 async def test_a_window_without_space_for_documents(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling("rerank", max_model_len=6)
     message, _ = await refused(app, OVMS, query="a", documents=["b"])
-    assert message.startswith("max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS: it is 6, and")
+    assert message.startswith(
+        "max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS: it is 6, and"
+    )
     app, engine = await make_pooling("rerank", max_model_len=7)  # the smallest that is larger: a token for each side
     await ask(app, OVMS, query="abcdef", documents=["xyz"])
     assert engine.asked[-1][0] == [(list(b"abc"), [piece]) for piece in b"xyz"]
