@@ -46,7 +46,7 @@ async def handle_input_items(request: Request, app: App) -> Response:
 
 STREAMING = (
     Field(name="stream", kind="bool", help="server-sent events instead of the object"),
-    Field(name="starting_after", kind="uint", help="number of the last event to skip"),
+    Field(name="starting_after", kind="uint", high=(1 << 53) - 1, help="number of the last event to skip"),
 )
 GET = RouteDoc(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
 CANCELLING = RouteDoc(summary="Cancel a background response", answer="Response", errors=(400,))
