@@ -147,7 +147,7 @@ def _prompts(values: Json, config: Config) -> TokenPrompts:
     prompt = values["prompt"]
     special = values["add_special_tokens"]
     if prompt is None or prompt in ("", []):
-        raise BadRequest("prompt is missing", param="prompt")
+        raise BadRequest("prompt is missing" if prompt is None else "prompt is empty", param="prompt")
     if isinstance(prompt, str):
         return [TextPrompt(prompt, special)]
     if not isinstance(prompt, list):
