@@ -28,9 +28,9 @@ class ReasoningForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
-    """tool_parser: its name, for notices; unparsed: why there is none although the model has one. calls, reasoning: None
-    if there is no parser, or no grammar for its format.
+    """tool_parser: its name, for notices; unparsed: why there is none although the model has one.
 
+    calls, reasoning: None if there is no parser, or no grammar for its format.
     answer_header: what the model writes before the content of an answer.
     """
 
