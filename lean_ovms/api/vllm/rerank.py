@@ -168,14 +168,14 @@ def _documents(given: Any, name: str, *, ovms: bool) -> list[str]:
     if isinstance(given, (str, dict)) and not ovms:
         given = [given]
     if not isinstance(given, list):
-        raise BadRequest("documents is not an array", param=name)
+        raise BadRequest(f"{name} is not an array", param=name)
     if not given:
-        raise BadRequest("documents array should not be empty", param=name)
+        raise BadRequest(f"{name} array should not be empty", param=name)
     kinds = {type(document) for document in given}
     if not kinds <= {str, dict}:
-        raise BadRequest("documents array element is neither string nor object", param=name)
+        raise BadRequest(f"{name} array element is neither string nor object", param=name)
     if ovms and len(kinds) > 1:
-        raise BadRequest("all documents have to be the same type (string or objects)", param=name)
+        raise BadRequest(f"all {name} have to be the same type (string or objects)", param=name)
     return [
         document if isinstance(document, str) else _object(document, f"{name}[{i}]") for i, document in enumerate(given)
     ]

@@ -150,6 +150,6 @@ def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Reco
             tokens = Tokens(request.id, rank, ids, logprobs, reason)
             detailed = sequence.details and logprobs is not None
             out.append(_with_alternatives(tokens, cast(DetailedOutput, output), 0) if detailed else tokens)
-    for rank in range(len(ranked), request.sampling.n):
-        out.append(Tokens(request.id, rank, [], None, ABSENT))
+    absent = request.unfinished.intersection(range(len(ranked), request.sampling.n))
+    out += [Tokens(request.id, rank, [], None, ABSENT) for rank in sorted(absent)]
     return True
