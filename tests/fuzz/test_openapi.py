@@ -39,7 +39,7 @@ RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
     r"| needs | provided, but | required, but | which is not among the tools"  # a field that needs another
     r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
-    r"|out of vocabulary|is more than its text"
+    r"|out of vocabulary|is more than its text|The schema allows nothing|reads text only"
     r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
     r"|min_count must be|pattern_size <= "
     r"|available voices|speed must be between|language must be one of|input has \d+ characters"

@@ -164,7 +164,7 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
     if len(given) > 1:
         raise BadRequest(f"{given[0]} and {given[1]} exclude each other", param=given[1])
     if values["content"] is not None:
-        values["content"] = read_one(values["content"], "content") if values["content"] else []
+        values["content"] = read_one(values["content"], "content") if values["content"] not in ("", []) else []
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, app)
