@@ -349,7 +349,7 @@ class Config:
         2.0, "seconds of CPU time to render a chat template; more: 400", group="limits", low=0.05, high=600
     )
     max_pooling_inputs: int = option(
-        2048, "inputs in one request of embeddings, rerank, score or classes; more: 400", group="limits", low=1
+        2048, "inputs in one request of embeddings, score or classes; more: 400", group="limits", low=1
     )
     max_pooling_tokens: int = option(
         300_000, "tokens of all inputs of one such request; more: 400", group="limits", low=1

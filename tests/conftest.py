@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,21 @@ def signal_stack() -> int | None:
 def drop_signal_stack() -> None:
     """Let signal handlers of this thread run on its ordinary stack."""
     _sigaltstack(_Stack(None, SS_DISABLE, 0), None)
+
+
+def catch_ignored_signals() -> None:
+    """Do nothing upon the signals that this process ignores, so that the processes it starts get their defaults.
+
+    An ignored signal stays ignored in children, a caught one does not. A shell without job control lets jobs in the
+    background ignore SIGINT, nohup SIGHUP; a test that sends its server such a signal would wait for ever.
+    """
+    for number in signal.valid_signals() - {signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)}:  # Popen restores these
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+def pytest_configure() -> None:
+    catch_ignored_signals()
 
 
 SLOW_FOLDERS = {Path(__file__).parent / name for name in ("e2e", "threats", "bench")}

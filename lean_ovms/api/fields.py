@@ -1,7 +1,8 @@
 """Field, the declaration of one request field, and the reader of JSON bodies.
 
 Validation, the error message with its `param`, the documentation table and the OpenAPI document follow from a Field.
-JSON null means absent, for every field. Unknown fields are ignored, as in OVMS and vLLM, with a warning
+JSON null means absent, for every field, and a number without a fraction is an integer, however written. Unknown fields
+are ignored, as in OVMS and vLLM, with a warning
 (generation/unsupported.py).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 from codecs import BOM_UTF8
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -185,6 +186,8 @@ def read_one(field: Field, value: Any) -> Any:
     """The value, checked against its field and converted."""
     if value is None:
         return field.default
+    if field.kind in ("int", "uint"):
+        value = whole(value)
     types, text = _TYPES[field.kind]
     if not isinstance(value, types) or (isinstance(value, bool) and field.kind in ("number", "int", "uint")):
         raise BadRequest(field.wrong or f"{field.name} {text}", param=field.name)
@@ -193,6 +196,25 @@ def read_one(field: Field, value: Any) -> Any:
     if field.kind in ("number", "int", "uint") and not _inside(field, value):
         raise BadRequest(field.outside or f"{field.name} out of range{_interval(field)}", param=field.name)
     return field.read(value) if field.read else value
+
+
+def whole(value: Any) -> Any:
+    """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def query_integer(given: Mapping[str, str], name: str) -> int | None:
+    """A parameter of a query that is 0 or more. Raises BadRequest."""
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        value = whole(parsed(text))
+    except ValueError:
+        value = None
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise BadRequest(f"{name} is not an unsigned integer", param=name)
+    return value
 
 
 def _inside(field: Field, value: float) -> bool:

@@ -211,9 +211,9 @@ def typed(known: Field, text: str) -> Any:
     if known.kind == "bool":
         lower = stripped.lower()
         return True if lower in TRUE else False if lower in FALSE else text
-    if known.kind in ("int", "uint"):
-        return int(stripped) if _INTEGER.fullmatch(stripped) else text
-    if known.kind == "number":
+    if known.kind in ("int", "uint") and _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if known.kind in ("int", "uint", "number"):
         return float(stripped) if _NUMBER.fullmatch(stripped) else text
     if known.fields and stripped.startswith("{"):
         try:

@@ -43,8 +43,8 @@ _ERRORS = {
 _DESCRIPTION = """Generative REST API of OpenVINO Model Server and vLLM. Paths under /v1 are served under /v3 and /v3/v1
 as well. In a body `null` means absent, and unknown fields are ignored. A stream (`stream: true`) is
 `text/event-stream`: `data:` lines with one JSON object each, then `data: [DONE]`; an error in it is an event with the
-error object. A schema cannot say every rule: fields that exclude or need each other, limits that are options of the
-server or properties of the model, and numbers such as 1.0 where an integer is required, are a 400 that names the field.
+error object. A schema cannot say every rule: fields that exclude or need each other, and limits that are options of the
+server or properties of the model, are a 400 that names the field.
 """
 
 

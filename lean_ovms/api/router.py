@@ -7,6 +7,7 @@ import pkgutil
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -104,6 +105,8 @@ def endpoints() -> tuple[ModuleType, ...]:
 
 MAX_PARTS = 4
 """The last parts of an unknown path that are compared with known paths; a client may send thousands."""
+MAX_LENGTH, NEAR = 60, 0.9
+"""Of a misspelt end of a path, and how near a known one must be (difflib): of twenty characters two may be wrong."""
 
 
 class Entry(Protocol):
@@ -155,10 +158,21 @@ class Table(Generic[E]):
         return route if other is None or other.header not in request.headers else other
 
     def suggest(self, path: str) -> str:
-        """A known path with the same end as this unknown one (a wrong base URL), "" if there is none."""
+        """A known path with the same end as this unknown one (a wrong base URL), or nearly; "" if there is none."""
         parts = [part for part in path.split("/") if part][-MAX_PARTS:]
-        tails = ["/" + "/".join(parts[start:]) for start in range(len(parts))]
-        return next((base + tail for tail in tails for base in ("", BASES[0]) if base + tail in self._exact), "")
+        for tail in ("/" + "/".join(parts[start:]) for start in range(len(parts))):
+            known = [base + tail for base in ("", BASES[0]) if base + tail in self._exact]
+            if found := known or self._nearest(tail):
+                return found[0]
+        return ""
+
+    def _nearest(self, path: str) -> list[str]:
+        """The known path that this one is a misspelling of, if any; of the same API, so of the same first part."""
+        if len(path) > MAX_LENGTH:
+            return []
+        slashes, first = path.count("/"), path[: path.find("/", 1) + 1]
+        alike = [known for known in self._exact if known.count("/") == slashes and known.startswith(first)]
+        return get_close_matches(path, alike, 1, NEAR)
 
 
 def ids_in(path: str, pattern: str) -> tuple[str, ...]:

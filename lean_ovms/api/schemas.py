@@ -65,8 +65,9 @@ def one_of(*names: str) -> Json:
 
 
 _DETAIL: Json = {"enum": ["auto", "low", "high", None]}
+_TEXT_PART = object_of({"type": const("text"), "text": STRING})
 PART = any_of(
-    object_of({"type": const("text"), "text": STRING}),
+    _TEXT_PART,
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}),
 )
@@ -91,8 +92,11 @@ TOOL_CHOICE = any_of(
     object_of({"type": const("function"), "name": STRING}),
     object_of({"type": const("allowed_tools")}, allowed_tools=OBJECT, mode={"enum": ["auto", "required"]}, tools={}),
 )
+ANTHROPIC_TOOL = object_of(
+    {"name": {"type": "string", "minLength": 1}, "input_schema": OBJECT}, type={"enum": ["custom", None]}
+)
 ANTHROPIC_MESSAGES = array(
-    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(PART))}), 1
+    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(_TEXT_PART))}), 1
 )
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
 PROMPT = any_of(

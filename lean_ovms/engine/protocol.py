@@ -42,6 +42,8 @@ Alternative = Sequence[float]
 TEXT_GENERATION = "text_generation"
 REPETITION = "repetition"
 """The reason of a final: the text repeats itself as SamplingParams.repetition says."""
+ABSENT = "absent"
+"""The reason of a final without tokens: a beam search has found fewer texts."""
 TEXT_PART = 65536
 """Characters of a prompt that are JSON, or one attachment: as JSON a million line breaks took 16 ms to write and 10 ms
 to read, in one call each (2026-11)."""
@@ -202,8 +204,8 @@ class Refused(Record):
 
 @dataclass(slots=True)
 class Tokens(Record):
-    """New tokens of one sequence of a request. reason: None, or "stop", "length" or REPETITION in the sequence's
-    final.
+    """New tokens of one sequence of a request. reason: None, or "stop", "length", REPETITION or ABSENT in the
+    sequence's final.
 
     logprobs: one natural-log probability per token, or None if not requested.
     """

@@ -18,6 +18,7 @@ from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
 from ..text.grammar.build import GrammarContext
+from ..text.grammar.output_form import OutputForm
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import TooSlowInline
@@ -27,6 +28,7 @@ from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput
 
+UNPARSED = "skip_special_tokens is false, and so the answer is not parsed"
 NO_REASONING = "thinking_token_budget has no effect: the model has no reasoning parser"
 TEMPLATE_NOT_TRUSTED = (
     "chat_template is not accepted in requests: the server has to be started with --trust_request_chat_template, "
@@ -95,9 +97,11 @@ class ChatFormat:
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
-        parsed = (self.tool_parser, self.reasoning_parser) if output.parse else (None, None)
+        form = OutputForm(unparsed=UNPARSED if self.tool_parser else "")
+        if output.parse:
+            form = parsers.output_form(self.tool_parser, self.reasoning_parser, tail)
         return GrammarContext(
-            form=parsers.output_form(*parsed, tail),
+            form=form,
             prompt_tail=tail,
             tools=output.tools,
             sentencepiece=self._sentencepiece,

@@ -19,7 +19,7 @@ class Call:
 
 @dataclass(slots=True)
 class CompletedChoice:
-    """One complete choice: all its deltas, joined."""
+    """One complete choice: all its deltas, joined. finish: "" if there is none: a beam search has found fewer."""
 
     text: str = ""
     reasoning: str = ""
@@ -32,7 +32,7 @@ class CompletedChoice:
 
 async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
     """The completed choices of a generation, which is read to its end. Raises RequestError."""
-    collected = [CompletedChoice() for _ in range(choices)]
+    collected = [CompletedChoice(finish="") for _ in range(choices)]
     texts: list[list[Event]] = [[] for _ in collected]
     async for deltas in generation:
         for delta in deltas:
@@ -40,8 +40,8 @@ async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice
             texts[delta.index] += delta.events
             choice.tokens += delta.tokens
             choice.logprobs += delta.logprobs
-            if delta.finish:
-                choice.finish, choice.stop = delta.finish, delta.stop
+            choice.finish = delta.finish or choice.finish or "stop"
+            choice.stop = delta.stop if delta.finish else choice.stop
     for choice, events in zip(collected, texts, strict=True):
         _fill(choice, events)
     return collected

@@ -251,7 +251,7 @@ class Generation(Pushing[list[Delta]]):
 
     def _record(self) -> GenerationRecord:
         now, first, usage = time.monotonic(), self._first_token_at, self.usage
-        unfinished = "error" if self._error else "abort"
+        unfinished, absent = "error" if self._error else "abort", self._reply.absent
         return GenerationRecord(
             engine_id=self._reply.id,
             prompt_tokens=usage.prompt_tokens,
@@ -259,7 +259,7 @@ class Generation(Pushing[list[Delta]]):
             ttft_s=None if first is None else first - self._requested_at,
             seconds=now - self._requested_at,
             decode_s=0.0 if first is None else now - first,
-            finish_reasons=tuple(decoder.finish or unfinished for decoder in self._decoders),
+            finish_reasons=tuple(d.finish or unfinished for d in self._decoders[: len(self._decoders) - absent]),
             error=self._error,
             cached_tokens=usage.cached_tokens,
             queue_s=self._queue_s,

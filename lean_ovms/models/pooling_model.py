@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TASKS = {
     "embeddings": ("embeddings", "/v1/embeddings, /v2/embed, /pooling, /rerank and /score"),
-    "rerank": ("rerank", "/rerank and /score"),
+    "rerank": ("rerank", "/rerank, /score, /classify and /pooling"),
     "classify": ("classification", "/classify and /pooling"),
     "token_classify": ("token classification", "/pooling"),
 }
@@ -75,6 +75,8 @@ class PoolingModel(Model):
         self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
         if info.pooling is not None and info.pooling.kind == TOKEN_EMBED:
             self.task, self.endpoints = OF_TOKENS
+        elif info.pooling is not None and info.pooling.kind == SCORE and info.pooling.outputs > 1:
+            self.endpoints = "/rerank, /score and /pooling"  # its classes are not known
 
     @property
     def output_modalities(self) -> tuple[str, ...]:

@@ -99,7 +99,10 @@ class TextModel(Model):
 
         self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
         self._max_prompt_chars = info.context_length * self._vocabulary.longest
+        if info.vision:
+            self.endpoints = "/v1/chat/completions and /v1/responses"
         if self._chat_format.template.problem:
+            self.endpoints = "/v1/completions"
             log.warning("%s serves no chat: %s", self.name, self._chat_format.template.problem)
 
     @property

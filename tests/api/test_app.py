@@ -55,6 +55,19 @@ async def test_the_root_answers_clients_that_look_for_a_server(make_app: MakeApp
         ("/v1/ping", "/ping"),
         ("/v1/v1/models/", "/v1/models"),
         ("/x" * 30_000 + "/v3/models", "/v3/models"),
+        ("/v1/response", "/v1/responses"),
+        ("/v3/response", "/v3/responses"),
+        ("/v1/model", "/v1/models"),
+        ("/v1/embedding", "/v1/embeddings"),
+        ("/v1/embeddigns", "/v1/embeddings"),
+        ("/v1/chat/completion", CHAT),
+        ("/openai/v1/chat/completion", CHAT),
+        ("/v1/completion", "/v1/completions"),
+        ("/v1/message", "/v1/messages"),
+        ("/v1/chats/completions", CHAT),
+        ("/reranks", "/rerank"),
+        ("/v1/audio/transcription", "/v1/audio/transcriptions"),
+        ("/x" * 30_000 + "/v1/model", "/v1/models"),
     ],
 )
 async def test_a_wrong_base_url_is_distinguished_from_a_right_one(make_app: MakeApp, path: str, meant: str) -> None:
@@ -62,6 +75,13 @@ async def test_a_wrong_base_url_is_distinguished_from_a_right_one(make_app: Make
     response = await get(app, path)
     assert response.status == 404
     assert (await whole(response))["error"]["message"].endswith(f"; did you mean {meant}?")
+
+
+@pytest.mark.parametrize("path", ["/v1/images/generations", "/nope", "/v1/x", "/" + "a" * 60_000, "/v1"])
+async def test_a_path_that_is_like_none_has_no_hint(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app()
+    message = (await whole(await get(app, path)))["error"]["message"]
+    assert message.endswith("; /docs says what is served")
 
 
 async def test_a_slash_at_the_end_is_no_other_path(make_app: MakeApp) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, read, read_one
+from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, query_integer, read, read_one
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
-from lean_ovms.types import Request
+from lean_ovms.types import Json, Request
+from tests.api.conftest import MakeApp, MakePooling
+from tests.api.conftest import post as ask_json
+from tests.fakes import say
 
 ALL_FIELDS = {row.name: row for row in SAMPLING}
 
@@ -44,6 +47,66 @@ def test_a_value_of_another_kind_is_refused_by_name(row: Field, wrong: object) -
     with pytest.raises(BadRequest) as caught:
         read_one(row, wrong)
     assert caught.value.param == row.name
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("5", 5), ("5.0", 5), ("1e3", 1000), ("1E+3", 1000), ("0.5e1", 5), ("-0.0", 0), ("25e-1", None)],
+)
+def test_a_whole_number_is_an_integer_however_it_is_written(written: str, value: int | None) -> None:
+    """As in JSON Schema, by which the OpenAPI document describes the fields."""
+    for name in ("seed", "max_tokens"):
+        given = parsed(f'{{"{name}": {written}}}')
+        if value is None:
+            with pytest.raises(BadRequest, match=f"{name} is not an"):
+                read(FieldSet([ALL_FIELDS[name]]), given)
+            continue
+        found = read(FieldSet([ALL_FIELDS[name]]), given)[name]
+        assert (found, type(found)) == (value, int)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": [65.0, 66], "max_tokens": 5.0, "seed": 1e3, "stop_token_ids": [3.0]}),
+        ("/v1/completions", {"prompt": [[65.0], "x"], "n": 1.0, "allowed_token_ids": [66.0, 67]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1e1,
+            "repetition_detection": {"max_pattern_size": 3.0, "min_count": 2.0}}),
+        ("/v1/responses", {"input": "x", "max_output_tokens": 16.0, "top_logprobs": 1.0}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2e1,
+            "thinking": {"type": "enabled", "budget_tokens": 10.0}}),
+        ("/v2/chat", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5.0,
+            "thinking": {"type": "enabled", "token_budget": 10.0}}),
+        ("/completion", {"prompt": [65.0, "x"], "n_predict": 5.0, "logit_bias": [[66.0, 1]]}),
+        ("/tokenize", {"text": "x", "max_length": 5.0}),
+        ("/detokenize", {"tokens": [65.0, 66]}),
+    ],
+)  # fmt: skip
+async def test_whole_numbers_in_every_api(make_app: MakeApp, path: str, body: Json) -> None:
+    app, engine = await make_app(say("x"), capable=True)
+    response = await ask_json(app, path, {"model": "m", **body})
+    assert response.status == 200, response.body
+    for prompt, sampling in engine.submitted:
+        assert type(sampling.max_tokens) in (int, type(None))
+        assert not isinstance(prompt, list) or set(map(type, prompt)) == {int}
+
+
+@pytest.mark.parametrize("given", [[65.0, 66.0], [[65.0], [66]]])
+async def test_whole_numbers_in_inputs(make_pooling: MakePooling, given: list[object]) -> None:
+    app, engine = await make_pooling()
+    assert (await ask_json(app, "/v1/embeddings", {"model": "e", "input": given, "dimensions": None})).status == 200
+    assert all(type(token) is int for tokens in engine.asked[-1][0] for token in tokens)
+
+
+@pytest.mark.parametrize(("text", "value"), [("5", 5), ("5.0", 5), ("1e1", 10), ("x", None), ("true", None),
+    ("-1", None), ("1.5", None), ("[5]", None), ("9" * 30, None)])  # fmt: skip
+def test_an_integer_of_a_query(text: str, value: int | None) -> None:
+    assert query_integer({}, "limit") is None
+    if value is not None:
+        assert query_integer({"limit": text}, "limit") == value
+        return
+    with pytest.raises(BadRequest, match="limit is not an unsigned integer"):
+        query_integer({"limit": text}, "limit")
 
 
 @pytest.mark.parametrize(

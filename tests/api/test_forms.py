@@ -187,6 +187,7 @@ def test_false(text: str) -> None:
 
 
 def test_numbers_and_texts() -> None:
+    assert [values(("count", text))["count"] for text in ("7.0", "7.", "0.7e1", " 7 ")] == [7] * 4
     found = values(("count", "7"), ("size", "1e-1"), ("text", " as it is "))
     assert (found["count"], found["size"], found["text"]) == (7, 0.1, " as it is ")
     assert values(("size", "1"), ("text", "")) == {**values(), "size": 1.0}
@@ -196,7 +197,7 @@ def test_numbers_and_texts() -> None:
     ("name", "text", "why"),
     [
         ("flag", "maybe", "flag accepts values true or false"),
-        ("count", "1.0", "count is not an integer"),
+        ("count", "1.5", "count is not an integer"),
         ("count", "1_0", "count is not an integer"),
         ("count", "１", "count is not an integer"),
         ("count", "9" * 5000, "count is not an integer"),

@@ -35,7 +35,6 @@ def main() -> None:
     context = ray.init(num_cpus=CPUS.get(kind, 8), include_dashboard=False, log_to_driver=True, namespace="serve")
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     if kind == "command":
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # as a job in the background ignores it
         run = subprocess.Popen(["serve", "run", f"--address={context.address_info['gcs_address']}", *arguments])
         print(f"serving at http://127.0.0.1:{port}", flush=True)
         sys.stdin.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 
@@ -91,3 +92,51 @@ def test_generative_scores_are_the_probabilities_of_the_next_token(paged: openai
     assert absolute["data"][0]["score"] == pytest.approx(wanted, rel=1e-4)
     assert wanted < softmax["data"][0]["score"] <= 1
     assert softmax["usage"]["completion_tokens"] == 1
+
+
+def _said(answer: openai.types.chat.ChatCompletion) -> list[str]:
+    return [choice.message.content or "" for choice in answer.choices]
+
+
+def test_beams_keep_to_what_the_request_allows(paged: openai.OpenAI) -> None:
+    """However few texts that leaves: then there are fewer choices than asked for."""
+    ask = {"model": "demo", "messages": COUNT, "max_tokens": 24, "temperature": 0}
+    one_of = {"structured_outputs": {"choice": ["yes", "no"]}}
+    [said] = _said(paged.chat.completions.create(**ask, extra_body={"best_of": 3, **one_of}))
+    assert said in ("yes", "no")
+    three = _said(paged.chat.completions.create(**ask, n=3, extra_body={"best_of": 3, **one_of}))
+    assert 1 <= len(three) <= 3
+    assert set(three) <= {"yes", "no"}
+    token = paged.post("/tokenize", body={"prompt": "7", "add_special_tokens": False}, cast_to=httpx.Response)
+    [seven] = token.json()["tokens"]
+    only = {"best_of": 3, "allowed_token_ids": [seven]}
+    answer = paged.chat.completions.create(**ask, n=3, extra_body=only)
+    assert _said(answer) == ["7" * 24]
+    assert answer.usage.completion_tokens == 24
+    chunks = list(paged.chat.completions.create(**ask, n=3, extra_body=only, stream=True))
+    assert {choice.index for chunk in chunks for choice in chunk.choices} == {0}
+    texts = paged.completions.create(model="demo", prompt=["1", "2"], max_tokens=4, n=3, extra_body=only).choices
+    assert [(choice.index, choice.text) for choice in texts] == [(0, "7777"), (3, "7777")]
+
+
+def test_beams_go_with_schemas_and_tool_calls(paged: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    ask = {"model": "demo", "messages": COUNT, "max_tokens": 64, "temperature": 0, "extra_body": {"best_of": 3}}
+    [said] = _said(paged.chat.completions.create(**ask, response_format=form))
+    assert json.loads(said)["a"] in (1, 2)
+    tool = {"type": "function", "function": {"name": "pick", "parameters": schema, "strict": True}}
+    for choice in ("required", {"type": "function", "function": {"name": "pick"}}):
+        message = paged.chat.completions.create(**ask, tools=[tool], tool_choice=choice).choices[0].message
+        assert message.tool_calls[0].function.name == "pick"
+        assert json.loads(message.tool_calls[0].function.arguments)["a"] in (1, 2)
+    text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
+    said = paged.responses.create(model="demo", input="Hi", text=text, store=False, extra_body={"best_of": 3})
+    assert json.loads(said.output_text)["a"] in (1, 2)
+
+
+def test_beams_that_are_left_no_token_refuse_the_request(paged: openai.OpenAI) -> None:
+    ids = paged.post("/tokenize", body={"prompt": "7", "add_special_tokens": False}, cast_to=httpx.Response).json()
+    body = {"best_of": 3, "allowed_token_ids": ids["tokens"], "bad_words": ["7"]}
+    with pytest.raises(openai.BadRequestError, match="no token is left that the request allows"):
+        paged.chat.completions.create(model="demo", messages=COUNT, extra_body=body)

@@ -266,7 +266,6 @@ class WhenImported:
 
 sys.meta_path.insert(0, WhenImported())
 sys.argv[1:] = ["--fake_engine", "true", "--rest_port", "0"]
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 from lean_ovms.cli.arguments import main
 main()
 """

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import UINT32_MAX, Field, FieldSet
+from ..fields import UINT32_MAX, Field, FieldSet, whole
 from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
 from ..generation.sampling import MAX_STOPS, SAMPLING
 from ..generation.structured_output import STRUCTURED
@@ -45,7 +45,7 @@ def _thinking(value: Json) -> Json:
         raise BadRequest("thinking.type: Field required", param="thinking.type")
     _one_of(value["type"], THINKING, "thinking.type")
     _one_of(value.get("display"), DISPLAYS, "thinking.display")
-    budget = value.get("budget_tokens")
+    budget = value["budget_tokens"] = whole(value.get("budget_tokens"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.budget_tokens must be a positive integer", param="thinking.budget_tokens")
     return value
@@ -81,7 +81,7 @@ FIELDS = (
     Field(name="system", kind="any", help="system prompt, a text or text blocks",
         schema=schemas.any_of(schemas.STRING, schemas.array(schemas.PART))),
     Field(name="tools", kind="array", help="name, description, input_schema, strict; no server tools",
-        schema=schemas.array(schemas.object_of({"name": schemas.STRING}, input_schema=schemas.OBJECT))),
+        schema=schemas.array(schemas.ANTHROPIC_TOOL)),
     Field(name="tool_choice", kind="object",
         help="type auto, any, tool (with a name) or none; disable_parallel_tool_use: at most one call"),
     Field(name="stop_sequences", kind="array", help=f"up to {MAX_STOPS} strings that end the output",

@@ -12,6 +12,7 @@ from ...errors import ANTHROPIC_HEADER, BadRequest, ModelNotFound
 from ...models.model import Model
 from ...types import Json, Request, Response
 from ..app import App
+from ..fields import query_integer
 from ..response import json
 from ..router import for_each_prefix, id_in
 
@@ -34,10 +35,10 @@ async def handle_list(request: Request, app: App) -> Response:
 
 def _page(models: list[Json], given: dict[str, str]) -> tuple[list[Json], bool]:
     """(one page of the models, whether there are more in its direction). Raises BadRequest."""
-    text = given.get("limit", str(DEFAULT_LIMIT))
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
+    asked, ids = query_integer(given, "limit"), [model["id"] for model in models]
+    limit = DEFAULT_LIMIT if asked is None else asked
+    if not 1 <= limit <= MAX_LIMIT:
         raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
-    limit, ids = int(text), [model["id"] for model in models]
     for name in ("after_id", "before_id"):
         if name in given and given[name] not in ids:
             raise BadRequest(f"{name} is not the id of a model", param=name)

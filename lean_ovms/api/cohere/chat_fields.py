@@ -13,7 +13,7 @@ import orjson
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import Field, FieldSet
+from ..fields import Field, FieldSet, whole
 from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
 from ..generation.sampling import MAX_STOPS, SAMPLING
 
@@ -24,7 +24,7 @@ BUDGET = "thinking_token_budget"
 def _thinking(value: Json) -> Json:
     if value.get("type") not in ("enabled", "disabled"):
         raise BadRequest("thinking.type must be one of: enabled, disabled", param="thinking.type")
-    budget = value.get("token_budget")
+    budget = value["token_budget"] = whole(value.get("token_budget"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.token_budget must be a positive integer", param="thinking.token_budget")
     return value

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import TextPrompt, TokenPrompt
-from ..schemas import NUMBER, STRING, any_of, array
+from ..schemas import STRING, TOKENS, any_of, array, object_of
 from .token_fields import token_ids
 
 Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
@@ -20,14 +20,16 @@ Pieces = list[str | list[int]]
 IN_OBJECT = "prompt_string"
 MAX_TEXTS = 2048
 """Most texts of one mixed prompt."""
-MIXED = any_of(STRING, array(any_of(STRING, {**NUMBER, "type": "integer", "minimum": 0})))
-"""JSON Schema of one prompt."""
-SEVERAL = any_of(MIXED, array(any_of(MIXED, {"type": "object"})))
+MIXED = any_of(STRING, array(any_of(STRING, TOKENS["items"])))
+"""JSON Schema of one prompt, which may be empty."""
+_WORDS = {"type": "string", "minLength": 1}
+_ONE = any_of(_WORDS, array(any_of(_WORDS, TOKENS["items"]), 1))
+SEVERAL = any_of(_ONE, array(any_of(_ONE, object_of({IN_OBJECT: _ONE})), 1))
 
 
 def read_several(value: Any, limit: int, param: str) -> list[Pieces]:
     """Every prompt of a field; an array with a number in it is one. limit: on their number. Raises BadRequest."""
-    if not isinstance(value, list) or any(type(item) is int for item in value):
+    if not isinstance(value, list) or any(type(item) in (int, float) for item in value):
         return [read_one(value, param)]
     if not value or len(value) > limit:
         raise BadRequest(f"{param} has {len(value)} entries; it must have 1 to {limit}", param=param)

@@ -176,4 +176,4 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
     each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
     if prompts * each > limit:
         why = f"{prompts} prompts of {each} sequences each: this server takes {limit} sequences in one request"
-        raise BadRequest(why, param="best_of" if sampling.beams > 1 else "n" if each > 1 else param)
+        raise BadRequest(why, param="best_of" if sampling.beams > sampling.n else "n" if each > 1 else param)

@@ -298,7 +298,7 @@ def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
     neutral = {name: _BUILTIN[name] for name in _PENALTIES}
     for name, value in neutral.items():
         if given[name] not in (None, value):
-            raise BadRequest(f"{name} cannot be combined with beam search (best_of > 1)", param=name)
+            raise BadRequest(f"{name} cannot be combined with beam search", param=name)
     return neutral
 
 

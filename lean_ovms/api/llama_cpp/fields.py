@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import UINT32_MAX, Field, FieldSet, read
+from ..fields import UINT32_MAX, Field, FieldSet, read, whole
 from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM, TIMINGS, TOP_LOGPROBS
 from ..generation.mixed_prompts import SEVERAL
 from ..generation.request import RequestSchema
@@ -78,6 +78,7 @@ def _bias(value: Any) -> list[tuple[int | str, float]]:
         raise wrong
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         raise wrong
+    value = [[whole(token), bias] for token, bias in value]
     if not all(_is_token(token) and (bias is False or type(bias) in (int, float)) for token, bias in value):
         raise wrong
     return [(token, -100.0 if bias is False else float(max(-100, min(bias, 100)))) for token, bias in value]

@@ -63,7 +63,7 @@ FOR_MODEL = TextModel
 
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
     """The chat.completion object."""
-    choices = [choice(chat, index, answer) for index, answer in enumerate(answers)]
+    choices = [choice(chat, index, answer) for index, answer in enumerate(answers) if answer.finish]
     body = envelope(chat).full(choices, generation.usage, chat.options.times(generation))
     if chat.options.token_ids:
         body["prompt_token_ids"] = generation.prompt_ids

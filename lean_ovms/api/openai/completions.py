@@ -147,12 +147,12 @@ def _prompts(values: Json, config: Config) -> TokenPrompts:
     prompt = values["prompt"]
     special = values["add_special_tokens"]
     if prompt is None or prompt in ("", []):
-        raise BadRequest("prompt is missing", param="prompt")
+        raise BadRequest("prompt is missing" if prompt is None else "prompt is empty", param="prompt")
     if isinstance(prompt, str):
         return [TextPrompt(prompt, special)]
     if not isinstance(prompt, list):
         raise BadRequest("prompt is not a string, an array of strings or an array of token ids", param="prompt")
-    if type(prompt[0]) is int:
+    if type(prompt[0]) in (int, float):
         return [TokenPrompt(token_ids(prompt, "prompt"))]
     if len(prompt) > config.max_prompts:
         raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
@@ -205,7 +205,8 @@ def full(
 ) -> Json:
     """The text_completion object."""
     n = completion.generation.sampling.n
-    choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in enumerate(answers)]
+    found = [(i, answer) for i, answer in enumerate(answers) if answer.finish]
+    choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in found]
     return _envelope(completion).full(choices, _counts(completion, group.usage), completion.options.times(group))
 
 

@@ -82,8 +82,11 @@ async def chunked(
 
     most: tokens kept of a document, 0: all. Raises RequestError: too many pieces, or no place for any.
     """
-    if info.window // 2 <= info.special_pair:
-        raise BadRequest("max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS")
+    if info.window <= 2 * info.special_pair:
+        raise BadRequest(
+            "max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS: "
+            f"it is {info.window}, and there are {info.special_pair} special tokens"
+        )
     query = query[: info.window // 2]
     space = info.window - len(query) - info.special_pair
     long = [i for i, text in enumerate(documents) if most or len(text.encode()) > space]

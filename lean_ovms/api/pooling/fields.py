@@ -26,13 +26,14 @@ from ..router import RouteDoc
 INT64_MAX = 2**63 - 1
 MAX_DIMENSIONS = 1 << 20
 
+_ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 INPUT_SCHEMA = schemas.any_of(
     {"type": "string"},
     schemas.array(schemas.STRING, 1),
-    schemas.array({"type": "integer"}, 1),
-    schemas.array(schemas.array({"type": "integer"}, 1), 1),
-    schemas.array(schemas.OBJECT, 1),
-    schemas.array(schemas.array(schemas.OBJECT, 1), 1),
+    schemas.array(_ID, 1),
+    schemas.array(schemas.array(_ID, 1), 1),
+    schemas.MESSAGES,
+    schemas.array(schemas.MESSAGES, 1),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json
+from ..fields import whole
 
 INT32_MAX = 2**31 - 1
 
@@ -39,7 +40,7 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
         raise BadRequest(f"{name} should be string, array of strings or array of integers", param=name)
     if not value:
         raise BadRequest(f"{name} array should not be empty", param=name)
-    kinds = {type(item) for item in value}
+    kinds = _kinds(value)
     if kinds == {int}:
         return [_tokens(value, name, name)]
     check_count(len(value), most, name)
@@ -52,6 +53,15 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
     raise BadRequest(_wrong_kinds(name, kinds), param=name)
 
 
+def _kinds(values: list[Any]) -> set[type]:
+    """The types of these values; whole numbers become integers in place."""
+    kinds = set(map(type, values))
+    if float in kinds:
+        values[:] = map(whole, values)
+        kinds = set(map(type, values))
+    return kinds
+
+
 def _wrong_kinds(name: str, kinds: set[type]) -> str:
     if len(kinds) > 1 and kinds <= {str, int, list}:
         return f"{name} must be homogeneous"
@@ -62,7 +72,7 @@ def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
     """One list of a list of lists."""
     if not tokens:
         raise BadRequest(f"inner arrays in {name} should not be empty", param=param)
-    kinds = {type(token) for token in tokens}
+    kinds = _kinds(tokens)
     if kinds == {str}:
         raise BadRequest(f"{name} must be either array of strings or array of array of integers", param=param)
     if len(kinds) > 1 and type(tokens[0]) in (str, int):

@@ -37,12 +37,14 @@ def defaults(model: str) -> Settings:
 
 def updated(settings: Settings, session: Any) -> Settings:
     """The settings with what a session object changes: what is absent stays as it is. Raises BadRequest."""
+    if session is None:
+        raise _no_object("session")
     values = _object(session, "session")
-    kind = values.get("type", "transcription")
-    if kind != "transcription":
+    kind = values.get("type")
+    if kind not in (None, "transcription"):
         raise _wrong("session.type", kind, "transcription: this server has no other sessions")
-    given = _object(_object(values.get("audio") or {}, "session.audio").get("input") or {}, INPUT)
-    if "format" in given:
+    given = _object(_object(values.get("audio"), "session.audio").get("input"), INPUT)
+    if given.get("format") is not None:
         settings = replace(settings, format=_format(given["format"]))
     if "transcription" in given:
         settings = _transcription(settings, given["transcription"])
@@ -68,7 +70,7 @@ def _format(given: Any) -> AudioFormat:
 
 def _transcription(settings: Settings, given: Any) -> Settings:
     where = f"{INPUT}.transcription"
-    values = _object(given or {}, where)
+    values = _object(given, where)
     model = _text(values, "model", where)
     prompt = _text(values, "prompt", where)
     if len(prompt) > MAX_PROMPT:
@@ -85,8 +87,8 @@ def _turns(given: Any) -> tuple[TurnDetection | None, int]:
         return None, 0
     where = f"{INPUT}.turn_detection"
     values = _object(given, where)
-    kind = values.get("type", "server_vad")
-    if kind != "server_vad":
+    kind = values.get("type")
+    if kind not in (None, "server_vad"):
         raise _wrong(f"{where}.type", kind, "server_vad")
     found: dict[str, Any] = {}
     for field in (*_TURN_FIELDS, _IDLE):
@@ -108,9 +110,14 @@ def _includes(given: Any) -> bool:
 
 
 def _object(given: Any, where: str) -> Json:
-    if not isinstance(given, dict):
-        raise BadRequest(f"{where} is not an object", param=where, code="invalid_type")
-    return given
+    """null is an empty one."""
+    if not isinstance(given, dict | None):
+        raise _no_object(where)
+    return given or {}
+
+
+def _no_object(where: str) -> BadRequest:
+    return BadRequest(f"{where} is not an object", param=where, code="invalid_type")
 
 
 def _text(values: Json, name: str, where: str) -> str:
@@ -123,7 +130,9 @@ def _text(values: Json, name: str, where: str) -> str:
 
 
 def _texts(values: Json, name: str, where: str) -> list[str]:
-    given = values.get(name) or []
+    given = values.get(name)
+    if given is None:
+        return []
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given) or len(given) > MAX_KEYWORDS:
         message = f"{where}.{name} is not a list of at most {MAX_KEYWORDS} strings"
         raise BadRequest(message, param=f"{where}.{name}", code="invalid_type")

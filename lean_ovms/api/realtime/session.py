@@ -238,7 +238,7 @@ class Session:
     async def _handle(self, event: Json) -> None:
         kind = event["type"]
         if kind in ("session.update", openai_beta.UPDATE) and not self.decided:
-            self._decide(isinstance(event.get("session"), dict))
+            self._decide(event.get("session") is not None)
         if kind not in self.dialect.events:
             raise unknown_event(kind, self.dialect.events)
         await self.dialect.handle(event)

@@ -14,7 +14,7 @@ from ...errors import BadRequest, RequestError
 from ...observability.logging import safe
 from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, read, read_one
 from .audio import RATES, AudioFormat
 from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
 from .settings import LOGPROBS, MAX_PROMPT, Settings
@@ -67,6 +67,7 @@ UPDATE = FieldSet(
         Field(name="timestamp_granularities", kind="array", help="", default=(), read=_granularities),
     )
 )
+FINAL = Field(name="final", kind="bool", help="there is no more audio", default=False)
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class Vllm:
             case "input_audio_buffer.append":
                 await session.append(audio_of(event), committed=self._started)
             case "input_audio_buffer.commit":
-                await self._commit(final=event.get("final") is True)
+                await self._commit(final=read_one(FINAL, event.get("final")))
             case _:
                 if session.current is not None:
                     await session.drop_stream(session.current)

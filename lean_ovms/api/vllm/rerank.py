@@ -17,7 +17,7 @@ from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
-from ..pooling.inputs import check_count, content_text
+from ..pooling.inputs import content_text
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
 from ..pooling.request import parse
 from ..pooling.response import shortest
@@ -135,7 +135,6 @@ def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
     name = "documents" if values["documents"] is not None else "texts"
     documents = _documents(values[name], name, ovms=ovms)
     most = call.model.config.max_allowed_chunks
-    check_count(len(documents), call.config.max_pooling_inputs, name)
     if len(documents) > most:
         raise BadRequest("Number of documents exceeds max_allowed_chunks", param=name)
     pieces = values["max_chunks_per_doc"]
@@ -169,14 +168,14 @@ def _documents(given: Any, name: str, *, ovms: bool) -> list[str]:
     if isinstance(given, (str, dict)) and not ovms:
         given = [given]
     if not isinstance(given, list):
-        raise BadRequest("documents is not an array", param=name)
+        raise BadRequest(f"{name} is not an array", param=name)
     if not given:
-        raise BadRequest("documents array should not be empty", param=name)
+        raise BadRequest(f"{name} array should not be empty", param=name)
     kinds = {type(document) for document in given}
     if not kinds <= {str, dict}:
-        raise BadRequest("documents array element is neither string nor object", param=name)
+        raise BadRequest(f"{name} array element is neither string nor object", param=name)
     if ovms and len(kinds) > 1:
-        raise BadRequest("all documents have to be the same type (string or objects)", param=name)
+        raise BadRequest(f"all {name} have to be the same type (string or objects)", param=name)
     return [
         document if isinstance(document, str) else _object(document, f"{name}[{i}]") for i, document in enumerate(given)
     ]

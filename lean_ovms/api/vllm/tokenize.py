@@ -17,7 +17,7 @@ from ...models.text_model import TextModel
 from ...pooling_types import SCORE
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import App
-from ..fields import UINT32_MAX, Field, FieldSet, read
+from ..fields import UINT32_MAX, Field, FieldSet, read, whole
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ..generation.messages import text_conversation
 from ..generation.mixed_prompts import MIXED, Pieces, read_one, tokens_of
@@ -38,6 +38,7 @@ NO_IMAGES = "images have no token ids; responses/input_tokens counts their token
 
 
 def _max_length(value: Any) -> int:
+    value = whole(value)
     if type(value) is not int or value < 0 or value > UINT32_MAX:
         raise BadRequest("max_length should be unsigned integer", param="max_length")
     if value == 0:
@@ -163,7 +164,7 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
     if len(given) > 1:
         raise BadRequest(f"{given[0]} and {given[1]} exclude each other", param=given[1])
     if values["content"] is not None:
-        values["content"] = read_one(values["content"], "content") if values["content"] else []
+        values["content"] = read_one(values["content"], "content") if values["content"] not in ("", []) else []
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, app)

@@ -65,6 +65,7 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
         "_running",
         "_sink",
         "_waiter",
+        "absent",
         "cached_tokens",
         "id",
         "prefill_ms",
@@ -84,6 +85,7 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
         self.prefill_ms: float | None = None
         self.progress: protocol.Progress | None = None
         self.progressed = False
+        self.absent = 0
         self._router = router
         self._running = set(range(sequences))
         self._new: dict[int, protocol.Tokens] = {}
@@ -186,8 +188,11 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
             waiting.reason = record.reason
         if record.reason is not None:
             self._running.discard(index)
+            if record.reason == protocol.ABSENT:
+                del new[index]
+                self.absent += 1
             self._end()
-        return first
+        return first and bool(new)
 
     def announce(self) -> None:
         """There are new tokens: push them, or wake the reader, if it waits."""

@@ -124,7 +124,10 @@ class InputBuilder:
         if params.truncate is None:
             raise too_long(f"Input length {size + fixed} longer than allowed {window} (input {at})", window)
         if room <= 0:
-            raise too_long(f"Input {at} has {fixed} tokens that cannot be cut, more than allowed {limit}", window)
+            raise too_long(
+                f"Input {at} has {fixed} tokens that cannot be cut, and room for {limit}: none is left for its text",
+                window,
+            )
         return room
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ..protocol import REPETITION, DetailedTokens, PromptLogprobs, Record, Tokens
+from ..protocol import ABSENT, REPETITION, DetailedTokens, PromptLogprobs, Record, Tokens
 from .pipeline import DetailedOutput, Output
 from .repetition import repeats
 from .sequence import Sequence
@@ -133,7 +133,7 @@ def _end_repetition(sequence: Sequence, record: Tokens) -> bool:
 
 
 def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
-    """The n best results of a beam search, best first; they all come with its end."""
+    """The n best results of a beam search, or all there are, best first; they all come with its end."""
     request = sequence.request
     ranked = sorted(outputs.values(), key=lambda output: output.score, reverse=True)
     if sequence.echo:
@@ -150,4 +150,6 @@ def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Reco
             tokens = Tokens(request.id, rank, ids, logprobs, reason)
             detailed = sequence.details and logprobs is not None
             out.append(_with_alternatives(tokens, cast(DetailedOutput, output), 0) if detailed else tokens)
+    absent = request.unfinished.intersection(range(len(ranked), request.sampling.n))
+    out += [Tokens(request.id, rank, [], None, ABSENT) for rank in sorted(absent)]
     return True

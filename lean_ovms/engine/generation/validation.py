@@ -95,7 +95,7 @@ def sampling(fields: dict[str, Any], vocab_size: int, max_sequences: int) -> Sam
 
 
 def token_ids(tokens: list[Any], vocab_size: int, param: str) -> None:
-    """Every id is an int in [0, vocab_size). Raises BadRequest with the position of the first that is not."""
+    """Every id is an int in [0, vocab_size). Raises BadRequest with the first that is not."""
     # min and max run in C: 4,000 ids in 60 us. A list that passes them can only hide a bool or a float.
     try:
         good = not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size and set(map(type, tokens)) == {int})
@@ -103,9 +103,9 @@ def token_ids(tokens: list[Any], vocab_size: int, param: str) -> None:
         good = False
     if good:
         return
-    for position, token in enumerate(tokens):
+    for token in tokens:  # named by itself: a position would be that in one of several prompts, or none of a mapping
         if type(token) is not int or not 0 <= token < vocab_size:
-            raise BadRequest(f"{param}[{position}] is not a token id in [0, {vocab_size})", param=param)
+            raise BadRequest(f"{param}: {str(token)[:40]} is not a token id in [0, {vocab_size})", param=param)
 
 
 def _list(value: Any, name: str) -> tuple[Any, ...]:

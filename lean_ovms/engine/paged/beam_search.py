@@ -5,6 +5,9 @@ others become the next beams. The search is over when `width` hypotheses are fin
 beat the worst of them: by its score so far (early_stopping False), or whatever follows ("never"). With True it is over
 as soon as they are `width`. The score of a hypothesis is its cumulative log probability divided
 by length ** length_penalty, the end token counted.
+
+Forbidden tokens (of -inf) are no continuations: a beam without any other is dropped, and the search goes on with fewer
+beams, down to none; it may then have found fewer hypotheses than its width.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .grammar import Matcher
-from .logits import edit
+from .logits import FORBIDDEN, NONE_LEFT, NoToken, edit
 from .logprobs import log_sum_exp, top
 from .params import NO_LOGPROBS, Params
 from .sequence import Output, Request, Sequence, TokenLogprobs
@@ -54,17 +57,22 @@ class BeamSearch:
         return first
 
     def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:
-        """The next beams, best first; none when the search is over. lines: logits [beams, vocab], changed in place."""
+        """The next beams, best first; none when the search is over. lines: logits [beams, vocab], changed in place.
+
+        Raises logits.NoToken when no beam can go on and none has ended.
+        """
         width, vocab = self._asked.beams, lines.shape[1]
         raw = scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
+        dead: dict[int, NoToken] = {}
         if self._asked.edited or beams[0].matcher is not None:
-            for line, beam in zip(lines, beams, strict=True):
-                edit(line, beam)
+            dead = _edit(lines, beams)
             scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
+            scores[list(dead)] = FORBIDDEN
         totals = (scores + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
         count = min(2 * width, len(totals))
         best = np.argpartition(totals, len(totals) - count)[len(totals) - count :]
-        front, made = max(beam.score for beam in beams), beams[0].generated
+        best = best[totals[best] > FORBIDDEN]
+        front = max((beam.score for place, beam in enumerate(beams) if place not in dead), default=0.0)
         following: list[Continuation] = []
         alternatives = self._alternatives(raw)
         for rank, place in enumerate(best[np.argsort(-totals[best], kind="stable")].tolist()):
@@ -78,7 +86,9 @@ class BeamSearch:
                     self._finish(one)
             elif len(following) < width:
                 following.append(one)
-        return [] if self._over(front, made, beams[0].limit - beams[0].counted) else following
+        if not following and not self.finished:
+            raise dead.get(0) or NoToken(NONE_LEFT)
+        return [] if self._over(front, beams[0].generated, beams[0].limit - beams[0].counted) else following
 
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
         """For each line of log probabilities the likeliest tokens, or the named ones; [] if none are asked for."""
@@ -90,7 +100,7 @@ class BeamSearch:
         return [[] for _ in raw] if self._asked.logprobs != NO_LOGPROBS else []
 
     def close(self, beams: Seq[Sequence]) -> list[Output]:
-        """The `width` best hypotheses, best first; beams are running ones that have no more room."""
+        """The `width` best hypotheses, or all there are, best first; beams: running ones that have no more room."""
         for beam in beams:
             ids = beam.ids[beam.counted :].tolist()
             self.finished.append(Output(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
@@ -115,3 +125,15 @@ class BeamSearch:
 
     def _score(self, total: float, length: int) -> float:
         return float(total / length**self._asked.length_penalty)
+
+
+def _edit(lines: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:
+    """Apply the request's parameters to each line; why no token is left, by the places of the beams with none."""
+    dead: dict[int, NoToken] = {}
+    for place, (line, beam) in enumerate(zip(lines, beams, strict=True)):
+        try:
+            edit(line, beam)
+        except NoToken as error:
+            dead[place] = error
+            line[:] = 0
+    return dead

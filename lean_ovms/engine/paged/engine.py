@@ -341,7 +341,7 @@ class Engine:
             return
         try:
             following = search.advance(beams, lines)
-        except NoToken as error:
+        except Exception as error:  # one request's fault must not end the step of all
             self._fail(request, error)
             return
         request.sequences = self._continued(beams, following)

@@ -23,6 +23,7 @@ Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
 """Tokens that are looked at first for one that is left: mostly there is one among them."""
+NONE_LEFT = "no token is left that the request allows"
 
 
 class NoToken(Exception):
@@ -89,7 +90,7 @@ def edit(line: Line, sequence: Sequence) -> None:
     if asked.thinking is not None:
         _end_reasoning(line, sequence, asked.thinking)
     if line[:FIRST].max() == FORBIDDEN and line.max() == FORBIDDEN:
-        raise NoToken("no token is left that the request allows")
+        raise NoToken(NONE_LEFT)
 
 
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:

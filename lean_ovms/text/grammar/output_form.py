@@ -28,12 +28,14 @@ class ReasoningForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
-    """tool_parser: its name, for notices. calls, reasoning: None if there is no parser, or no grammar for its format.
+    """tool_parser: its name, for notices; unparsed: why there is none although the model has one.
 
+    calls, reasoning: None if there is no parser, or no grammar for its format.
     answer_header: what the model writes before the content of an answer.
     """
 
     tool_parser: str | None = None
+    unparsed: str = ""
     calls: CallForm | None = None
     reasoning: ReasoningForm | None = None
     answer_header: str = ""

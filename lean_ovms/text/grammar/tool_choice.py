@@ -22,7 +22,7 @@ ANY_OBJECT = {"type": "object", "additionalProperties": True}
 def _call_form(form: OutputForm) -> CallForm:
     """How the model writes calls. Raises CannotEnforce."""
     if form.tool_parser is None:
-        raise CannotEnforce("the model has no tool parser")
+        raise CannotEnforce(form.unparsed or "the model has no tool parser")
     if form.calls is None:
         raise CannotEnforce(f"the tool parser {form.tool_parser} has no grammar")
     return form.calls

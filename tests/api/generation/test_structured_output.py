@@ -379,6 +379,15 @@ async def test_a_model_without_a_tool_parser_says_that_it_cannot_be_forced(make_
     assert warned(response) == ['299 lean_ovms "tool calls are not enforced: the model has no tool parser"']
 
 
+async def test_a_request_that_turns_its_parser_off_is_told_so(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), tool_parser="hermes3")
+    response = await ask(app, tools=[TOOL], tool_choice="required", skip_special_tokens=False)
+    await whole(response)
+    assert warned(response) == [
+        '299 lean_ovms "tool calls are not enforced: skip_special_tokens is false, and so the answer is not parsed"'
+    ]
+
+
 async def test_schemas_of_tools_that_are_too_much_are_loosened_before_the_call_is_given_up(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), tool_parser="hermes3")
     engine.bad_grammar = GrammarTooComplex("much")

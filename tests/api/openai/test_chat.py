@@ -226,6 +226,21 @@ async def test_special_tokens_are_shown_on_request(make_app: MakeApp) -> None:
     assert body["choices"][0]["message"]["content"] == "hi<eos>"
 
 
+@pytest.mark.parametrize("prompts", [0, 2])
+async def test_a_beam_search_may_find_fewer_texts(make_app: MakeApp, prompts: int) -> None:
+    app, _ = await make_app([[(0, "a", "stop"), (1, "", "absent"), (2, "", "absent")]], metrics_enable=True)
+    path = "/v1/completions" if prompts else PATH
+    body = {"model": "m", "prompt": ["x"] * prompts, "best_of": 3, "n": 3} if prompts else ask(best_of=3, n=3)
+    found = await whole(await post(app, path, body))
+    indices = [0, 3] if prompts else [0]
+    assert [(choice["index"], choice["finish_reason"]) for choice in found["choices"]] == [(i, "stop") for i in indices]
+    *chunks, _ = await events(await post(app, path, {**body, "stream": True}))
+    assert {choice["index"] for chunk in chunks for choice in chunk["choices"]} == set(indices)
+    metrics = app.registry.models["m"].metrics.expose().decode()
+    assert 'finished_reason="abort"' not in metrics
+    assert f'vllm:request_success_total{{finished_reason="stop",model_name="m"}} {2 * len(indices)}' in metrics
+
+
 async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> None:
     app, engine = await make_app(lambda *_: say("x"))
     await whole(await post(app, PATH, ask(max_tokens=5, max_completion_tokens=9)))

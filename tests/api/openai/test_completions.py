@@ -208,8 +208,8 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
     ("fields", "message", "param"),
     [
         ({"prompt": None}, "prompt is missing", "prompt"),
-        ({"prompt": ""}, "prompt is missing", "prompt"),
-        ({"prompt": []}, "prompt is missing", "prompt"),
+        ({"prompt": ""}, "prompt is empty", "prompt"),
+        ({"prompt": []}, "prompt is empty", "prompt"),
         ({"prompt": [""]}, "prompt[0] is empty", "prompt[0]"),
         ({"prompt": [[]]}, "prompt[0] is empty", "prompt[0]"),
         ({"prompt": [1, "x"]}, "prompt[1] is not a token id", "prompt"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
+from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from tests.api.conftest import MakePooling, ask, get, post, refused, whole
 from tests.fakes import FakeEngine, say
@@ -127,3 +129,38 @@ async def test_the_list_of_models_says_what_they_compute(make_pooling: MakePooli
         "activation": "softmax",
         "labels": ["negative", "neutral", "positive"],
     }
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/completions": {"prompt": "x"},
+    "/v1/responses": {"input": "x", "store": False},
+    **dict(POOLING),
+}
+
+
+@pytest.mark.parametrize(
+    "task", ["embeddings", "rerank", "rerank of two", "classify", "token_classify", "text", "vision"]
+)
+async def test_the_endpoints_that_are_named_take_the_model_and_no_others_do(task: str) -> None:
+    engine = FakeEngine(say("hello"))
+    model: Model
+    if task in ("text", "vision"):
+        engine.info = replace(engine.info, vision=task == "vision", image_tokens=["<image>"])
+        model = TextModel(Config(fake_engine=True, model_name="e"), engine)  # type: ignore[arg-type]
+        await model.load()
+    else:
+        model, pooling = await fake_model(task.split()[0])
+        if task == "rerank of two":
+            assert pooling.info.pooling is not None
+            pooling.info = replace(pooling.info, pooling=replace(pooling.info.pooling, outputs=2))
+            model._prepare(pooling.info)
+    app = App(model.config, [model])
+    named = {name.rstrip(",") for name in model.endpoints.split() if name.startswith("/")}
+    assert named <= BODIES.keys()
+    for path, body in BODIES.items():
+        response = await post(app, path, {"model": "e", **body})
+        answer = await whole(response)
+        assert (response.status == 200) is (path in named), (path, answer)
+    app.image_loader.close()
+    await app.close()

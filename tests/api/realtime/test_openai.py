@@ -167,6 +167,17 @@ async def test_session_update_changes_what_it_names_only() -> None:
         ({"audio": {"input": {"turn_detection": {"idle_timeout_ms": 100}}}},
          "session.audio.input.turn_detection.idle_timeout_ms"),
         ({"include": ["x"]}, "session.include"),
+        ("", "session"),
+        ([], "session"),
+        (False, "session"),
+        ({"type": ""}, "session.type"),
+        ({"audio": ""}, "session.audio"),
+        ({"audio": {"input": []}}, "session.audio.input"),
+        ({"audio": {"input": {"transcription": False}}}, "session.audio.input.transcription"),
+        ({"audio": {"input": {"transcription": {"keywords": ""}}}}, "session.audio.input.transcription.keywords"),
+        ({"audio": {"input": {"transcription": {"languages": 0}}}}, "session.audio.input.transcription.languages"),
+        ({"audio": {"input": {"turn_detection": {"type": ""}}}}, "session.audio.input.turn_detection.type"),
+        ({"audio": {"input": {"turn_detection": False}}}, "session.audio.input.turn_detection"),
     ],
 )  # fmt: skip
 async def test_a_wrong_session_object_changes_nothing(session_object: object, param: str) -> None:
@@ -178,6 +189,22 @@ async def test_a_wrong_session_object_changes_nothing(session_object: object, pa
         assert event["error"]["param"] == param
         assert event["error"]["event_id"] == "e1"
         await client.send("session.update", session={"type": "transcription"})
+        assert (await client.next())["session"]["audio"] == client.created["session"]["audio"]
+
+
+@pytest.mark.parametrize(
+    "session_object",
+    [
+        {"type": None, "audio": None},
+        {"audio": {"input": None}},
+        {"audio": {"input": {"format": None, "transcription": None, "turn_detection": {"type": None}}}},
+        {"audio": {"input": {"transcription": {"keywords": None}}}, "include": None},
+    ],
+)
+async def test_null_is_what_is_absent(session_object: object) -> None:
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", session=session_object)
         assert (await client.next())["session"]["audio"] == client.created["session"]["audio"]
 
 
@@ -217,6 +244,9 @@ async def test_the_first_session_update_shows_the_dialect() -> None:
         assert "session" in await client.next()
         await client.send(APPEND, audio="")
         assert (await client.next())["error"]["code"] == "invalid_audio"
+    async with session(app) as client:
+        await client.send("session.update", session="transcription")
+        assert (await client.next())["error"]["param"] == "session"
     async with session(app, "/v1/realtime?model=w") as client:  # OpenAI's, by the URL
         await client.send("session.update", model="w")
         assert "session" not in await client.next()

@@ -144,6 +144,21 @@ async def test_errors_leave_the_connection_open(event: object, code: str, messag
         assert (await client.next()) == {"type": "session.updated", "id": client.created["id"], "model": "b"}
 
 
+@pytest.mark.parametrize("final", ["true", "false", "", 1, 0, {}, []])
+async def test_final_is_true_or_false(final: object) -> None:
+    """Or the client would wait for a text that never comes."""
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.append(tone(0.5, 0.35))
+        await client.send(COMMIT, final=final)
+        error = await client.next()
+        assert (error["type"], error["code"]) == ("error", "invalid_event")
+        assert error["error"] == "final accepts values true or false"
+        await client.send(COMMIT, final=None)
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "three"
+
+
 @pytest.mark.parametrize("audio", ["", "AAA", "%%%%", "AA==", 7, None])
 async def test_audio_that_is_none(audio: object) -> None:
     app, _ = await speech_app()

@@ -123,18 +123,13 @@ async def test_text_embeddings_inferences_form(make_pooling: MakePooling, path: 
             "max_chunks_per_doc accepts integer values",
             "max_chunks_per_doc",
         ),
-        (
-            {"query": "q", "documents": ["a"] * 7},
-            "documents has 7 elements; the maximum allowed count is 6",
-            "documents",
-        ),
         ({"query": "q", "documents": ["a"] * 6}, "Number of documents exceeds max_allowed_chunks", "documents"),
     ],
 )
 async def test_wrong_fields_have_the_text_of_ovms(
     make_pooling: MakePooling, fields: dict[str, Any], message: str, param: str
 ) -> None:
-    app, engine = await make_pooling("rerank", max_pooling_inputs=6, max_allowed_chunks=5)
+    app, engine = await make_pooling("rerank", max_pooling_inputs=3, max_allowed_chunks=5)
     assert await refused(app, OVMS, **fields) == (message, param)
     assert engine.asked == []
 
@@ -185,7 +180,21 @@ async def test_too_many_pieces(make_pooling: MakePooling) -> None:
 async def test_a_window_without_space_for_documents(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling("rerank", max_model_len=6)
     message, _ = await refused(app, OVMS, query="a", documents=["b"])
-    assert message == "max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS"
+    assert message.startswith(
+        "max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS: it is 6, and"
+    )
+    app, engine = await make_pooling("rerank", max_model_len=7)  # the smallest that is larger: a token for each side
+    await ask(app, OVMS, query="abcdef", documents=["xyz"])
+    assert engine.asked[-1][0] == [(list(b"abc"), [piece]) for piece in b"xyz"]
+
+
+@pytest.mark.parametrize("path", [VLLM, OVMS])
+async def test_as_many_documents_as_the_options_say(make_pooling: MakePooling, path: str) -> None:
+    app, _ = await make_pooling("rerank")
+    documents = ["a"] * 10_000
+    assert len((await ask(app, path, query="a", documents=documents))["results"]) == 10_000
+    answer = await refused(app, path, query="a", documents=[*documents, "a"])
+    assert answer == ("Number of documents exceeds max_allowed_chunks", "documents")
 
 
 async def test_vllm_refuses_or_cuts_what_is_too_long(make_pooling: MakePooling) -> None:

@@ -63,6 +63,15 @@ async def test_an_empty_final_keeps_the_logprobs_that_came_before():
     assert reply.poll() == [Tokens(reply.id, 0, [1], [-1.0], "stop")]
 
 
+async def test_a_sequence_that_does_not_come_ends_unseen():
+    room = Room()
+    reply = room.accepted(3)
+    waiting = await reading(reply)
+    room.deliver([Tokens(reply.id, 0, [1], None, "stop"), *[Tokens(reply.id, i, [], None, "absent") for i in (1, 2)]])
+    assert await waiting == [Tokens(reply.id, 0, [1], None, "stop")]
+    assert (reply.poll(), reply.absent, room.busy) == ([], 2, False)
+
+
 async def test_a_frame_wakes_only_the_readers_it_is_for():
     room = Room()
     mine, other = room.accepted(), room.accepted()

@@ -190,7 +190,7 @@ def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyP
         ([""], {"add_special_tokens": False}, "Input 0 has no tokens"),
         (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512 (input 1). This model's maximum context"),
         (["x"], {"dimensions": 17}, "dimensions must be from 1 to 16"),
-        (["x"], {"truncate": 2}, "has 2 tokens that cannot be cut"),
+        (["x"], {"truncate": 2}, "Input 0 has 2 tokens that cannot be cut, and room for 2: none is left for its text"),
         ([("a", "b")], {}, "takes single inputs, not pairs"),
         (["\ud800"], {}, "not valid Unicode"),
     ],

@@ -163,14 +163,14 @@ def test_beams_come_at_the_end_best_first_and_cut_to_n():
     [
         ("", "prompt is empty"),
         ([], "prompt is empty"),
-        ([1, 2, VOCAB_SIZE], f"prompt[2] is not a token id in [0, {VOCAB_SIZE})"),
-        ([-1], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        ([1, True], f"prompt[1] is not a token id in [0, {VOCAB_SIZE})"),
-        ([1.0], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        ([2**63], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
+        ([1, 2, VOCAB_SIZE], f"prompt: {VOCAB_SIZE} is not a token id in [0, {VOCAB_SIZE})"),
+        ([-1], f"prompt: -1 is not a token id in [0, {VOCAB_SIZE})"),
+        ([1, True], f"prompt: True is not a token id in [0, {VOCAB_SIZE})"),
+        ([1.0], f"prompt: 1.0 is not a token id in [0, {VOCAB_SIZE})"),
+        ([2**63], f"prompt: {2**63} is not a token id in [0, {VOCAB_SIZE})"),
         ("a\ud800b", "the text is not valid Unicode (lone surrogates)"),
-        ([[1]], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        (["x"], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
+        ([[1]], f"prompt: [1] is not a token id in [0, {VOCAB_SIZE})"),
+        (["x"], f"prompt: x is not a token id in [0, {VOCAB_SIZE})"),
     ],
 )
 def test_a_prompt_that_cannot_be_computed_is_refused(prompt, message):

@@ -14,7 +14,7 @@ import orjson
 
 from ....errors import BadRequest
 from ....types import Response
-from ...fields import Field
+from ...fields import Field, query_integer
 from ...response import json_in_pieces
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
@@ -32,16 +32,6 @@ PAGE = (
 def parameters(query: str) -> dict[str, str]:
     """A query's parameters; of repeated ones the last."""
     return {name: values[-1] for name, values in parse_qs(query).items()}
-
-
-def whole_number(given: dict[str, str], name: str) -> int | None:
-    """A parameter that is 0 or more. Raises BadRequest."""
-    text = given.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise BadRequest(f"{name} is not an unsigned integer", param=name)
-    return int(text)
 
 
 def flag(given: dict[str, str], name: str) -> bool:
@@ -64,7 +54,7 @@ class PageQuery:
     def of(cls, query: str) -> PageQuery:
         """From a request's query. Raises BadRequest."""
         given = parameters(query)
-        limit = whole_number(given, "limit")
+        limit = query_integer(given, "limit")
         if limit is None:
             limit = DEFAULT_LIMIT
         if not 1 <= limit <= MAX_LIMIT:

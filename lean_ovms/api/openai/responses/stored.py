@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ....types import Request, Response
 from ...app import App
-from ...fields import Field
+from ...fields import Field, query_integer
 from ...response import json
 from ...router import RouteDoc, for_each_prefix, id_in
 from ...sse import HEADERS
-from .pages import PAGE, PageQuery, flag, page_response, parameters, whole_number
+from .pages import PAGE, PageQuery, flag, page_response, parameters
 from .service import ResponseService
 
 ONE = "/responses/{id}"
@@ -24,7 +24,7 @@ async def handle_get(request: Request, app: App) -> Response:
     response_id, given = id_in(request.path, ONE), parameters(request.query)
     if not flag(given, "stream"):
         return json(await app.service(ResponseService).get(response_id))
-    after = whole_number(given, "starting_after")
+    after = query_integer(given, "starting_after")
     stream = await app.service(ResponseService).stream(response_id, 0 if after is None else after + 1)
     return Response(200, list(HEADERS), stream)
 
@@ -46,7 +46,7 @@ async def handle_input_items(request: Request, app: App) -> Response:
 
 STREAMING = (
     Field(name="stream", kind="bool", help="server-sent events instead of the object"),
-    Field(name="starting_after", kind="uint", help="number of the last event to skip"),
+    Field(name="starting_after", kind="uint", high=(1 << 53) - 1, help="number of the last event to skip"),
 )
 GET = RouteDoc(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
 CANCELLING = RouteDoc(summary="Cancel a background response", answer="Response", errors=(400,))

@@ -25,6 +25,7 @@ from ....util import json_pieces
 from ....util.concurrency import INLINE_CHARACTERS
 from ....websocket_types import GOING_AWAY, NORMAL, Close, Message, Upgrade, WebSocket
 from ...app import App
+from ...fields import Field, FieldSet, read
 from ...middleware import keys_in_subprotocols
 from ...router import BASES, RouteDoc, for_each_prefix
 from ...websockets import Places, no_upgrade, read_event
@@ -44,6 +45,12 @@ MAX_STREAM_ID_CHARS = 256
 """It is repeated in every event."""
 MAX_ECHOED_BYTES = 1 << 16
 """Of an event that is refused."""
+FIELDS = FieldSet(
+    (
+        Field(name="generate", kind="bool", help="false: only the prompt is computed", default=True),
+        Field(name="stream_id", kind="string", help="of the events that answer"),
+    )
+)
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
 
@@ -218,7 +225,7 @@ class ResponseSocket:
         if kind != CREATE:
             raise BadRequest(f"event type must be {CREATE} or {STEER}", param="type", code="invalid_event")
         body = {name: value for name, value in event.items() if name not in OF_EVENT}
-        generate = event.get("generate") is not False
+        generate = read(FIELDS, event)["generate"]
         body |= {"stream": True} if generate else {"max_output_tokens": 1, "store": False}
         kept = self.kept if body.get("previous_response_id") == self.kept.id else Kept()
         if kept.id:

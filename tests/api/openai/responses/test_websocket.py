@@ -104,6 +104,15 @@ async def test_a_lane_is_named_in_every_event(make_app: MakeApp) -> None:
         assert "stream_id" not in (await create(websocket))[-1]
 
 
+@pytest.mark.parametrize("fields", [{"generate": "false"}, {"generate": 0}, {"stream_id": 5}])
+async def test_members_of_an_event_have_their_types(make_app: MakeApp, fields: Json) -> None:
+    app, engine = await make_app(say("x"))
+    async with opened(app) as websocket:
+        [error] = await create(websocket, **fields)
+        assert (error["status"], error["error"]["param"]) == (400, next(iter(fields)))
+        assert not engine.submitted
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [("{", "invalid_json"), ("[]", "invalid_json"), (b"\xff", "invalid_json"), ('{"type":"x"}', "invalid_event")],
