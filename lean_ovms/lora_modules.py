@@ -1,6 +1,6 @@
 """LoRA adapters by name: --lora_modules to a list of modules and back.
 
-`config.py` imports it, so it knows no files; what is in an adapter is in `repository/lora.py`.
+`config/` imports it, so it knows no files; what is in an adapter is in `repository/lora.py`.
 """
 
 from __future__ import annotations

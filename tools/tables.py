@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from lean_ovms.api import route_index
@@ -14,7 +13,7 @@ from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.cli import foreign_flags
-from lean_ovms.config import Config
+from lean_ovms.config import listed
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
 from tests.conventions import test_layout as layout
@@ -32,7 +31,7 @@ FILES = (
 def options() -> str:
     """Every option: flag, default, help."""
     lines = ["| option | default | what it does |", "|---|---|---|"]
-    for field in fields(Config):
+    for field in listed():
         default = str(field.default).lower() if isinstance(field.default, bool) else field.default
         shown = "" if default == "" else f"`{default}`"
         choices = f" ({', '.join(field.metadata['choices'])})" if field.metadata["choices"] else ""

@@ -1,4 +1,4 @@
-"""argv, environment and options file to a Config. Flags, defaults and help come from the fields in config.py.
+"""argv, environment and options file to a Config. Flags, defaults and help come from the fields in config/.
 
 Precedence: flag, environment (LEAN_OVMS_NAME, then vLLM's names), --options_file, default. `--flag-name` and
 `--flag_name` are the same. A model may also be given without a flag, after the word serve or alone. Imports nothing
@@ -15,14 +15,14 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import Field, fields
+from dataclasses import Field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import Config
+from ..config import Config, listed
+from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
-from ..options import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
 from ..util import child_process
@@ -92,7 +92,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     _read_port(given)
     _check_pointers(given)
     _check_variables(environ)
-    rows = {row.name: row for row in fields(Config)}
+    rows = {row.name: row for row in listed()}
     of_vllm = _read_vllm_variables(environ)
     texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_vllm)) is not None}
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
@@ -163,7 +163,7 @@ def _check_pointers(given: Mapping[str, str | None]) -> None:
 
 def _check_variables(environ: Mapping[str, str]) -> None:
     """Raise StartError for a variable with our prefix that is not an option."""
-    known = [row.name.upper() for row in fields(Config)]
+    known = [row.name.upper() for row in listed()]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or _of_service(name, value):
@@ -243,7 +243,7 @@ def _make_parser() -> _Parser:
 
 
 def _options() -> list[Field[Any]]:
-    return [row for row in fields(Config) if not row.metadata["secret"]]
+    return [row for row in listed() if not row.metadata["secret"]]
 
 
 def _add_option(group: Any, row: Field[Any]) -> None:
@@ -354,7 +354,7 @@ class _Joined(argparse.Action):
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: --(\w+)", message)
-        names = [row.name for row in fields(Config) if not row.metadata["secret"]]
+        names = [row.name for row in listed() if not row.metadata["secret"]]
         near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
         hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
         raise StartError(f"{message} ({hint})")

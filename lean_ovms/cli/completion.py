@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from ..config import Config
+from ..config import listed
 from ..errors import StartError
 
 COMMANDS = ("lean_ovms", "lean-ovms")
@@ -20,7 +18,7 @@ def script(shell: str) -> str:
 
 def _choices() -> dict[str, tuple[str, ...]]:
     """Every flag with the values that it may have; () where any text is possible."""
-    rows = [row for row in fields(Config) if not row.metadata["secret"]]
+    rows = [row for row in listed() if not row.metadata["secret"]]
     truth = ("true", "false")
     return {
         "--" + row.name: truth if isinstance(row.default, bool) else tuple(filter(None, row.metadata["choices"]))

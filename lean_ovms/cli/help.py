@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 
-from ..config import Config
+from ..config import GROUPS, listed
 from ..errors import StartError
 
 COMMON = (
@@ -25,8 +24,8 @@ ALL = "all"
 
 
 def groups() -> tuple[str, ...]:
-    """The groups of options, as in config.py."""
-    return tuple(dict.fromkeys(row.metadata["group"] for row in fields(Config)))
+    """The groups of options, in their order."""
+    return GROUPS
 
 
 def text(topic: str, render: Callable[[tuple[str, ...]], str]) -> str:
@@ -34,7 +33,7 @@ def text(topic: str, render: Callable[[tuple[str, ...]], str]) -> str:
 
     Raises StartError for another topic.
     """
-    names = {row.name: row.metadata["group"] for row in fields(Config) if not row.metadata["secret"]}
+    names = {row.name: row.metadata["group"] for row in listed() if not row.metadata["secret"]}
     topic = topic.lstrip("-").replace("-", "_")
     if not topic:
         more = f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(groups())}\n"

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from ..config import Config
+from ..config.options import read_object
 from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, RequestError, WrongOptions
-from ..options import read_object
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer

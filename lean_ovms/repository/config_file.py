@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import PER_MODEL, Config
+from ..config.options import from_json
 from ..errors import StartError
-from ..options import from_json
 from . import graph, json_file
 
 log = logging.getLogger("lean_ovms.models")

@@ -12,8 +12,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..config import SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..config.options import read_object
 from ..errors import StartError
-from ..options import read_object
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
 from .task import TASKS, TEXT_GENERATION, Task
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import SERVED_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH
+from ..config.options import read_object
 from ..errors import StartError
-from ..options import read_object
 from ..util.files import NOT_REGULAR, read_text
 from . import task as model_task
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
+from ..config.options import read_object
 from ..errors import BadRequest, WrongOptions
-from ..options import read_object
 
 
 def checked(config: Config) -> Config:

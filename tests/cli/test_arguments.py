@@ -1,4 +1,4 @@
-"""Options: flags, environment, help; each is spelled once in config.py."""
+"""Options: flags, environment, help; each is spelled once in config/."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 import openvino as ov
 
 from ...config import Config
+from ...config.options import read_object
 from ...errors import StartError
-from ...options import read_object
 from ...util.resources import thread_limit
 from ..errors import last_line
 from ..genai import devices

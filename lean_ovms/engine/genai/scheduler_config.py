@@ -10,8 +10,8 @@ from typing import Any
 import openvino_genai as genai
 
 from ...config import Config
+from ...config.options import read_object
 from ...errors import StartError
-from ...options import read_object
 from ...types import Json
 from ..errors import last_line
 from .settings import PipelineSettings

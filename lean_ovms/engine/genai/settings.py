@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...config import Config
+from ...config.options import read_object
 from ...errors import StartError
-from ...options import read_object
 from ...repository import model_config
 from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes

@@ -21,8 +21,8 @@ import openvino as ov
 import openvino_genai as genai
 
 from ...config import Config
+from ...config.options import read_object
 from ...engine_types import ModelInfo
-from ...options import read_object
 from ...repository import json_file
 from ...speech_types import SpeakParams, VoiceInfo
 from ...util.resources import cores, thread_limit

@@ -1,13 +1,13 @@
-"""What an option is: its metadata, and the checks of its value. The options themselves are in config.py."""
+"""What an option is: its metadata, and the checks of its value."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .errors import StartError
+from ..errors import StartError
 
 TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 """The types of options, for messages."""
@@ -85,3 +85,13 @@ def _is_text(value: str) -> bool:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:
         return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of the classes whose fields are options: checks each value."""
+
+    def __post_init__(self) -> None:
+        """Raises StartError."""
+        for row in fields(self):
+            check(row.name, getattr(self, row.name), row.metadata)

@@ -1,0 +1,133 @@
+"""Every option once: name, type, default, bounds and help. Flags, environment names and the README table follow.
+
+The flag of a field is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME.
+A value out of bounds stops the start with a message that names the option. --help imports this package: keep it light.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import Field, dataclass, fields
+from typing import Any
+
+from .. import lora_modules
+from ..errors import StartError
+from .engine import EngineOptions
+from .limits import LimitOptions
+from .model import (
+    DEMO_EMBED,
+    DEMO_MODEL,
+    OTHER_TASKS,
+    POOLING_TASKS,
+    SERVED_TASKS,
+    SPEECH_TO_TEXT,
+    TEXT_TO_SPEECH,
+    ModelOptions,
+)
+from .server import ServerOptions
+
+__all__ = [
+    "DEMO_EMBED",
+    "DEMO_MODEL",
+    "GROUPS",
+    "LOCAL_PAGES",
+    "OTHER_TASKS",
+    "PER_MODEL",
+    "POOLING_TASKS",
+    "SERVED_TASKS",
+    "SPEECH_TO_TEXT",
+    "TEXT_TO_SPEECH",
+    "Config",
+    "EngineConfig",
+    "listed",
+]
+
+LOCAL_PAGES = "localhost"
+"""In --allowed_origins: every page of the client's own machine, whatever its port, as in llama.cpp."""
+_LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
+PER_MODEL = ("model", "engine")
+"""Groups of options that each model of a config file may set; the others are those of the server."""
+GROUPS = (
+    "deployment", "repository", "model", "engine", "listen", "limits", "images", "audio", "realtime", "responses",
+    "behaviour",
+)  # fmt: skip
+"""The groups of options, in the order of --help and of the documentation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig(ModelOptions, EngineOptions):
+    """The options of an engine process. Build it with keywords."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(EngineConfig, LimitOptions, ServerOptions):
+    """All options of a server. Build it with keywords, or from a command line with cli.parse."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task and self.task not in SERVED_TASKS:
+            raise StartError(f"--task {self.task} is not served, only {', '.join(SERVED_TASKS)}")
+        if self.speed_min > self.speed_max:
+            raise StartError("--speed_min must not be above --speed_max")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
+        if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
+            raise StartError("--ssl_certfile and --ssl_keyfile go together")
+        if self.reuse_port and self.unix_socket:
+            raise StartError("--reuse_port is for a port, and --unix_socket has none")
+        self._check_draft()
+        lora_modules.parse(self.lora_modules)
+        if self.metrics_list and not self.metrics_enable:
+            raise StartError("--metrics_list needs --metrics_enable")
+
+    def _check_draft(self) -> None:
+        draft = self.draft_model_path or self.draft_source_model
+        if self.draft_model_path and self.draft_source_model:
+            raise StartError("--draft_model_path and --draft_source_model exclude each other")
+        if draft and self.prompt_lookup:
+            raise StartError("a draft model and --prompt_lookup exclude each other")
+        for row in fields(self):
+            if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
+                raise StartError(f"--{row.name} needs --draft_model_path")
+
+    def for_engine(self) -> dict[str, Any]:
+        """The values of an EngineConfig, as JSON for the engine process. None of them is private."""
+        return {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
+
+    @property
+    def origins(self) -> list[str]:
+        """The members of allowed_origins."""
+        return [origin.strip() for origin in self.allowed_origins.split(",")]
+
+    @property
+    def hosts(self) -> list[str]:
+        """The members of allowed_hosts, in lower case."""
+        return [name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()]
+
+    def allows_origin(self, origin: str) -> bool:
+        """Whether a page of this origin is named, or of the client's own machine where those are allowed."""
+        if origin == LOCAL_PAGES:
+            return False
+        return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
+
+    def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
+        """CORS headers, sent with every response: a browser hides a response without them from the page.
+
+        origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
+        """
+        named = [origin for origin in self.origins if origin != LOCAL_PAGES]
+        value = origin if self.allows_origin(origin) else "".join(named[:1])
+        headers = [("Access-Control-Allow-Origin", value)] if value else []
+        headers += [
+            ("Access-Control-Allow-Methods", self.allowed_methods),
+            ("Access-Control-Allow-Headers", self.allowed_headers),
+            ("Access-Control-Expose-Headers", "X-Request-Id, Warning, Retry-After"),
+        ]
+        if self.origins != named[:1]:
+            headers.append(("Vary", "Origin"))
+        return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
+
+
+def listed() -> tuple[Field[Any], ...]:
+    """The options of a Config, group by group."""
+    return tuple(sorted(fields(Config), key=lambda row: GROUPS.index(row.metadata["group"])))
