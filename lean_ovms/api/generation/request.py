@@ -6,16 +6,18 @@ in `parse` decides which of several errors a client gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...config import Config
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
+from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams
+from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
 from ..app import App
 from ..fields import FieldSet, read
 from ..response import warning_headers
@@ -71,6 +73,13 @@ class GenerationRequest:
             echo=echo,
             priority=self.priority,
         )
+
+    async def start_all(self, prompts: Sequence[Prompt], *, echo: bool = False) -> list[Generation]:
+        """A generation for each prompt, or none. Raises RequestError."""
+        most = self.model.config.max_queued_tokens_per_client
+        if self.truncate is None and len(prompts) > 1:
+            check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
+        return await start_all(prompts, partial(self.start, echo=echo), most)
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt. Raises RequestError."""

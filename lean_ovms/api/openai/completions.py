@@ -18,7 +18,7 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup, joined, start_all
+from ...models.generation import Generation, GenerationGroup, joined
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
@@ -174,7 +174,7 @@ async def _start_all(completion: CompletionRequest) -> list[Generation]:
     """A generation for each prompt, or none."""
     scored = completion.generation.values["prompt_logprobs"] is not None
     want = completion.echo or completion.options.token_ids or scored
-    return await start_all([completion.generation.start(prompt, echo=want) for prompt in completion.prompts])
+    return await completion.generation.start_all(completion.prompts, echo=want)
 
 
 @dataclass(slots=True)

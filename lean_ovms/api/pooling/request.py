@@ -159,18 +159,22 @@ def parse_inputs(values: Json, config: Config) -> Inputs:
     name, given = ("input", value) if messages is None else ("messages", messages)
     several = conversations(given) if is_conversation(given) else [given]
     check_count(len(several), config.max_pooling_inputs, name)
-    return Inputs([], [_conversation(one, values) for one in several], bool(special))
+    return Inputs([], _conversations(several, values), bool(special))
 
 
-def _conversation(messages: Any, values: Json) -> ChatPrompt:
+def _conversations(several: list[Any], values: Json) -> list[ChatPrompt]:
     if values["add_generation_prompt"] and values["continue_final_message"]:
         raise BadRequest(
             "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
             param="continue_final_message",
         )
-    checked = read_messages(messages)
-    refuse_images(checked, "this model reads text only")
-    return chat_prompt({**values, "messages": checked}, [])
+    base = chat_prompt({**values, "messages": []}, [])
+    prompts = []
+    for messages in several:
+        checked = read_messages(messages)
+        refuse_images(checked, "this model reads text only")
+        prompts.append(base.with_messages(checked))
+    return prompts
 
 
 async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
