@@ -6,7 +6,7 @@ in `parse` decides which of several errors a client gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -74,10 +74,10 @@ class GenerationRequest:
             priority=self.priority,
         )
 
-    async def start_all(self, prompts: Sequence[Prompt], *, echo: bool = False) -> list[Generation]:
+    async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
         """A generation for each prompt, or none. Raises RequestError."""
         most = self.model.config.max_queued_tokens_per_client
-        if self.truncate is None and len(prompts) > 1:
+        if self.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
             check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
         return await start_all(prompts, partial(self.start, echo=echo), most)
 

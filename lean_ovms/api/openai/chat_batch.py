@@ -19,7 +19,7 @@ from ..fields import FieldSet
 from ..generation import alternatives
 from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import check_sequences
-from ..response import json, prompt_logprobs, warning_headers
+from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import array
 from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
@@ -53,6 +53,7 @@ async def handle(request: Request, app: App) -> Response:
     group = GenerationGroup(generations, 1)
     try:
         size = alternatives.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
+        size += ID_BYTES * group.usage.prompt_tokens if batch.chat.options.token_ids else 0
         answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
         size += alternatives.generated_size(asked.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)

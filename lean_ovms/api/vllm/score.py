@@ -9,7 +9,7 @@ from functools import partial
 
 from ...errors import BadRequest
 from ...types import Json, Request, Response
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
 from ..pooling.request import PoolingRequest, parse
@@ -19,6 +19,8 @@ from ..response import json
 from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import all_of, any_of
 
+ENTRY_BYTES = 64
+"""Of a score in the response."""
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
 """Names of the two sides."""
 _NAMES = tuple(dict.fromkeys(name for pair in SIDES for name in pair))
@@ -41,7 +43,9 @@ FIELDS = FieldSet(
 
 async def handle(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
-    return json(full(asked.call, await score(asked)), asked.call.headers)
+    scores = await score(asked)
+    work = lambda: json(full(asked.call, scores), asked.call.headers)  # noqa: E731
+    return await app.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
 
 
 def _only(*names: str) -> Json:
