@@ -54,6 +54,7 @@ class _Starting:
 
     async def has_place(self, size: int) -> None:
         """Wait until one more may wait for the engine. Raises what a generation has raised."""
+        self._take_started()
         while self._waiting and (len(self._waiting) >= STARTING or sum(self._waiting.values()) + size > STARTING_SIZE):
             await self._wait()
 
@@ -69,8 +70,11 @@ class _Starting:
         return [task.result() for task in self._tasks]
 
     async def _wait(self) -> None:
-        done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in [task for task in self._waiting if task in done]:
+        await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
+        self._take_started()
+
+    def _take_started(self) -> None:
+        for task in [task for task in self._waiting if task.done()]:
             del self._waiting[task]
             self._tokens += task.result().prompt_tokens
         check_total(self._tokens, self._most_tokens)

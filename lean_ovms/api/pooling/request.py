@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,11 +190,18 @@ async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     return items
 
 
-async def rendered(request: PoolingRequest, prompts: Sequence[ChatPrompt]) -> list[str]:
-    """The text of each prompt by the model's template. Raises RequestError."""
-    texts = []
+async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
+    """The text of each prompt by the model's template. Raises RequestError.
+
+    prompts: made while they are iterated over they take little memory. What cannot be computed is not rendered to the
+    end: each text may have all of a tool or a query.
+    """
+    texts: list[str] = []
+    total = 0
     for number, prompt in enumerate(prompts):
         texts.append(await request.model.render(prompt))
+        total += len(texts[-1])
+        request.model.check_total(total)
         if number % RENDERED_AT_ONCE == 0:
             await asyncio.sleep(0)  # short ones are rendered on the event loop
     return texts

@@ -200,14 +200,11 @@ async def _rendered(asked: ScoreRequest) -> list[PoolingInput]:
     left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
     right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
     kwargs = {**asked.template_kwargs, **({"instruction": asked.instruction} if asked.instruction else {})}
-    prompts = [
-        ChatPrompt(
-            messages=[{"role": "query", "content": query}, {"role": "document", "content": document}],
-            template_kwargs=kwargs,
-            add_generation_prompt=False,
-        )
+    base = ChatPrompt(messages=[], template_kwargs=kwargs, add_generation_prompt=False)
+    prompts = (
+        base.with_messages([{"role": "query", "content": query}, {"role": "document", "content": document}])
         for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)
-    ]
+    )
     return [*await rendered(asked.call, prompts)]
 
 
