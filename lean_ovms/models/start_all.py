@@ -88,6 +88,14 @@ class _Starting:
                 await result.aclose()
 
 
+def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
+    """Raises BadRequest for prompts that have too many tokens together, by those of the first one.
+
+    own_bytes: of what it alone has: so many of its tokens at most are not in each of the others. count: of all.
+    """
+    check_total(tokens + (count - 1) * max(0, tokens - own_bytes), most)
+
+
 def check_total(tokens: int, most: int) -> None:
     """Raises BadRequest for prompts of one request that have more tokens together. most: the option's value."""
     if tokens > most:

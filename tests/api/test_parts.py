@@ -7,6 +7,7 @@ is refused before it is made. No clock is read: each piece of work takes a scrip
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -136,6 +137,22 @@ async def test_prompts_of_more_tokens_than_the_queue_takes_are_refused_with_the_
     assert "500 tokens together" in message
     assert "--max_queued_tokens_per_client" in message
     assert len(engine.submitted) <= submitted
+    assert not engine.mail.busy
+
+
+async def test_conversations_with_the_same_tools_are_refused_by_the_first_one(make_app: MakeApp) -> None:
+    """Its tokens but for the messages are in each of them, so the others need not be rendered."""
+    template = "{{ tools }}{% for m in messages %}{{ m.content }};{% endfor %}"
+    tools = [{"type": "function", "function": {"name": f"f{n}", "description": "x" * 60}} for n in range(10)]
+    app, engine = await make_app(say("x"), chat_template=template, max_queued_tokens_per_client=5000)
+    engine.info = replace(engine.info, context_length=4000, kv_blocks=1000)
+    await app.registry.models["m"].load()
+    for count, status, submitted in ((MANY, 400, 1), (2, 200, 2)):
+        engine.submitted.clear()
+        response = await post(app, BATCH, {"model": "m", "messages": [HI] * count, "tools": tools})
+        assert response.status == status, response.body
+        assert len(engine.submitted) == submitted
+        await response.aclose()
     assert not engine.mail.busy
 
 

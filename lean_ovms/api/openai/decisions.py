@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...errors import BadRequest
-from ...media.images.loader import ImageLoader
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup
-from ...models.start_all import check_total, start_all
+from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
 from ..app import App
@@ -62,6 +61,11 @@ class DecisionRequest:
         """It has a copy of the input, so it is made when it is its turn."""
         return self.base.with_messages([{"role": "user", "content": question.prompt(self.parts)}])
 
+    def own_bytes(self, question: Question, tokens: int) -> int:
+        """Of what its prompt has beside the input. tokens: of the prompt, which an image makes unknown."""
+        own = question.prompt([])
+        return len(own.encode()) if isinstance(own, str) else tokens
+
 
 async def handle(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, _parse)
@@ -69,16 +73,22 @@ async def handle(request: Request, app: App) -> Response:
         head, *rest = asked.questions
         first_prompt = await load_images(asked.prompt(head), model, app.image_loader)
         letters = await _letters(model, first_prompt, max(len(question.options) for question in asked.questions))
-        start = partial(_start, asked, letters, model, app.image_loader)
+        generate = partial(_generate, asked, letters, model)
+
+        async def start(prompt: ChatPrompt) -> Generation:
+            return await generate(await load_images(prompt, model, app.image_loader))
+
         # The first one fills the prefix cache for the others.
-        generation = await start(first_prompt)
+        generation, most = await generate(first_prompt), model.config.max_queued_tokens_per_client
+        tokens = generation.prompt_tokens
         try:
-            left = _left(generation.prompt_tokens, asked, model.config.max_queued_tokens_per_client)
+            if rest:
+                check_common(tokens, asked.own_bytes(head, tokens), len(asked.questions), most)
         except BaseException:
             await generation.aclose()
             raise
         first, usage = await _read([generation])
-        others, more = await _read(await start_all(map(asked.prompt, rest), start, left) if rest else [])
+        others, more = await _read(await start_all(map(asked.prompt, rest), start, most - tokens) if rest else [])
     answers = [
         question.answer(_chances(choice, len(question.options)))
         for question, choice in zip(asked.questions, [*first, *others], strict=True)
@@ -122,27 +132,14 @@ async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[in
     return tokens
 
 
-async def _start(
-    asked: DecisionRequest, letters: tuple[int, ...], model: TextModel, loader: ImageLoader, prompt: ChatPrompt
+async def _generate(
+    asked: DecisionRequest, letters: tuple[int, ...], model: TextModel, prompt: ChatPrompt
 ) -> Generation:
     """The first token of the reply, with the log probabilities of the letters. Raises RequestError."""
     sampling = SamplingParams(
         max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=asked.cache_salt
     )
-    prompt = await load_images(prompt, model, loader)
     return await model.start(prompt, sampling, OutputParams(), priority=asked.priority)
-
-
-def _left(tokens: int, asked: DecisionRequest, most: int) -> int:
-    """What the first prompt leaves to the others of the tokens of a request. Raises BadRequest where they have more.
-
-    They have as many tokens, but for their questions: of that of the first at most one a byte.
-    """
-    head = asked.questions[0].prompt([])
-    own = len(head.encode()) if isinstance(head, str) else tokens
-    if len(asked.questions) > 1:
-        check_total(tokens + (len(asked.questions) - 1) * max(0, tokens - own), most)
-    return most - tokens
 
 
 async def _read(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:

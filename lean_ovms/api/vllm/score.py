@@ -13,14 +13,12 @@ from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
 from ..pooling.request import PoolingRequest, parse
-from ..pooling.response import shortest, usage
+from ..pooling.response import ENTRY_BYTES, shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import all_of, any_of
 
-ENTRY_BYTES = 64
-"""Of a score in the response."""
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
 """Names of the two sides."""
 _NAMES = tuple(dict.fromkeys(name for pair in SIDES for name in pair))
