@@ -68,11 +68,11 @@ def _parts() -> dict[str, Callable[[], Deed]]:
     many = {"model": "demo", "messages": [_HI] * 128, "max_tokens": 1}
     ids = [7] * 130_000
     batch, scoring = "/v1/chat/completions/batch", "/v1/generative_scoring"
-    tools, large = [_tool(words * 20, f"f{n}") for n in range(44)], [_tool(words * 20, f"f{n}") for n in range(175)]
+    tools, large = [_tool(words * 20, f"f{n}") for n in range(22)], [_tool(words * 20, f"f{n}") for n in range(175)]
     questions = [{"type": "predicate", "instructions": f"Is it {n}?"} for n in range(128)]
     format_ = {"type": "json_schema", "json_schema": {"name": "f", "schema": _schema(60)}}
     return {
-        "parts: 128 chats with 20 KB of tools": _posts(batch, {**many, "tools": tools}),
+        "parts: 128 chats with 10 KB of tools": _posts(batch, {**many, "tools": tools}),
         "parts: 128 chats with 80 KB of tools": _posts(batch, {**many, "tools": large}),
         "parts: eight times 128 chats with 80 KB of tools": _posts(batch, {**many, "tools": large}, at_once=8),
         "parts: 128 chats with a schema": _posts(batch, {**many, "response_format": format_}),

@@ -329,7 +329,9 @@ class Config:
     )
     max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
     max_queued_requests_per_client: int = option(128, "those of one client; more: 429", group="limits", low=1)
-    max_queued_tokens_per_client: int = option(1 << 20, "tokens of their prompts; more: 429", group="limits", low=1)
+    max_queued_tokens_per_client: int = option(
+        1 << 20, "tokens of their prompts; more: 429; of all prompts of one request; more: 400", group="limits", low=1
+    )
     max_sequences_per_request: int = option(512, "prompts times n; more: 400", group="limits", low=1, high=1 << 17)
     header_timeout_s: float = option(20.0, "seconds to receive the headers; then 408", group="limits", low=0.1)
     body_timeout_s: float = option(60.0, "seconds to receive the body; then 408", group="limits", low=0.1)
