@@ -59,11 +59,31 @@ async def test_the_short_work_of_a_request_is_done_inline_until_its_time_is_over
     try:
         for _ in range(10):
             await offload.run(1, work, inline_below=2)
+            await asyncio.sleep(0)
     finally:
         inline_time.reset(token)
     assert [name.startswith("offload") for name in threads] == [False] * 4 + [True] * 6
     await offload.run(1, work, inline_below=2)  # without a request it is one of its own
     assert not threads[-1].startswith("offload")
+    offload.close()
+
+
+async def test_requests_of_one_turn_of_the_loop_share_its_time() -> None:
+    offload, now, threads = Offload(100), 0.0, list[str]()
+
+    def work() -> None:
+        nonlocal now
+        now += INLINE_S / 2
+        threads.append(threading.current_thread().name)
+
+    def request() -> asyncio.Task[None]:
+        inline_time.set(InlineTime(clock=lambda: now))
+        return asyncio.ensure_future(offload.run(1, work, inline_below=2))
+
+    for _ in range(2):
+        await asyncio.wait([request() for _ in range(5)])
+    inline_time.set(None)
+    assert sorted(name.startswith("offload") for name in threads) == [False] * 4 + [True] * 6
     offload.close()
 
 

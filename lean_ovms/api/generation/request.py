@@ -90,7 +90,7 @@ class GenerationRequest:
     async def _start_conversations(
         self, first: ChatPrompt, others: Sequence[Prompt], most: int, *, echo: bool
     ) -> list[Generation]:
-        """Each has the same tools: the tokens of the first one say whether there are too many, before others are made."""
+        """Each has the same tools: the tokens of the first one say whether there are too many, before more are made."""
         generation = await self.start(first, echo=echo)
         try:
             own = MOST_BYTES * (first.num_chars + first.other_chars - first.shared_chars)
