@@ -218,7 +218,7 @@ def test_t27_no_answer_names_files_or_has_traces(target: Target) -> None:
         assert not any(word in body for word in TOLD_NOBODY)
 
 
-def test_t40_many_long_prompts_of_one_request_are_served_by_an_idle_server(target: Target) -> None:
+def test_t41_many_long_prompts_of_one_request_are_served_by_an_idle_server(target: Target) -> None:
     """More than may wait to be tokenized: it was a 429 whose retry could not help."""
     long = "all work and no play " * 900
     chats = [[{"role": "user", "content": long + str(n)}] for n in range(40)]

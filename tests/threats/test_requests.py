@@ -56,7 +56,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", PARTS)
-def test_t40_parts_that_multiply_are_refused_before_they_are_made(target: Target, path: str) -> None:
+def test_t41_parts_that_multiply_are_refused_before_they_are_made(target: Target, path: str) -> None:
     before_mb = target.resident_mb()
     statuses = {target.post(path, {"model": "m", "max_tokens": 1, **PARTS[path]}).status for _ in range(3)}
     assert statuses == {400}
