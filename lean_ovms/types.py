@@ -127,6 +127,7 @@ class ChatPrompt:
     images: one for each image tag in the messages. num_chars: of the texts of all messages, but image data.
     other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
     construction, because that takes long for many, and prompts of many messages are built in a worker thread.
+    shared_chars: of tools and template_kwargs.
     has_parts: some content is a list of parts, so there may be images.
     """
 
@@ -140,15 +141,27 @@ class ChatPrompt:
     images: tuple[Image, ...] = ()
     num_chars: int = field(init=False)
     other_chars: int = field(init=False)
+    shared_chars: int = field(init=False, default=0)
     has_parts: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.tools or self.template_kwargs:
+            self.shared_chars = num_chars(self.tools) + num_chars(self.template_kwargs)
+        self._count_messages()
+
+    def _count_messages(self) -> None:
         contents = [message.get("content") for message in self.messages]
         self.num_chars = sum(map(_num_chars, contents))
         self.other_chars = sum(num_chars(m) - num_chars(m.get("content")) for m in self.messages if len(m) > 2)
-        if self.tools or self.template_kwargs:
-            self.other_chars += num_chars(self.tools) + num_chars(self.template_kwargs)
+        self.other_chars += self.shared_chars
         self.has_parts = any(isinstance(content, list) for content in contents)
+
+    def with_messages(self, messages: list[Json]) -> ChatPrompt:
+        """Another conversation of the same request: what they share is not counted again."""
+        prompt = copy.copy(self)
+        prompt.messages = messages
+        prompt._count_messages()
+        return prompt
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
         """This prompt with an image tag in messages for each image; num_chars stays that of the client's messages."""

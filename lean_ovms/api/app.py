@@ -32,7 +32,7 @@ from ..observability.records import RequestRecord, current_record
 from ..types import Json, Request, Response
 from ..util import json_pieces
 from ..util.budget import Budget, Lease
-from ..util.concurrency import Offload
+from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
 from . import load_report, route_index
 from .clients import Clients
@@ -223,7 +223,7 @@ class App:
         request.path = self._below_root(request.path)  # not in a copy, which would keep the body in memory
         record = self.records.start(request)
         record.peer, record.client = self._clients.source(request), self._clients.identify(request)
-        token = current_record.set(record)
+        token, inline_token = current_record.set(record), inline_time.set(InlineTime(record.client))
         try:
             response = await self._respond(request, record)
         except BaseException:  # the transport cancels when the client has disconnected
@@ -232,6 +232,7 @@ class App:
             raise
         finally:
             current_record.reset(token)
+            inline_time.reset(inline_token)
         response.headers += self._cors.headers(request)
         response.headers.append(("X-Request-Id", record.request_id))
         if expects_anthropic(request):

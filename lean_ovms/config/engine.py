@@ -83,7 +83,9 @@ class EngineOptions(Options):
     # --- limits
     max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
     max_queued_requests_per_client: int = option(128, "those of one client; more: 429", group="limits", low=1)
-    max_queued_tokens_per_client: int = option(1 << 20, "tokens of their prompts; more: 429", group="limits", low=1)
+    max_queued_tokens_per_client: int = option(
+        1 << 20, "tokens of their prompts; more: 429; of all prompts of one request; more: 400", group="limits", low=1
+    )
     max_sequences_per_request: int = option(512, "prompts times n; more: 400", group="limits", low=1, high=1 << 17)
     max_pooling_tokens: int = option(
         300_000, "tokens of all inputs of one such request; more: 400", group="limits", low=1

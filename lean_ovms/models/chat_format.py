@@ -21,7 +21,6 @@ from ..text.grammar.build import GrammarContext
 from ..text.grammar.output_form import OutputForm
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
-from ..text.template.limits import TooSlowInline
 from ..text.template.request_templates import RequestTemplates
 from ..types import ChatPrompt, OutputParams, SamplingParams
 from ..util.concurrency import INLINE_CHARACTERS, Offload
@@ -72,13 +71,8 @@ class ChatFormat:
         """The text of a prompt; long work runs in the offload thread. Raises RequestError."""
         if prompt.template:
             return await self._render_by_request(prompt, offload)
-        if prompt.render_cost < INLINE_CHARACTERS:
-            try:
-                return self.template.render(prompt, None)
-            except TooSlowInline:
-                pass
         work = partial(self.template.render, prompt, self._config.template_timeout_s)
-        return await offload.run(prompt.render_cost, work)
+        return await offload.run(prompt.render_cost, work, inline_below=INLINE_CHARACTERS)
 
     async def _render_by_request(self, prompt: ChatPrompt, offload: Offload) -> str:
         if not self._config.trust_request_chat_template:

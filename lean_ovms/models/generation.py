@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
 from ..engine.protocol import Tokens
@@ -264,23 +264,6 @@ class Generation(Pushing[list[Delta]]):
             cached_tokens=usage.cached_tokens,
             queue_s=self._queue_s,
         )
-
-
-async def start_all(starts: Iterable[Coroutine[Any, Any, Generation]]) -> list[Generation]:
-    """All of these generations, or none: when one is refused the others are closed. Raises RequestError."""
-    starts = list(starts)
-    if len(starts) == 1:
-        return [await starts[0]]
-    tasks = [asyncio.ensure_future(start) for start in starts]
-    try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Generation):
-                await result.aclose()
-        raise
 
 
 class GenerationGroup(Pushing[list[Delta]]):

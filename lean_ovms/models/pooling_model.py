@@ -155,16 +155,19 @@ class PoolingModel(Model):
         limit = window * longest
         if params.truncate is not None:
             limit = max(MIN_ENCODE_LIMIT, limit)
-        total, most = 0, self.config.max_pooling_tokens * longest
+        total = 0
         for one in inputs:
             count = sum(map(_num_chars, one)) if isinstance(one, tuple) else _num_chars(one)
             if count > limit:
                 raise too_many_characters(count, window)
             total += count
-        if total > most:
-            raise BadRequest(
-                f"the inputs have {total} characters in all, which cannot be {self.config.max_pooling_tokens} tokens"
-            )
+        self.check_total(total)
+
+    def check_total(self, characters: int) -> None:
+        """Raises BadRequest for inputs of so many characters in all that they have more tokens than a request may."""
+        most = self.config.max_pooling_tokens
+        if characters > most * self._longest_token():
+            raise BadRequest(f"the inputs have {characters} characters in all, which cannot be {most} tokens")
 
     def _longest_token(self) -> int:
         """Vocabulary.longest, which takes a millisecond, computed once for each vocabulary."""

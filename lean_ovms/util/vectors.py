@@ -13,6 +13,8 @@ import numpy as np
 import orjson
 
 LITTLE = np.dtype("<f4")
+PAIRS = 256
+"""Pairs of vectors in one call of numpy."""
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -91,16 +93,23 @@ def by_type(data: bytes, name: str) -> bytes:
     return orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def cosines(one: bytes, others: list[bytes]) -> list[float]:
-    """Cosine of the angle between a vector and each of the others; 0 for a vector of zeros."""
-    if not others:
-        return []
-    left = np.frombuffer(one, LITTLE).astype(np.float64)
-    right = np.frombuffer(b"".join(others), LITTLE).reshape(len(others), -1).astype(np.float64)
-    lengths = np.linalg.norm(right, axis=1) * np.linalg.norm(left)
-    products = right @ left
-    scores: list[float] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0).tolist()
-    return scores
+def cosines(left: list[bytes], right: list[bytes]) -> list[float]:
+    """Cosine of the angle between the vectors of each pair, or between a single left one and each; 0 for zeros.
+
+    A few hundred pairs at a time, so that other threads have their turns, and as float64 they take little memory.
+    """
+    found: list[float] = []
+    for start in range(0, len(right), PAIRS):
+        b = _rows(right[start : start + PAIRS])
+        a = np.broadcast_to(_rows(left if len(left) == 1 else left[start : start + PAIRS]), b.shape)
+        lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        products = np.einsum("ij,ij->i", a, b)
+        found += np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0).tolist()
+    return found
+
+
+def _rows(vectors: list[bytes]) -> Array:
+    return np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)
 
 
 def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:

@@ -23,8 +23,8 @@ from lean_ovms.engine.generation.task import make_grammar_queue
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
-from lean_ovms.text.template.limits import TooSlowInline
 from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
+from lean_ovms.util.concurrency import TooSlowInline, inline_left_s
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -80,8 +80,8 @@ async def test_a_body_of_too_many_values_is_refused(make_app: MakeApp) -> None:
 
 async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
     class Long:
-        def render(self, prompt: ChatPrompt, seconds: float | None) -> str:
-            if seconds is None:
+        def render(self, prompt: ChatPrompt, seconds: float) -> str:
+            if inline_left_s.get() is not None:
                 raise TooSlowInline
             return f"{seconds} s"
 

@@ -10,7 +10,8 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.models.collect import CompletedChoice, collect
-from lean_ovms.models.generation import Generation, GenerationGroup, joined, start_all
+from lean_ovms.models.generation import Generation, GenerationGroup, joined
+from lean_ovms.models.start_all import start_all
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
@@ -196,22 +197,23 @@ async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
 async def test_one_generation_needs_no_group_and_no_task() -> None:
     tasks = asyncio.all_tasks()
 
-    async def started() -> Generation:
+    async def started(prompt: TextPrompt) -> Generation:
         assert asyncio.all_tasks() == tasks
-        return (await start(say("ab")))[0]
+        return await _started(prompt)
 
-    generations = await start_all([started()])
+    generations = await start_all([TextPrompt("ab")], started, 10)
     assert joined(generations, 1) is generations[0]
     assert (await collect(joined(generations, 1), 1))[0].text == "ab"
     await generations[0].aclose()
 
 
 async def test_several_generations_are_a_group() -> None:
-    generations = await start_all([_started("ab"), _started("cd")])
+    generations = await start_all([TextPrompt("ab"), TextPrompt("cd")], _started, 10)
     both = joined(generations, 1)
     assert [choice.text for choice in await collect(both, 2)] == ["ab", "cd"]
     await both.aclose()
 
 
-async def _started(text: str) -> Generation:
-    return (await start(say(text)))[0]
+async def _started(prompt: TextPrompt) -> Generation:
+    """One that answers with its prompt."""
+    return (await start(say(prompt.text)))[0]

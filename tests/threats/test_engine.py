@@ -216,3 +216,16 @@ def test_t27_no_answer_names_files_or_has_traces(target: Target) -> None:
     for ask in asks:
         body = target.post(CHAT, ask).body.decode()
         assert not any(word in body for word in TOLD_NOBODY)
+
+
+def test_t41_many_long_prompts_of_one_request_are_served_by_an_idle_server(target: Target) -> None:
+    """More than may wait to be tokenized: it was a 429 whose retry could not help."""
+    long = "all work and no play " * 900
+    chats = [[{"role": "user", "content": long + str(n)}] for n in range(40)]
+    for path, fields in (
+        ("/v1/chat/completions/batch", {"messages": chats}),
+        ("/v1/completions", {"prompt": ["a"] * 40, "bad_words": [f"word {n}" for n in range(9)]}),
+    ):
+        answer = target.post(path, {"model": "m", "max_tokens": 1, **fields})
+        assert answer.status == 200, answer.body
+        assert len(answer.json["choices"]) == 40

@@ -42,6 +42,27 @@ def test_t01_a_million_answers_are_refused_before_anything_is_made(target: Targe
     assert target.resident_mb() < before_mb + 32
 
 
+IDS = [65] * 100_000
+QUESTIONS = [{"type": "predicate", "instructions": "Is it?"}] * 100
+PARTS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions/batch": {"messages": [[{"role": "user", "content": "x" * 9_000}]] * 128},
+    "/v1/completions": {"prompt": [IDS[:20_000]] * 64},
+    "/v3/completions": {"prompt": "x" * 900_000, "n": 20, "echo": True},
+    "/generative_scoring": {"query": IDS, "items": [[66]] * 128, "label_token_ids": [65]},
+    "/v1/decisions": {"input": "x" * 300_000, "questions": QUESTIONS},
+    "/completion": {"prompt": [IDS[:20_000]] * 64},
+}
+"""Bodies of 0.3 to 4 MB whose parts have, multiplied or together, too many tokens or bytes."""
+
+
+@pytest.mark.parametrize("path", PARTS)
+def test_t41_parts_that_multiply_are_refused_before_they_are_made(target: Target, path: str) -> None:
+    before_mb = target.resident_mb()
+    statuses = {target.post(path, {"model": "m", "max_tokens": 1, **PARTS[path]}).status for _ in range(3)}
+    assert statuses == {400}
+    assert target.resident_mb() < before_mb + 64
+
+
 def test_t02_empty_prompts_are_refused_or_answered(target: Target) -> None:
     for prompt in ("", [], [[]], [""], "<eos>", "<bos><eos>", [256], "\x00"):
         answer = target.post("/v1/completions", {"model": "m", "prompt": prompt, "max_tokens": 2})

@@ -55,8 +55,9 @@ def test_fp8_e5m2_is_the_upper_half_of_float16() -> None:
 def test_cosines() -> None:
     one = np.array([3, 4], "<f4").tobytes()
     others = [np.array(v, "<f4").tobytes() for v in ([3, 4], [-6, -8], [4, -3], [0, 0])]
-    assert vectors.cosines(one, others) == pytest.approx([1, -1, 0, 0])
-    assert vectors.cosines(one, []) == []
+    assert vectors.cosines([one], others) == pytest.approx([1, -1, 0, 0])
+    assert vectors.cosines([one], []) == []
+    assert vectors.cosines([one] * 600, others * 150) == pytest.approx([1, -1, 0, 0] * 150)
 
 
 def test_numbers_in_json_are_the_shortest_of_their_float32() -> None:

@@ -47,19 +47,21 @@ def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int, voc
     return sampling, []
 
 
-def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool) -> int:
+def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool, copies: int = 1) -> int:
     """Bytes, roughly, that the log probabilities of all prompts take in a response. Raises BadRequest.
 
-    They are written at 5 us a token and alternative: beside the event loop if they are many, but not in streams.
+    copies: choices that show those of a prompt. They are written at 5 us a token and alternative: beside the event
+    loop if they are many, but not in streams.
     """
     if not sampling.prompt_logprobs:
         return 0
-    entries = prompt_tokens * (sampling.prompt_top_logprobs + 1)
+    entries = prompt_tokens * (sampling.prompt_top_logprobs + 1) * copies
     limit = MAX_STREAMED_ENTRIES if stream else MAX_ENTRIES
-    if sampling.prompt_top_logprobs and entries > limit:
+    if (sampling.prompt_top_logprobs or copies > 1) and entries > limit:
+        often = f" in {copies} choices" if copies > 1 else ""
         raise BadRequest(
-            f"{prompt_tokens} prompt tokens with {sampling.prompt_top_logprobs} alternatives each are {entries} log "
-            f"probabilities; the limit is {limit}{' in a stream' if stream else ''}",
+            f"{prompt_tokens} prompt tokens with {sampling.prompt_top_logprobs} alternatives each{often} are {entries} "
+            f"log probabilities; the limit is {limit}{' in a stream' if stream else ''}",
             param="logprobs",
         )
     return entries * ENTRY_BYTES

@@ -6,16 +6,18 @@ in `parse` decides which of several errors a client gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...config import Config
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
+from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams
+from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
 from ..app import App
 from ..fields import FieldSet, read
 from ..response import warning_headers
@@ -28,6 +30,10 @@ from .single_call import SingleCallStream
 from .structured_output import add_tool_rule, read_constraint
 from .tools import read_offer
 
+MOST_BYTES = 4
+"""Of a character: so many tokens at most."""
+MESSAGE_BYTES = 256
+"""Of what a template writes around a message."""
 SHARED_CACHE = (
     "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
     "--pipeline_type PAGED)"
@@ -71,6 +77,30 @@ class GenerationRequest:
             echo=echo,
             priority=self.priority,
         )
+
+    async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
+        """A generation for each prompt, or none. Raises RequestError."""
+        most = self.model.config.max_queued_tokens_per_client
+        if self.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
+            check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
+            if isinstance(prompts[0], ChatPrompt) and prompts[0].shared_chars:
+                return await self._start_conversations(prompts[0], prompts[1:], most, echo=echo)
+        return await start_all(prompts, partial(self.start, echo=echo), most)
+
+    async def _start_conversations(
+        self, first: ChatPrompt, others: Sequence[Prompt], most: int, *, echo: bool
+    ) -> list[Generation]:
+        """Each has the same tools: the tokens of the first one say whether there are too many, before more are made."""
+        generation = await self.start(first, echo=echo)
+        try:
+            own = MOST_BYTES * (first.num_chars + first.other_chars - first.shared_chars)
+            own += MESSAGE_BYTES * (1 + len(first.messages))
+            check_common(generation.prompt_tokens, own, 1 + len(others), most)
+            left = most - generation.prompt_tokens
+            return [generation, *await start_all(others, partial(self.start, echo=echo), left)]
+        except BaseException:
+            await generation.aclose()
+            raise
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt. Raises RequestError."""

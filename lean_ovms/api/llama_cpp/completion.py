@@ -13,7 +13,7 @@ from functools import partial
 
 from ...errors import RequestError
 from ...models.collect import CompletedChoice
-from ...models.generation import DeltaStream, Generation, joined, start_all
+from ...models.generation import DeltaStream, Generation, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ..app import App
 from ..fields import FieldSet
@@ -78,7 +78,7 @@ async def _respond(
     values: Json, generation: GenerationRequest, prompts: Sequence[TextPrompt | TokenPrompt], app: App
 ) -> Response:
     asked = Asked(values, await _with_words(values, generation), prompts)
-    generations = await start_all([asked.generation.start(prompt) for prompt in prompts])
+    generations = await asked.generation.start_all(prompts)
     group = joined(generations, 1)
     warnings = generations[0].warnings + [RAW] * bool(values["n_probs"] and values["post_sampling_probs"])
     headers = asked.generation.headers + warning_headers(warnings)

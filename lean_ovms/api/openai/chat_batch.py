@@ -12,14 +12,14 @@ from functools import partial
 
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup, start_all
+from ...models.generation import Generation, GenerationGroup
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import INLINE_BYTES, App
 from ..fields import FieldSet
 from ..generation import alternatives
-from ..generation.messages import chat_prompt, map_developer_role, read_messages
+from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import check_sequences
-from ..response import json, prompt_logprobs, warning_headers
+from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import array
 from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
@@ -49,10 +49,11 @@ async def handle(request: Request, app: App) -> Response:
     batch = await app.parse_body(request, parse_batch)
     asked = batch.chat.generation
     want_ids = batch.chat.options.token_ids or asked.values["prompt_logprobs"] is not None
-    generations = await start_all([asked.start(prompt, echo=want_ids) for prompt in batch.prompts])
+    generations = await asked.start_all(batch.prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
         size = alternatives.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
+        size += ID_BYTES * group.usage.prompt_tokens if batch.chat.options.token_ids else 0
         answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
         size += alternatives.generated_size(asked.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
@@ -89,12 +90,8 @@ def parse_batch(body: Json, app: App) -> BatchRequest:
 def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
     if not place:
         return chat.prompt
-    values = chat.generation.values
     try:
-        messages = map_developer_role(read_messages(conversation), chat.generation.model)
-        return chat_prompt(
-            {**values, "messages": messages}, chat.generation.tools, add_special_tokens=values["add_special_tokens"]
-        )
+        return chat.prompt.with_messages(map_developer_role(read_messages(conversation), chat.generation.model))
     except BadRequest as error:
         error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]"
         raise

@@ -8,7 +8,7 @@ be a string, a list of strings, a list of token ids or a list of such lists. suf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup, joined, start_all
+from ...models.generation import Generation, GenerationGroup, joined
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
@@ -31,7 +31,7 @@ from ..generation.request import GenerationRequest, RequestSchema, check_sequenc
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
-from ..response import json, prompt_logprobs, warning_headers
+from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, follows_ovms, for_each_prefix
 from ..schemas import PROMPT
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
@@ -69,15 +69,21 @@ _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
 ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
 
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
+MAX_ECHOED = 8 << 20
+"""Bytes of the prompts in an answer: writing them is one call, 1 ms for each MB."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CompletionRequest:
-    """The body of a completions request. Not changed once it is built. score_only: max_tokens 0 with echo."""
+    """The body of a completions request. Not changed once it is built.
+
+    echoed: bytes of the prompts in the answer, roughly. score_only: max_tokens 0 with echo.
+    """
 
     prompts: TokenPrompts
     generation: GenerationRequest
     echo: bool
+    echoed: int
     score_only: bool
     options: ChunkOptions
 
@@ -85,16 +91,18 @@ class CompletionRequest:
 async def handle(request: Request, app: App) -> Response:
     schema = OVMS_SCHEMA if follows_ovms(request) else SCHEMA
     completion = await app.parse_body(request, partial(parse_completion, schema=schema))
+    prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
     if completion.generation.values["suffix"]:
         generation, prompts = await filled_in(completion.generation, completion.prompts)
-        completion = replace(completion, generation=generation, prompts=prompts)
+        completion = replace(completion, generation=generation)
     if completion.generation.model.image_tokens is not None:
         raise BadRequest(NOT_WITH_VISION, param="model")
-    generations = await _start_all(completion)
+    generations = await _start_all(completion, prompts)
     group = joined(generations, completion.generation.sampling.n)
     try:
         stream, sampling = completion.generation.stream, completion.generation.sampling
-        size = alternatives.response_size(sampling, group.usage.prompt_tokens, stream=stream)
+        size = alternatives.response_size(sampling, group.usage.prompt_tokens, stream=stream, copies=sampling.n)
+        size += completion.echoed
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
         headers = completion.generation.headers + warning_headers(generations[0].warnings)
         if stream:
@@ -121,13 +129,28 @@ def parse_completion(body: Json, app: App, schema: RequestSchema) -> CompletionR
     prompts = _prompts(values, app.config)
     check_sequences(len(prompts), generation.sampling, app.config)
     metrics = app.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
+    options = ChunkOptions.of(values, generation.stream_options, metrics=metrics)
     return CompletionRequest(
         prompts=prompts,
         generation=generation,
         echo=values["echo"],
+        echoed=_echoed(values, prompts, generation.sampling.n, ids=options.token_ids),
         score_only=values["echo"] and body.get("max_tokens") == 0,
-        options=ChunkOptions.of(values, generation.stream_options, metrics=metrics),
+        options=options,
     )
+
+
+def _echoed(values: Json, prompts: TokenPrompts, n: int, *, ids: bool) -> int:
+    """Bytes, roughly, of the prompts in the answer: each choice has its own. Raises BadRequest."""
+    if not (values["echo"] or ids):
+        return 0
+    parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]
+    size = n * sum(parts)
+    if size > MAX_ECHOED:
+        what = f"{len(parts)} prompts in {n} answers each"
+        param = "echo" if values["echo"] else "return_token_ids"
+        raise BadRequest(f"{what} would be {size} bytes; the limit is {MAX_ECHOED}", param=param)
+    return size
 
 
 def _check(values: Json, model: TextModel) -> None:
@@ -170,11 +193,11 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
     raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
 
 
-async def _start_all(completion: CompletionRequest) -> list[Generation]:
+async def _start_all(completion: CompletionRequest, prompts: Iterable[TextPrompt | TokenPrompt]) -> list[Generation]:
     """A generation for each prompt, or none."""
     scored = completion.generation.values["prompt_logprobs"] is not None
     want = completion.echo or completion.options.token_ids or scored
-    return await start_all([completion.generation.start(prompt, echo=want) for prompt in completion.prompts])
+    return await completion.generation.start_all(prompts, echo=want)
 
 
 @dataclass(slots=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import GenerationGroup, start_all
+from ...models.generation import Generation, GenerationGroup
+from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
 from ..app import App
@@ -45,25 +47,48 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A checked body. prompts: one for each question. headers: Warning headers."""
+    """A checked body. parts: of the input. base: what all prompts share. headers: Warning headers."""
 
     model: TextModel
     questions: list[Question]
-    prompts: list[ChatPrompt]
+    parts: list[Json]
+    base: ChatPrompt
     cache_salt: str
     priority: int
     headers: list[tuple[str, str]]
+
+    def prompt(self, question: Question) -> ChatPrompt:
+        """It has a copy of the input, so it is made when it is its turn."""
+        return self.base.with_messages([{"role": "user", "content": question.prompt(self.parts)}])
+
+    def own_bytes(self, question: Question, tokens: int) -> int:
+        """Of what its prompt has beside the input. tokens: of the prompt, which an image makes unknown."""
+        own = question.prompt([])
+        return len(own.encode()) if isinstance(own, str) else tokens
 
 
 async def handle(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, _parse)
     with await asked.model.hold() as model:
-        prompts = [await load_images(prompt, model, app.image_loader) for prompt in asked.prompts]
-        longest = max(len(question.options) for question in asked.questions)
-        letters = await _letters(model, prompts[0], longest)
+        head, *rest = asked.questions
+        first_prompt = await load_images(asked.prompt(head), model, app.image_loader)
+        letters = await _letters(model, first_prompt, max(len(question.options) for question in asked.questions))
+        generate = partial(_generate, asked, letters, model)
+
+        async def start(prompt: ChatPrompt) -> Generation:
+            return await generate(await load_images(prompt, model, app.image_loader))
+
         # The first one fills the prefix cache for the others.
-        first, usage = await _read(asked, prompts[:1], letters, model)
-        others, more = await _read(asked, prompts[1:], letters, model) if prompts[1:] else ([], Usage())
+        generation, most = await generate(first_prompt), model.config.max_queued_tokens_per_client
+        tokens = generation.prompt_tokens
+        try:
+            if rest:
+                check_common(tokens, asked.own_bytes(head, tokens), len(asked.questions), most)
+        except BaseException:
+            await generation.aclose()
+            raise
+        first, usage = await _read([generation])
+        others, more = await _read(await start_all(map(asked.prompt, rest), start, most - tokens) if rest else [])
     answers = [
         question.answer(_chances(choice, len(question.options)))
         for question, choice in zip(asked.questions, [*first, *others], strict=True)
@@ -92,12 +117,9 @@ def _parse(body: Json, app: App) -> DecisionRequest:
             code="not_supported",
         )
     kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
-    prompts = [
-        ChatPrompt(messages=[{"role": "user", "content": question.prompt(parts)}], template_kwargs=kwargs)
-        for question in questions
-    ]
+    base = ChatPrompt(messages=[], template_kwargs=kwargs)
     headers = warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"]))
-    return DecisionRequest(model, questions, prompts, values["cache_salt"] or "", values["priority"], headers)
+    return DecisionRequest(model, questions, parts, base, values["cache_salt"] or "", values["priority"], headers)
 
 
 async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[int, ...]:
@@ -110,17 +132,21 @@ async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[in
     return tokens
 
 
-async def _read(
-    asked: DecisionRequest, prompts: list[ChatPrompt], letters: tuple[int, ...], model: TextModel
-) -> tuple[list[CompletedChoice], Usage]:
-    """The first token of the reply to each prompt, with the log probabilities of the letters. Raises RequestError."""
+async def _generate(
+    asked: DecisionRequest, letters: tuple[int, ...], model: TextModel, prompt: ChatPrompt
+) -> Generation:
+    """The first token of the reply, with the log probabilities of the letters. Raises RequestError."""
     sampling = SamplingParams(
         max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=asked.cache_salt
     )
-    starts = [model.start(prompt, sampling, OutputParams(), priority=asked.priority) for prompt in prompts]
-    group = GenerationGroup(await start_all(starts), 1)
+    return await model.start(prompt, sampling, OutputParams(), priority=asked.priority)
+
+
+async def _read(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
+    """The answers, to the end. Raises RequestError."""
+    group = GenerationGroup(generations, 1)
     try:
-        return await collect(group, len(prompts)), group.usage
+        return await collect(group, len(generations)), group.usage
     finally:
         await group.aclose()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import BadRequest, NotFound
@@ -19,8 +19,11 @@ def check_suffix(values: Json) -> None:
         raise BadRequest("suffix cannot be combined with echo and prompt_logprobs", param="suffix")
 
 
-async def filled_in(generation: GenerationRequest, prompts: Prompts) -> tuple[GenerationRequest, Prompts]:
-    """The request with the model's own notation of the place. Raises RequestError."""
+async def filled_in(generation: GenerationRequest, prompts: Prompts) -> tuple[GenerationRequest, Iterator[TextPrompt]]:
+    """The request with the model's own notation of the place. Raises RequestError.
+
+    Each prompt is made when it is its turn: the suffix is a part of all of them.
+    """
     suffix: str = generation.values["suffix"]
     texts = [prompt for prompt in prompts if isinstance(prompt, TextPrompt)]
     if len(texts) != len(prompts):
@@ -30,5 +33,5 @@ async def filled_in(generation: GenerationRequest, prompts: Prompts) -> tuple[Ge
     except NotFound:
         raise BadRequest(f"suffix is not supported: {NO_TOKENS}", param="suffix") from None
     ends = (*generation.sampling.stop_token_ids, *filling.ends)
-    made = [replace(prompt, text=filling.notation.prompt(prompt.text, suffix, [])) for prompt in texts]
+    made = (replace(prompt, text=filling.notation.prompt(prompt.text, suffix, [])) for prompt in texts)
     return replace(generation, sampling=replace(generation.sampling, stop_token_ids=ends)), made

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,18 +159,22 @@ def parse_inputs(values: Json, config: Config) -> Inputs:
     name, given = ("input", value) if messages is None else ("messages", messages)
     several = conversations(given) if is_conversation(given) else [given]
     check_count(len(several), config.max_pooling_inputs, name)
-    return Inputs([], [_conversation(one, values) for one in several], bool(special))
+    return Inputs([], _conversations(several, values), bool(special))
 
 
-def _conversation(messages: Any, values: Json) -> ChatPrompt:
+def _conversations(several: list[Any], values: Json) -> list[ChatPrompt]:
     if values["add_generation_prompt"] and values["continue_final_message"]:
         raise BadRequest(
             "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
             param="continue_final_message",
         )
-    checked = read_messages(messages)
-    refuse_images(checked, "this model reads text only")
-    return chat_prompt({**values, "messages": checked}, [])
+    base = chat_prompt({**values, "messages": []}, [])
+    prompts = []
+    for messages in several:
+        checked = read_messages(messages)
+        refuse_images(checked, "this model reads text only")
+        prompts.append(base.with_messages(checked))
+    return prompts
 
 
 async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
@@ -186,11 +190,18 @@ async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     return items
 
 
-async def rendered(request: PoolingRequest, prompts: Sequence[ChatPrompt]) -> list[str]:
-    """The text of each prompt by the model's template. Raises RequestError."""
-    texts = []
+async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
+    """The text of each prompt by the model's template. Raises RequestError.
+
+    prompts: made while they are iterated over they take little memory. What cannot be computed is not rendered to the
+    end: each text may have all of a tool or a query.
+    """
+    texts: list[str] = []
+    total = 0
     for number, prompt in enumerate(prompts):
         texts.append(await request.model.render(prompt))
+        total += len(texts[-1])
+        request.model.check_total(total)
         if number % RENDERED_AT_ONCE == 0:
             await asyncio.sleep(0)  # short ones are rendered on the event loop
     return texts

@@ -9,6 +9,9 @@ import orjson
 from ...types import Json, Response
 from ..response import json_bytes
 
+ENTRY_BYTES = 64
+"""Of a score, without its text."""
+
 
 def usage(prompt_tokens: int) -> Json:
     """The usage object; nothing is generated."""

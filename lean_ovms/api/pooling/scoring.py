@@ -28,7 +28,7 @@ from ...pooling_types import (
 )
 from ...types import ChatPrompt, Json
 from .chunks import ChunkLimits, Tokens, chunked, cut_texts, tokens_of
-from .request import PoolingRequest, rendered
+from .request import INLINE_RESULT, PoolingRequest, rendered
 
 KINDS = (SCORE, EMBED, TOKEN_EMBED)
 """Kinds of models that score."""
@@ -99,11 +99,9 @@ async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
         _vectors(asked, asked.queries, _cut(base, asked.max_query, info), asked.query_param),
         _vectors(asked, asked.documents, _cut(base, asked.max_document, info), asked.document_param),
     )
-    right = [output.data for output in second.found]
-    if len(first.found) == 1:
-        values = vectors.cosines(first.found[0].data, right)
-    else:
-        values = [vectors.cosines(a.data, [b])[0] for a, b in zip(first.found, right, strict=True)]
+    left, right = ([output.data for output in side.found] for side in (first, second))
+    size = sum(map(len, right))
+    values = await asked.call.offload.run(size, partial(vectors.cosines, left, right), inline_below=INLINE_RESULT)
     return Scores(values, first.tokens + second.tokens)
 
 
@@ -202,14 +200,11 @@ async def _rendered(asked: ScoreRequest) -> list[PoolingInput]:
     left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
     right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
     kwargs = {**asked.template_kwargs, **({"instruction": asked.instruction} if asked.instruction else {})}
-    prompts = [
-        ChatPrompt(
-            messages=[{"role": "query", "content": query}, {"role": "document", "content": document}],
-            template_kwargs=kwargs,
-            add_generation_prompt=False,
-        )
+    base = ChatPrompt(messages=[], template_kwargs=kwargs, add_generation_prompt=False)
+    prompts = (
+        base.with_messages([{"role": "query", "content": query}, {"role": "document", "content": document}])
         for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)
-    ]
+    )
     return [*await rendered(asked.call, prompts)]
 
 

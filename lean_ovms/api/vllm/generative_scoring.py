@@ -8,12 +8,15 @@ which were not chosen.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import GenerationGroup, start_all
+from ...models.generation import GenerationGroup
+from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
 from ..app import App
@@ -90,10 +93,11 @@ async def handle(request: Request, app: App) -> Response:
             logprob_token_ids=scoring.labels,
             cache_salt=scoring.values["cache_salt"] or "",
         )
-        starts = [model.start(TokenPrompt(prompt), sampling, OutputParams()) for prompt in prompts]
-        group = GenerationGroup(await start_all(starts), 1)
+        start = partial(model.start, sampling=sampling, output=OutputParams())
+        generations = await start_all(prompts, start, model.config.max_queued_tokens_per_client)
+        group = GenerationGroup(generations, 1)
         try:
-            choices = await collect(group, len(prompts))
+            choices = await collect(group, len(generations))
         finally:
             await group.aclose()
     scores = [_score(choice, softmax=scoring.values["apply_softmax"]) for choice in choices]
@@ -166,16 +170,22 @@ def _tokens_or_text(value: Any, param: str) -> None:
     token_ids(value, param)
 
 
-async def _prompts(values: Json, model: TextModel) -> list[list[int]]:
-    """The ids of each prompt, cut at the end where only one token is left to generate. Raises RequestError."""
+async def _prompts(values: Json, model: TextModel) -> Iterator[TokenPrompt]:
+    """The prompts, cut at the end where only one token is left to generate. Raises RequestError.
+
+    Each is made when it is its turn: the query is a part of all of them.
+    """
     [query] = await _encoded([values["query"]], model, special=values["add_special_tokens"])
     items = await _encoded(values["items"], model, special=False)
-    joined = [item + query if values["item_first"] else query + item for item in items]
-    cut = [tokens[: model.info.context_length - 1] for tokens in joined]
-    for place, tokens in enumerate(cut):
-        if not tokens:
-            raise BadRequest(f"query and items[{place}] are empty", param=f"items[{place}]")
-    return cut
+    if not query and [] in items:
+        place = items.index([])
+        raise BadRequest(f"query and items[{place}] are empty", param=f"items[{place}]")
+    most = model.info.context_length - 1
+    if len(items) > 1:
+        total = sum(min(len(query) + len(item), most) for item in items)
+        check_total(total, model.config.max_queued_tokens_per_client)
+    both = (item + query if values["item_first"] else query + item for item in items)
+    return (TokenPrompt(tokens[:most]) for tokens in both)
 
 
 async def _encoded(values: list[Any], model: TextModel, *, special: bool) -> list[list[int]]:

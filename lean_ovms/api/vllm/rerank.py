@@ -13,14 +13,14 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json, Request, Response
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
 from ..pooling.inputs import content_text
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
 from ..pooling.request import parse
-from ..pooling.response import shortest
+from ..pooling.response import ENTRY_BYTES, shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json
@@ -107,7 +107,12 @@ async def handle(request: Request, app: App) -> Response:
     cohere = request.path.endswith("/v2/rerank")
     rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
     scores = await score(rerank.score)
-    return json(bare(rerank, scores) if rerank.bare else full(rerank, scores), rerank.score.call.headers)
+    size = ENTRY_BYTES * len(scores.values) + (sum(map(len, rerank.score.documents)) if rerank.shown else 0)
+
+    def work() -> Response:
+        return json(bare(rerank, scores) if rerank.bare else full(rerank, scores), rerank.score.call.headers)
+
+    return await app.offload.run(size, work, inline_below=INLINE_BYTES)
 
 
 DOC = RouteDoc(

@@ -9,11 +9,11 @@ from functools import partial
 
 from ...errors import BadRequest
 from ...types import Json, Request, Response
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
 from ..pooling.request import PoolingRequest, parse
-from ..pooling.response import shortest, usage
+from ..pooling.response import ENTRY_BYTES, shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
@@ -41,7 +41,9 @@ FIELDS = FieldSet(
 
 async def handle(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
-    return json(full(asked.call, await score(asked)), asked.call.headers)
+    scores = await score(asked)
+    work = lambda: json(full(asked.call, scores), asked.call.headers)  # noqa: E731
+    return await app.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
 
 
 def _only(*names: str) -> Json:

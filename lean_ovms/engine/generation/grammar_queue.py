@@ -20,13 +20,13 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
+from ...util.turns import Turns
 from ..errors import last_line
 from ..protocol import Submit
 from . import grammar_limits
 from .item_thread import ItemThread
 from .pipeline import GrammarChecker, GrammarCost, Grammars
 from .sequence import Request
-from .turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class GrammarQueue:
         self.limits = limits
         self._waiting: dict[str, list[Waiting]] = {}  # by tag
         self._done: SimpleQueue[tuple[str, str, GrammarCost | RequestError | None]] = SimpleQueue()
-        self._unchecked = Turns()
+        self._unchecked: Turns[str] = Turns()
         self._checking = ""
         self._results = _CheckResults(limits)
         self._checked: deque[str] = deque()  # good, not compiled here

@@ -16,11 +16,11 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from ...errors import EngineFailure, RequestError, TooManyRequests
+from ...util.turns import Turns
 from ..protocol import Encode, Submit
 from .admission import Admission, BadWords, kept
 from .item_thread import ItemThread
 from .pipeline import BesideEncoder, Pipeline
-from .turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class LongTexts:
         self._pipeline, self._admission = pipeline, admission
         self._wake = wake
         self._waiting: dict[str, _Waiting] = {}  # by id; Turns has strings
-        self._turns = Turns()
+        self._turns: Turns[str] = Turns()
         self._busy = ""
         self._done: SimpleQueue[tuple[str, Ids | RequestError]] = SimpleQueue()
         self._thread: ItemThread[tuple[str, Work]] = ItemThread("tokenize", self._tokenize, IDLE_S, None)

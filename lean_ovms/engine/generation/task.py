@@ -37,7 +37,8 @@ CONSTRAINT_CHARACTERS = 16
 CALL_CHARACTERS = 64
 """The fixed cost of tokenizing any text, in characters."""
 SUBMIT_CHARACTERS = 2048
-"""The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them."""
+"""The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them. An entry of a list,
+such as an allowed token, costs one more."""
 GRAMMAR_GROWTH = 8
 """How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
 
@@ -154,7 +155,8 @@ class GenerationTask:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
-                self._characters_left -= SUBMIT_CHARACTERS + grammar
+                listed = sum(len(value) for value in command.sampling.values() if isinstance(value, list))
+                self._characters_left -= SUBMIT_CHARACTERS + grammar + listed
                 if not self._tokenize_beside(command):
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
@@ -239,10 +241,15 @@ class GenerationTask:
     def _check_queue(self, submit: Submit) -> None:
         """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
 
-        What came with the same HTTP request shares its fate: one refusal ends all of it.
+        What came with the same HTTP request shares its fate: one refusal ends all of it. Its further prompts pass, but
+        for the tokens where those of other requests wait, too.
         """
         client = self.scheduler.waiting.clients.get(submit.client)
         if client is not None and submit.group in client.groups:
+            others = any(group.waiting for key, group in client.groups.items() if key != submit.group)
+            if others and client.queued_tokens >= self.limits.queued_tokens:
+                self._refused_groups.append(submit.group)
+                raise self._too_many_tokens(client.queued_tokens, client.queued)
             return
         if submit.group and submit.group in self._refused_groups:
             raise self._too_many("another prompt of this request was refused", self.limits.queued)
@@ -268,11 +275,14 @@ class GenerationTask:
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:
-            return self._too_many(f"{tokens} prompt tokens of this client are waiting already", mine)
+            return self._too_many_tokens(tokens, mine)
         share = max(1, limits.queued // (len(queue.clients) + (client is None)))
         if total >= (limits.queued if mine >= share else 2 * limits.queued):
             return self._too_many(f"{limits.queued} requests are waiting already", limits.queued)
         return None
+
+    def _too_many_tokens(self, tokens: int, queued: int) -> TooManyRequests:
+        return self._too_many(f"{tokens} prompt tokens of this client are waiting already", queued)
 
     def _too_many(self, why: str, queued: int) -> TooManyRequests:
         error = TooManyRequests(f"{why}; please try again later")

@@ -17,10 +17,10 @@ import jinja2
 from ...errors import BadRequest, WrongOptions
 from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
+from ...util.concurrency import TooSlowInline
 from ...util.files import read_text
 from . import sandbox
 from .escape import SpecialTokenEscaper
-from .limits import TooSlowInline
 from .messages import Capabilities, prepare
 from .probe import probe
 
@@ -114,8 +114,8 @@ class ChatTemplate:
         """Why chat does not work with this model, or ""; every request gets it as its error."""
         return self._main.error or self._tool.error if self.source else NO_TEMPLATE
 
-    def render(self, prompt: ChatPrompt, seconds: float | None = DEFAULT_RENDER_S) -> str:
-        """The prompt's text. seconds: of CPU time; None: limits.INLINE_S, then TooSlowInline. Raises BadRequest."""
+    def render(self, prompt: ChatPrompt, seconds: float = DEFAULT_RENDER_S) -> str:
+        """The prompt's text. seconds: of CPU time. Raises BadRequest, and on the event loop TooSlowInline."""
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
         if self._variables:
@@ -160,7 +160,7 @@ class _CompiledTemplate:
 
         self.capabilities = probe(source, call, content_format)
 
-    def render(self, prompt: ChatPrompt, seconds: float | None, escaper: SpecialTokenEscaper | None) -> str:
+    def render(self, prompt: ChatPrompt, seconds: float, escaper: SpecialTokenEscaper | None) -> str:
         if self.error:
             raise BadRequest(self.error)
         add, kwargs = _arguments(prompt)
@@ -180,7 +180,7 @@ class _CompiledTemplate:
             raise BadRequest("Final prompt after applying chat template is empty", param="messages")
         return text
 
-    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float | None) -> str:
+    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float) -> str:
         """The prompt up to the end of the last message's content; a mark after the content finds it in the text."""
         last, content = _marked(messages[-1] if messages else {})
         text = self._translate_errors(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
@@ -213,7 +213,7 @@ class _CompiledTemplate:
         tools: list[Json],
         add: bool,
         kwargs: Json,
-        seconds: float | None = DEFAULT_RENDER_S,
+        seconds: float = DEFAULT_RENDER_S,
     ) -> str:
         """transformers gives tools and documents always, as none when there are none; templates test for that."""
         variables = {"documents": None, **self._tokens, **kwargs}

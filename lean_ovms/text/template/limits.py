@@ -1,7 +1,7 @@
 """Limits for chat templates: steps and CPU time of one rendering, and the size of its values.
 
-jinja2's sandbox protects Python's internals, but permits `'x' * 10**9` and nested loops. A rendering starts on the
-event loop with INLINE_S; if it takes longer, it starts again in a thread with the time limit of the server's options.
+jinja2's sandbox protects Python's internals, but permits `'x' * 10**9` and nested loops. A rendering on the event loop
+has the time that its request has there (util/concurrency.py), and then starts again in a thread.
 Steps are loop rounds and calls; time is CPU time of the thread, checked between steps. Values are measured where they
 can grow by more than their operands: products, padding, joins, and where they are stored (as one doubled in a loop is).
 A model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; one
@@ -21,14 +21,13 @@ import jinja2
 from jinja2 import nodes, pass_eval_context
 from jinja2.visitor import NodeTransformer
 
+from ...util.concurrency import TooSlowInline, inline_left_s
+
 MAX_CHARS = 64 << 20
 """Most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
 
 MAX_STEPS = 5_000_000
 """Of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's call."""
-
-INLINE_S = 0.01
-"""CPU time of a rendering on the event loop; a hundred messages take 0.5 ms."""
 
 CHECK_EVERY = 64
 """Steps between two readings of the clock, which cost 0.3 us each."""
@@ -43,19 +42,16 @@ class LimitExceeded(jinja2.TemplateError):
     """The template takes too long or builds a value that is too large."""
 
 
-class TooSlowInline(Exception):
-    """The rendering has used INLINE_S: start it again in a thread."""
-
-
 class Budget:
-    """What is left of one rendering's steps and time. seconds: CPU time; None: INLINE_S, and then TooSlowInline."""
+    """What is left of one rendering's steps and time. seconds: CPU time; on the event loop at most the request's."""
 
     __slots__ = ("_inline", "_next_check", "_seconds", "_until", "steps")
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float) -> None:
         self.steps = MAX_STEPS
-        self._inline = seconds is None
-        self._seconds = INLINE_S if seconds is None else seconds
+        left_s = inline_left_s.get()
+        self._inline = left_s is not None and left_s < seconds
+        self._seconds = seconds if left_s is None else min(left_s, seconds)
         self._until = time.thread_time() + self._seconds
         self._next_check = max(-1, MAX_STEPS - CHECK_EVERY)
 

@@ -29,7 +29,7 @@ class TemplateRaised(jinja2.TemplateError):
     """The template called raise_exception: its message says what is wrong with the conversation."""
 
 
-def render(template: jinja2.Template, variables: dict[str, Any], seconds: float | None) -> str:
+def render(template: jinja2.Template, variables: dict[str, Any], seconds: float) -> str:
     """Render a template of a ChatEnvironment. seconds: as for limits.Budget. Raises any exception."""
     env = template.environment
     assert isinstance(env, ChatEnvironment)

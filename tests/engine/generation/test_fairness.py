@@ -353,6 +353,24 @@ def test_one_clients_tokens_in_the_queue_are_limited():
     assert "120 prompt tokens of this client" in rig.answer(ids[-1]).refused[1]
 
 
+def test_further_prompts_of_a_request_are_limited_where_others_wait_with_their_tokens():
+    """Alone they pass: their sum is limited before. Else many requests with many prompts each would fill the memory."""
+    rig = make(slots=1, queued_tokens=100)
+    first = [rig.submit("x" * 60, client="a", group=1, **LONG) for _ in range(5)]
+    rig.turn()
+    assert all(rig.answer(i).accepted for i in first)
+    for i in first[2:]:
+        rig.cancel(i)
+    rig.turn()  # one runs, one waits
+    second = [rig.submit("x" * 60, client="a", group=2, **LONG) for _ in range(4)]
+    rig.turn()
+    assert [rig.answer(i).refused is None for i in second] == [True, False, False, False]
+    assert "120 prompt tokens of this client" in rig.answer(second[1]).refused[1]
+    more = rig.submit("x", client="b", group=3, **LONG)
+    rig.turn()
+    assert rig.answer(more).accepted
+
+
 def test_a_full_queue_has_a_place_for_another_client():
     rig = make(slots=1, queued=4)
     ids = [rig.submit("x", client="a", group=i + 1, **LONG) for i in range(6)]

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class Turns:
+class Turns(Generic[T]):
     """Items of several owners; the owners take turns."""
 
     def __init__(self) -> None:
-        self._items: OrderedDict[str, deque[str]] = OrderedDict()
+        self._items: OrderedDict[Hashable, deque[T]] = OrderedDict()
 
-    def of(self, owner: str) -> int:
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def of(self, owner: Hashable) -> int:
         """How many an owner has."""
         return len(self._items.get(owner, ()))
 
-    def add(self, owner: str, item: str) -> None:
+    def add(self, owner: Hashable, item: T) -> None:
         self._items.setdefault(owner, deque()).append(item)
 
-    def next(self) -> str | None:
+    def next(self) -> T | None:
         """The first item of the owner whose turn it is, removed."""
         if not self._items:
             return None
