@@ -125,4 +125,4 @@ def test_the_way_to_install_an_extra_where_only_the_source_is_there(
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", none)
-    assert errors.install_command("hub") == 'pip install ".[hub]" in the source folder of lean_ovms'
+    assert errors.install_command("audio") == 'pip install ".[audio]" in the source folder of lean_ovms'

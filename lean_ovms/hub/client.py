@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import StartError, install_command
+from ..errors import StartError
 from ..observability.logging import safe
 
 log = logging.getLogger("lean_ovms.hub")
@@ -72,12 +72,11 @@ class HubClient:
     """endpoint: the hub's address, "" for the public one. Token and proxies are found as huggingface_hub does."""
 
     def __init__(self, endpoint: str = "", patience: RetryPolicy | None = None, *, agent: str = "lean_ovms") -> None:
-        """Raises PullError when huggingface_hub is not installed."""
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
         self._retries = patience or RetryPolicy()
         self._agent = agent
-        self._library = _import("huggingface_hub")
-        self._errors = _import("huggingface_hub.errors")
+        self._library = importlib.import_module("huggingface_hub")
+        self._errors = importlib.import_module("huggingface_hub.errors")
         # The HTTP library below has changed twice (requests, httpx, httpx2): what it raises is found by inheritance.
         foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
@@ -96,8 +95,8 @@ class HubClient:
 
         The content is not checked here. Each attempt follows redirects again, since signed addresses expire.
         """
-        transfer = _import("huggingface_hub.file_download").http_get
-        headers = _import("huggingface_hub.utils").build_hf_headers(library_name=self._agent)
+        transfer = importlib.import_module("huggingface_hub.file_download").http_get
+        headers = importlib.import_module("huggingface_hub.utils").build_hf_headers(library_name=self._agent)
         url = self._library.hf_hub_url(listing.repo, file.path, revision=listing.commit, endpoint=self.endpoint)
 
         def once() -> None:
@@ -179,13 +178,6 @@ class _Transient(Exception):
 
 
 _HUB_MODULES = frozenset({"huggingface_hub", "builtins"})
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise PullError(f"pulling models needs huggingface_hub: {install_command('hub')}") from None
 
 
 def _remote_file(entry: Any) -> RemoteFile:

@@ -76,11 +76,12 @@ def test_nothing_says_to_install_this_package_by_its_name(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['pip install "lean-ovms[hub]"', "pip install -U lean_ovms", "'lean-ovms[vision]'", "PIP install lean-ovms"]
+    "text",
+    ['pip install "lean-ovms[test]"', "pip install -U lean_ovms", "'lean-ovms[vision]'", "PIP install lean-ovms"],
 )
 def test_the_search_for_that_name_finds_it(text: str) -> None:
     assert BY_NAME.search(text)
-    assert not BY_NAME.search('pip install ".[hub]" in the source folder of lean_ovms')
+    assert not BY_NAME.search('pip install ".[audio]" in the source folder of lean_ovms')
 
 
 def test_every_extra_that_a_text_names_exists() -> None:
@@ -90,7 +91,7 @@ def test_every_extra_that_a_text_names_exists() -> None:
     named = {e for f in files for e in re.findall(r'pip install "\.\[(\w+)\]"', f.read_text("utf-8"))}
     for file in (ROOT / "lean_ovms").rglob("*.py"):
         named |= set(re.findall(r"""install_command\(["'](\w+)["']\)""", file.read_text("utf-8")))
-    assert {"hub", "vision", "test"} <= named <= set(setup["options.extras_require"])
+    assert {"audio", "vision", "test"} <= named <= set(setup["options.extras_require"])
 
 
 def test_the_readme_opens_with_two_commands() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.errors import install_command
 from lean_ovms.hub import staging
 from lean_ovms.hub.client import HubClient, PullError, RetryPolicy
 from lean_ovms.hub.pull import PullRequest, pull
@@ -477,14 +475,6 @@ def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: Mak
     pull(order(), open_hub)
     assert server.starts("openvino_model.bin")[0] >= 9_000_000
     assert (order().target / "openvino_model.bin").read_bytes() == weights
-
-
-def test_without_the_library_the_message_has_the_command(
-    order: MakeRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(PullError, match="huggingface_hub: " + re.escape(install_command("hub"))):
-        pull(order(), HubClient)
 
 
 @pytest.mark.slow
