@@ -290,7 +290,7 @@ CAPABILITIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConstraint:
-    """Structured output: what the generated text must match. text.grammar compiles it to a grammar.
+    """Structured output: what the generated text must match. grammar.constraint makes a grammar of it.
 
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
     param: the request field that asks for it. strict: a part that cannot be enforced is an error; else it is dropped,

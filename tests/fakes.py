@@ -55,7 +55,7 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
 class FakeEngine:
     """What lean_ovms.model asks of an engine. submitted, constraints, images, cancelled: what it was asked.
 
-    refusal: of every request; bad_grammar: of those with a constraint.
+    refusal: of every request; bad_grammar: of those with a constraint; notices: what is not imposed of it.
     """
 
     def __init__(self, script: Callable[[Any, SamplingParams], Script] | Script) -> None:
@@ -67,6 +67,7 @@ class FakeEngine:
         self.pid = None
         self.refusal: RequestError | None = None
         self.bad_grammar: RequestError | None = None
+        self.notices: list[str] = []
         self.constraints: list[str] = []
         self.images: list[tuple[Image, ...]] = []
         self.submitted: list[tuple[Any, SamplingParams]] = []
@@ -114,7 +115,8 @@ class FakeEngine:
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
         reply = self.mail.open(sampling.n)
-        self.mail.deliver([protocol.Accepted(reply.id, len(tokens), tokens if want_tokens else None)])
+        notices = self.notices if constraint else []
+        self.mail.deliver([protocol.Accepted(reply.id, len(tokens), tokens if want_tokens else None, notices)])
         if sampling.prompt_logprobs:
             scored = protocol.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))
             if self.info.capabilities:

@@ -71,7 +71,7 @@ class Submit(Record):
     prompt: text (tokenized by the child) or token ids. truncate: keep only this many prompt tokens, or None;
     truncation_side: which are left out, those of the "left" or "right" end. sampling: fields of
     types.SamplingParams; others have their defaults. want_tokens: Accepted has the prompt's ids.
-    constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is invalid or
+    constraint: a structural tag (JSON text; grammar.formats) that the answer must match, or "". One that is invalid or
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.
     texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
@@ -185,12 +185,16 @@ class LoadFailed(Record):
 
 @dataclass(slots=True)
 class Accepted(Record):
-    """The request is valid, and queued or running. tokens: the prompt's ids if Submit.want_tokens."""
+    """The request is valid, and queued or running. tokens: the prompt's ids if Submit.want_tokens.
+
+    notices: what of its constraint is not imposed.
+    """
 
     kind: ClassVar[str] = "accepted"
     id: int
     prompt_tokens: int
     tokens: list[int] | None = None
+    notices: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

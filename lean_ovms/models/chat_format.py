@@ -13,12 +13,12 @@ from ..config import Config
 from ..config.options import read_object
 from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, RequestError, WrongOptions
+from ..grammar.constraint import GrammarContext
+from ..grammar.frames import OutputForm
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
-from ..text.grammar.build import GrammarContext
-from ..text.grammar.output_form import OutputForm
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.request_templates import RequestTemplates

@@ -1,18 +1,19 @@
 """The constraint of one request: built from the schemas, and relaxed when it cannot be built or the engine refuses it.
 
-Knows the grammars of text/, and neither engine nor model.
+Knows grammar/, and neither engine nor model.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 from ..config import Config
 from ..errors import GrammarInvalid, GrammarTooComplex
+from ..grammar import constraint as grammar
+from ..grammar.constraint import Constraint, GrammarContext
 from ..observability.logging import safe
-from ..text.grammar import build
-from ..text.grammar.build import Constraint, GrammarContext
 from ..types import OutputConstraint
 from ..util.concurrency import Offload
 
@@ -58,19 +59,27 @@ class StructuredOutput:
         self._relax(error)
         return await self.build()
 
+    def not_imposed(self, notices: Sequence[str]) -> None:
+        """What the engine's grammar library said of the constraint that it took. Raises GrammarInvalid."""
+        if not notices:
+            return
+        self._ignored.append(f"not imposed in the schema of {grammar.subject(self._constraint)}: {', '.join(notices)}")
+        if self._config.strict_response_format:
+            raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
+
     def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
         error.param = error.param or self._constraint.param
         if self._config.strict_response_format:
             raise error
-        self._constraint, self._context, warning = build.relax(self._constraint, self._context, error)
+        self._constraint, self._context, warning = grammar.relax(self._constraint, self._context, error)
         self._relaxed.append(warning)
 
     async def _built(self) -> Constraint:
-        """The grammar; that of large schemas is built in the offload thread. Raises as grammar.build."""
-        size, limit = build.size(self._constraint, self._context.tools), MAX_SCHEMAS * self._config.grammar_max_bytes
+        """The grammar; that of large schemas is built in the offload thread. Raises as constraint.build."""
+        size, limit = grammar.size(self._constraint, self._context.tools), MAX_SCHEMAS * self._config.grammar_max_bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")
-        work = partial(build.build, self._constraint, self._context)
+        work = partial(grammar.build, self._constraint, self._context)
         return await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
 
     def log_warnings(self) -> None:

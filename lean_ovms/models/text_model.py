@@ -338,9 +338,17 @@ async def _submit_constrained(
     constraint = await structured.build()
     while True:
         try:
-            return await submit(constraint=constraint)
+            reply = await submit(constraint=constraint)
         except (GrammarInvalid, GrammarTooComplex) as error:
             constraint = await structured.rebuild_after(error)
+        else:
+            break
+    try:
+        structured.not_imposed(reply.notices)
+    except GrammarInvalid:
+        reply.close()
+        raise
+    return reply
 
 
 def _check_draft(path: Path) -> None:

@@ -1,15 +1,44 @@
 """The grammar of a custom tool, in OpenAI's two syntaxes, as the pattern of its text.
 
-https://platform.openai.com/docs/guides/function-calling#context-free-grammars
+https://platform.openai.com/docs/guides/function-calling#context-free-grammars. The text is a JSON string in most
+families' calls, in which a library can impose a regular expression only. So a Lark grammar becomes one where it is
+regular: a rule that contains itself, %ignore and templates are refused.
 """
 
 from __future__ import annotations
 
+import re
+
 from ..errors import GrammarInvalid
-from ..text.grammar import lark, regex
-from ..text.grammar.ebnf import Ebnf
 
 SYNTAXES = ("regex", "lark")
+MAX_CHARACTERS = 20_000
+"""Of the pattern: rules within rules are written out each time."""
+COMMON = {
+    "DIGIT": "[0-9]",
+    "INT": "[0-9]+",
+    "SIGNED_INT": "[+-]?[0-9]+",
+    "DECIMAL": "(?:[0-9]+\\.[0-9]*|\\.[0-9]+)",
+    "FLOAT": "(?:[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)",
+    "NUMBER": "(?:[0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?",
+    "SIGNED_NUMBER": "[+-]?(?:[0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?",
+    "LETTER": "[A-Za-z]",
+    "WORD": "[A-Za-z]+",
+    "CNAME": "[_A-Za-z][_A-Za-z0-9]*",
+    "ESCAPED_STRING": '"(?:[^"\\\\\\n]|\\\\.)*"',
+    "WS": "[ \\t\\f\\r\\n]+",
+    "WS_INLINE": "[ \\t]+",
+    "LF": "\\n",
+    "CR": "\\r",
+    "NEWLINE": "(?:\\r?\\n)+",
+}
+_ESCAPE = re.compile(r"\\(?:[xu]([0-9a-fA-F]{4}|[0-9a-fA-F]{2})|(.))", re.DOTALL)
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_TOKEN = re.compile(
+    r'[ \t]*(?:(?://|#)[^\n]*|(?P<line>\n\s*(?!\s*\|))|\n\s*|(?P<text>"(?:[^"\\\n]|\\.)*"i?)|/(?P<regex>(?:[^/\\\n]|\\.)+)/'
+    r"(?P<flags>[a-z]*)|(?P<count>~\s*[0-9]+(?:\s*\.\.\s*[0-9]+)?)|(?P<range>\.\.)|(?P<name>[?!]?[A-Za-z_][A-Za-z0-9_]*(?:\.-?[0-9]+(?=\s*:))?)"
+    r"|(?P<statement>%[a-z]+[^\n]*)|(?P<sign>[:|()\[\]?*+]|->[ \t]*\w+))"
+)
 
 
 def pattern(syntax: object, definition: object) -> str:
@@ -17,8 +46,122 @@ def pattern(syntax: object, definition: object) -> str:
     if syntax not in SYNTAXES or not isinstance(definition, str):
         raise GrammarInvalid(f"it has a syntax, one of {', '.join(SYNTAXES)}, and a definition")
     try:
-        expression = definition if syntax == "regex" else lark.as_pattern(definition)
-        regex.pattern(expression, Ebnf())
-    except regex.NotSupported as error:
-        raise GrammarInvalid(str(error)) from None
+        expression = definition if syntax == "regex" else _Lark(definition).rule("start")
+        re.compile(expression)
+    except (re.error, OverflowError) as error:
+        raise GrammarInvalid(f"no regular expression: {error}") from None
+    except RecursionError:
+        raise GrammarInvalid("the grammar is nested too deep") from None
     return f"^(?:{expression})$"
+
+
+Token = tuple[str, str]
+
+
+class _Lark:
+    """A grammar's rules as regular expressions, those that they name written out."""
+
+    def __init__(self, text: str) -> None:
+        self._bodies: dict[str, list[Token]] = {}
+        self._common: dict[str, str] = {}
+        self._open: list[str] = []
+        line: list[Token] = []
+        for token in [*_tokens(text), ("line", "")]:
+            if token[0] == "statement":
+                self._statement(token[1])
+            elif token[0] != "line":
+                line.append(token)
+            elif line:
+                if len(line) < 2 or line[0][0] != "name" or line[1] != ("sign", ":"):
+                    raise GrammarInvalid("a line of the grammar is no rule")
+                self._bodies[line[0][1].lstrip("?!").partition(".")[0]] = line[2:]
+                line = []
+
+    def rule(self, name: str) -> str:
+        """Raises GrammarInvalid for one that is missing, or contains itself."""
+        if name in self._common:
+            return self._common[name]
+        if name not in self._bodies:
+            raise GrammarInvalid(f"the grammar has no {name}")
+        if name in self._open:
+            raise GrammarInvalid(f"the rule {name} contains itself, which no regular expression can")
+        self._open.append(name)
+        tokens = list(reversed(self._bodies[name]))
+        found = self._either(tokens)
+        if tokens or len(found) > MAX_CHARACTERS:
+            raise GrammarInvalid(f"the rule {name} is too long" if not tokens else f"the rule {name} is not closed")
+        self._open.pop()
+        return found
+
+    def _statement(self, text: str) -> None:
+        found = re.fullmatch(r"%import\s+common\s*(?:\.\s*(\w+)(?:\s*->\s*(\w+))?|\(([\w\s,]+)\))\s*", text)
+        names = [name.strip() for name in (found[3] or found[1]).split(",")] if found is not None else []
+        if not names or not set(names) <= set(COMMON):
+            raise GrammarInvalid(f"{text[:40]!r} is not possible in a custom tool's grammar")
+        assert found is not None
+        self._common.update({found[2] or name: COMMON[name] for name in names})
+
+    def _either(self, tokens: list[Token]) -> str:
+        """Alternatives up to a closing bracket. tokens: reversed; what is read is removed."""
+        options = [""]
+        while tokens and tokens[-1] not in (("sign", ")"), ("sign", "]")):
+            kind, text = tokens.pop()
+            if (kind, text) == ("sign", "|"):
+                options.append("")
+            elif not text.startswith("->"):
+                options[-1] += self._counted(self._part(kind, text, tokens), tokens)
+                if len(options[-1]) > MAX_CHARACTERS:
+                    raise GrammarInvalid("the grammar is too long")
+        return options[0] if len(options) == 1 else f"(?:{'|'.join(options)})"
+
+    def _part(self, kind: str, text: str, tokens: list[Token]) -> str:
+        if kind == "name":
+            return f"(?:{self.rule(text)})"
+        if kind == "regex":
+            return f"(?:{text})"
+        if kind == "text":
+            if tokens and tokens[-1][0] == "range":
+                tokens.pop()
+                ends = [_escaped(text), _escaped(tokens.pop()[1]) if tokens else ""]
+                if any(len(end.removeprefix("\\")) != 1 for end in ends):
+                    raise GrammarInvalid("a range of the grammar is not between single characters")
+                return f"[{'-'.join(ends)}]"
+            return f"(?:{_escaped(text)})"
+        if kind == "sign" and text in "([":
+            inner = self._either(tokens)
+            if not tokens or tokens.pop()[1] != {"(": ")", "[": "]"}[text]:
+                raise GrammarInvalid("a bracket of the grammar is not closed")
+            return f"(?:{inner})" + ("?" if text == "[" else "")
+        raise GrammarInvalid(f"{text!r} is not expected in the grammar")
+
+    def _counted(self, part: str, tokens: list[Token]) -> str:
+        while tokens and (tokens[-1][0] == "count" or tokens[-1] in (("sign", "?"), ("sign", "*"), ("sign", "+"))):
+            kind, text = tokens.pop()
+            part = f"(?:{part})" + (f"{{{','.join(re.findall('[0-9]+', text))}}}" if kind == "count" else text)
+        return part
+
+
+def _tokens(text: str) -> list[Token]:
+    found: list[Token] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        token = _TOKEN.match(text, position)
+        if token is None or token.end() == position:
+            raise GrammarInvalid(f"the grammar cannot be read at {text[position : position + 20]!r}")
+        position = token.end()
+        if token["flags"]:
+            raise GrammarInvalid("flags of an expression are not possible in a custom tool's grammar")
+        if (kind := token.lastgroup) is not None:
+            kind = "regex" if kind == "flags" else kind
+            found.append((kind, token[kind]))
+    return found
+
+
+def _escaped(literal: str) -> str:
+    """The pattern of a quoted text, of any case with an i after it."""
+    body = _ESCAPE.sub(_character, literal[1 : literal.rindex('"')])
+    return f"(?i:{re.escape(body)})" if literal.endswith("i") else re.escape(body)
+
+
+def _character(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else _NAMED.get(escape[2], escape[2])

@@ -18,7 +18,7 @@ ROOT = Path(lean_ovms.__file__).parent
 BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
-TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
+TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
     "pooling_types": set(),
@@ -37,8 +37,8 @@ ALLOWED: dict[str, set[str]] = {
     "repository": OBSERVED | {"config", "lora_modules", "util"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
-    "text.grammar": BASE,
-    "text.parsers": BASE | {"text.grammar"},
+    "grammar": BASE,
+    "text.parsers": BASE | {"grammar"},
     "text.template": BASE | {"repository", "util"},
     "text": set(),
     "engine": set(),
@@ -52,8 +52,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine.loading": BASE | {"engine.errors"},
     "engine.genai": BASE
     | {"engine.loading"}
-    | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "util"},
-    "engine.paged": BASE | {"engine.loading", "engine.generation", "engine.genai", "engine.errors", "config"},
+    | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "grammar", "util"},
+    "engine.paged": BASE
+    | {"engine.loading", "engine.generation", "engine.genai", "engine.errors", "config", "grammar"},
     "engine.embedding": BASE
     | {"engine.loading"}
     | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config"}
@@ -72,7 +73,9 @@ ALLOWED: dict[str, set[str]] = {
     | {"util"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
-    "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "repository", "config", "lora_modules", "util"},
+    "models": OBSERVED
+    | TEXT
+    | {"engine.client", "engine.protocol", "grammar", "repository", "config", "lora_modules", "util"},
     "deployment": OBSERVED | {"models", "repository", "config", "util"},
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
@@ -259,7 +262,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
         ("api.vllm.tokenize", "from ..openai.chat import handle"),
         ("transports.http11.server", "from ...api.app import App"),
         ("text.decode.detokenizer", "from ..template import chat_template"),
-        ("text.grammar.build", "from .. import parsers"),
+        ("grammar.constraint", "from ..text import parsers"),
     ],
 )
 def test_the_rules_refuse_what_crosses_a_border(module: str, statement: str) -> None:

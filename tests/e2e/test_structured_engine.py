@@ -20,10 +20,10 @@ from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.genai import pipeline_choice
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.grammar import constraint
+from lean_ovms.grammar.constraint import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
-from lean_ovms.text.grammar import build
-from lean_ovms.text.grammar.build import GrammarContext
 from lean_ovms.types import Json, OutputConstraint, Reasoning, SamplingParams, Text, ToolCallDelta, ToolCallStart
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -126,7 +126,20 @@ def parse(
     return content, thought, calls
 
 
-def check_calls(calls: list[list[str]], tools: list[Json]) -> None:
+NOTATIONS = ("functiongemma", "gemma4", "lfm2", "olmo3", "pythonic")
+"""Families whose arguments' schemas only guidance imposes."""
+
+
+def is_guidance(engine: Engine) -> bool:
+    """XGrammar lets control characters into the strings of a schema."""
+    return engine._config.structured_output_backend == "auto"
+
+
+def check_calls(calls: list[list[str]], tools: list[Json], *, free: bool) -> None:
+    """free: the arguments are read, and their schemas are not imposed."""
+    if free:
+        assert all(isinstance(json.loads(arguments), dict) for _, arguments in calls)
+        return
     schemas = {t["function"]["name"]: t["function"].get("parameters", {"maxProperties": 0}) for t in tools}
     for name, arguments in calls:
         jsonschema.validate(json.loads(arguments), schemas[name])
@@ -136,25 +149,31 @@ def check_calls(calls: list[list[str]], tools: list[Json]) -> None:
 async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
     engine: Engine, family: str
 ) -> None:
-    built = build.build(OutputConstraint(tool_calls="required"), context(tool=family, tools=TOOLS))
+    built = constraint.build(OutputConstraint(tool_calls="required"), context(tool=family, tools=TOOLS))
     assert built.notices == []
     for text, reason in await asyncio.gather(*(generate(engine, built.tag, seed=seed) for seed in range(2))):
         content, _, calls = parse(text, family, None, TOOLS)
         whole = calls if reason == "stop" else calls[:-1]  # 32 calls may be more than the token limit
-        assert whole, text
+        free = family in NOTATIONS and not is_guidance(engine)
+        assert whole or free, text
         assert reason != "stop" or content.strip() == "", text
-        check_calls(whole, TOOLS)
+        check_calls(whole, TOOLS, free=free)
 
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 async def test_a_named_function_is_called_once(engine: Engine, family: str) -> None:
-    built = build.build(OutputConstraint(tool_calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2]))
+    built = constraint.build(
+        OutputConstraint(tool_calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2])
+    )
     text, reason = await generate(engine, built.tag)
+    free = family in NOTATIONS and not is_guidance(engine)
+    if free and reason == "length":
+        return  # names and lists without an end
     assert reason == "stop"
     content, _, calls = parse(text, family, None, TOOLS[1:2])
     assert [name for name, _ in calls] == ["wait"]
     assert content.strip() == ""
-    check_calls(calls, TOOLS)
+    check_calls(calls, TOOLS, free=free)
 
 
 SCHEMAS: dict[str, Any] = {
@@ -242,18 +261,25 @@ SCHEMAS: dict[str, Any] = {
 }  # fmt: skip
 
 
-FREE = ("anything", "array", "itself", "map", "object", "recursive", "required without a schema")
+FREE = (
+    "anything", "array", "email", "itself", "loose pattern", "map", "object", "recursive", "required without a schema",
+)  # fmt: skip
 """Schemas that allow texts of any length: whether a model that babbles ends one in time is luck."""
 
-Beginning = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"required": lambda *_: iter(())})
+ONE_KEYWORD = ("all of", "no type", "one of with siblings", "reference with siblings")
+
+Beginning = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    dict.fromkeys(("required", "pattern", "format", "minLength", "minItems"), lambda *_: iter(())),
+)
 """What a cut text is checked with: what is required may come after the cut."""
 
 
-def closed(text: str) -> Any:
+def closed(text: str, *, strict: bool) -> Any:
     """The longest beginning of a cut JSON text that its open strings and brackets, closed, make whole."""
     for end in range(len(text), 0, -1):
         try:
-            return json.loads(text[:end] + _closing(text[:end]))
+            return json.loads(text[:end] + _closing(text[:end]), strict=strict)
         except ValueError:
             continue
     raise AssertionError(f"no beginning of JSON: {text!r}")
@@ -273,9 +299,11 @@ def _closing(text: str) -> str:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 async def test_a_schema_gives_what_it_allows(engine: Engine, name: str) -> None:
+    if name in ONE_KEYWORD and not is_guidance(engine):
+        pytest.skip("XGrammar reads one of its keywords, and says so")
     schema = SCHEMAS[name]
     form = {"type": "json_schema", "json_schema": schema}
-    built = build.build(OutputConstraint(format=form), context())
+    built = constraint.build(OutputConstraint(format=form), context())
     assert built.notices == []
     checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
     ended = 0
@@ -283,9 +311,9 @@ async def test_a_schema_gives_what_it_allows(engine: Engine, name: str) -> None:
         text, reason = await generate(engine, built.tag, seed=seed, temperature=[0.0, 0.8, 1.5, 2.0][seed], most=200)
         if reason == "stop":
             ended += 1
-            checker.validate(json.loads(text))
+            checker.validate(json.loads(text, strict=is_guidance(engine)))
         else:
-            Beginning(schema).validate(closed(text))
+            Beginning(schema).validate(closed(text, strict=is_guidance(engine)))
     assert ended or name in FREE
 
 
@@ -295,7 +323,7 @@ async def test_free_json_ends_where_the_model_would_end_it(engine: Engine, name:
     schema = SCHEMAS[name]
     if "required" in schema:
         schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name", "age"]}
-    tag = build.build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}), context()).tag
+    tag = constraint.build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}), context()).tag
     asked = "Give me a JSON object with name Quentin and age 41."
     text, reason = await generate(engine, tag, temperature=0, most=100, asked=asked)
     assert (json.loads(text), reason) == (wanted, "stop")
@@ -303,7 +331,7 @@ async def test_free_json_ends_where_the_model_would_end_it(engine: Engine, name:
 
 @pytest.mark.parametrize("pattern", [r"[A-Z]{3}-[0-9]{2,4}", "yes|no", r"\d+(\.\d)?", "(ab|c){2,5}z?"])
 async def test_a_regular_expression_is_matched_whole(engine: Engine, pattern: str) -> None:
-    built = build.build(OutputConstraint(format={"type": "regex", "pattern": pattern}), context())
+    built = constraint.build(OutputConstraint(format={"type": "regex", "pattern": pattern}), context())
     text, reason = await generate(engine, built.tag, most=60)
     assert reason == "length" or re.fullmatch(pattern, text)
 
@@ -321,7 +349,7 @@ async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: 
         {"type": "json_schema", "json_schema": {"anyOf": [{"const": word} for word in words]}},
     ]
     for form in forms:
-        tag = build.build(OutputConstraint(format=form), context()).tag
+        tag = constraint.build(OutputConstraint(format=form), context()).tag
         texts = await asyncio.gather(*(generate(engine, tag, seed=s, temperature=2.0, most=40) for s in range(12)))
         assert {text.strip('"') for text, _ in texts} <= set(words)
 
@@ -329,7 +357,7 @@ async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: 
 async def test_bounds_of_many_digits_are_kept(engine: Engine) -> None:
     for low, high in ((-153, 6193425), (2276, 5208875), (-1316, 6873538), (-420, 646883)):
         form = {"type": "json_schema", "json_schema": {"type": "integer", "minimum": low, "maximum": high}}
-        tag = build.build(OutputConstraint(format=form), context()).tag
+        tag = constraint.build(OutputConstraint(format=form), context()).tag
         texts = await asyncio.gather(*(generate(engine, tag, seed=s, temperature=2.0, most=40) for s in range(12)))
         assert all(low <= int(text) <= high for text, _ in texts)
 
@@ -345,7 +373,7 @@ async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reason
             "json_schema": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
         }
     )
-    built = build.build(asked, context(reasoning=reasoning, tail=tail))
+    built = constraint.build(asked, context(reasoning=reasoning, tail=tail))
     for seed in range(4):
         text, reason = await generate(engine, built.tag, seed=seed, temperature=0.7, most=300)
         content, thought, _ = parse(text, None, reasoning, [], tail)
@@ -357,7 +385,7 @@ async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reason
 
 async def test_twenty_grammars_at_once_each_hold_for_their_own(engine: Engine) -> None:
     patterns = [f"[a-c]{{{i}}}-[0-9]{{3}}" for i in range(1, 21)]
-    tags = [build.build(OutputConstraint(format={"type": "regex", "pattern": p}), context()).tag for p in patterns]
+    tags = [constraint.build(OutputConstraint(format={"type": "regex", "pattern": p}), context()).tag for p in patterns]
     free = asyncio.create_task(generate(engine, "", most=100))
     answers = await asyncio.gather(*(generate(engine, tag, most=60) for tag in tags for _ in range(2)))
     assert [bool(re.fullmatch(patterns[i // 2], text)) for i, (text, _) in enumerate(answers)] == [True] * 40
@@ -376,8 +404,9 @@ HOSTILE: dict[str, Json] = {
         "grammar": "root ::= r0\n" + "".join(f'r{i} ::= "a" r{i + 1} | "b"\n' for i in range(9000)) + 'r9000 ::= "x"',
     },
     "slow": {"type": "regex", "pattern": "([a-z]{1,140}){1,140}"},
-    "enum": {"type": "qwen_xml_parameter", "json_schema": {"enum": [f"v{i}" for i in range(5000)]}},
-    "length": {"type": "qwen_xml_parameter", "json_schema": {"type": "string", "maxLength": 100000}},
+    "enum": {"type": "json_schema", "json_schema": {"enum": [f"v{i}" for i in range(6000)]}},
+    "length": {"type": "json_schema", "json_schema": {"type": "string", "maxLength": 1000000}},
+    "multiple": {"type": "json_schema", "json_schema": {"type": "integer", "multipleOf": 9999991}},
 }  # fmt: skip
 
 
@@ -392,13 +421,11 @@ async def test_a_hostile_grammar_is_refused_while_others_go_on(library: str) -> 
         for form in HOSTILE.values():
             neighbours = [asyncio.create_task(generate(engine, "", temperature=0, most=400)) for _ in range(3)]
             tag = json.dumps({"type": "structural_tag", "format": form})
-            # XGrammar gets no regular expressions: the front end makes grammars of them.
-            refusals = (GrammarTooComplex,) if library == "auto" else (GrammarTooComplex, GrammarInvalid)
-            with pytest.raises(refusals):
+            with pytest.raises((GrammarTooComplex, GrammarInvalid)):
                 await asyncio.wait_for(generate(engine, tag), 300)
             for neighbour in neighbours:
                 assert (await neighbour)[0] == expected
-        ok = build.build(OutputConstraint(format={"type": "regex", "pattern": "[a-c]{4}"}), context()).tag
+        ok = constraint.build(OutputConstraint(format={"type": "regex", "pattern": "[a-c]{4}"}), context()).tag
         assert re.fullmatch("[a-c]{4}", (await generate(engine, ok))[0])
         assert engine.pid == before
     finally:

@@ -116,8 +116,21 @@ async def test_a_constraint_is_built_before_it_is_submitted() -> None:
     generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
     await generation.aclose()
     [tag] = engine.constraints
-    assert "grammar" in tag
+    assert "json_schema" in tag
     assert generation.warnings == []
+
+
+async def test_what_the_engine_does_not_impose_is_told_or_an_error() -> None:
+    model, engine = await loaded()
+    engine.notices = ["uniqueItems", "format poem"]
+    generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
+    await generation.aclose()
+    assert generation.warnings == ["not imposed in the schema of response_format: uniqueItems, format poem"]
+    model, engine = await loaded(strict_response_format=True)
+    engine.notices = ["uniqueItems"]
+    with pytest.raises(GrammarInvalid, match="uniqueItems"):
+        await start(model, constraint=OutputConstraint(format=SCHEMA))
+    assert len(engine.cancelled) == 1
 
 
 async def test_a_constraint_that_the_engine_refuses_is_relaxed_once_and_reported() -> None:

@@ -68,6 +68,7 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
         "absent",
         "cached_tokens",
         "id",
+        "notices",
         "prefill_ms",
         "progress",
         "progressed",
@@ -80,6 +81,7 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
         self.id = number
         self.prompt_tokens = -1  # until accepted
         self.tokens: list[int] | None = None
+        self.notices: list[str] = []
         self.prompt_logprobs: protocol.PromptLogprobs | None = None
         self.cached_tokens: int | None = None
         self.prefill_ms: float | None = None
@@ -228,6 +230,7 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
         """The engine has accepted the request."""
         self.prompt_tokens = record.prompt_tokens
         self.tokens = record.tokens
+        self.notices = record.notices
         self.wake()
 
     def _end(self) -> None:

@@ -10,10 +10,12 @@ of it releases the GIL. A request with another width drops the cache, which has 
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import tempfile
 import time
 from collections.abc import Generator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 
 from ...errors import GrammarInvalid
+from ...grammar.xgrammar import Lowered
 from ...repository import gguf
 from ...util.files import read_text
 from ..errors import last_line
@@ -90,7 +93,14 @@ class GrammarCompiler:
 
 def structured(tag: str) -> Any:
     """A structural tag (JSON text) as GenerationConfig.structured_output_config."""
-    return genai.StructuredOutputConfig(structural_tags_config=tag)
+    return genai.StructuredOutputConfig(structural_tags_config=lowered(tag)[0])
+
+
+@lru_cache(maxsize=64)
+def lowered(tag: str) -> tuple[str, tuple[str, ...]]:
+    """A structural tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
+    found = Lowered(json.loads(tag)["format"], within_genai=True)
+    return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices
 
 
 def logits_width(model_dir: Path) -> int:

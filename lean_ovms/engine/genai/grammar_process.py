@@ -22,7 +22,7 @@ from ..generation import grammar_limits
 from ..generation.grammar_answers import data_bytes, limit_memory, serve
 from ..generation.grammar_limits import Bounds, members
 from ..generation.pipeline import GrammarCost
-from .grammar_compiler import GrammarCompiler, reason
+from .grammar_compiler import GrammarCompiler, lowered, reason
 from .grammar_probe import GrammarProbe
 
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
@@ -64,7 +64,7 @@ class Checker:
             start_s, mask_s = self._probe.measure(tag)
         finally:
             self._compiler.clear()
-        return GrammarCost(seconds, max(0, used), start_s, mask_s)
+        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])
 
 
 def check_schemas(tag: Any) -> None:

@@ -71,7 +71,8 @@ class ProcessGrammarChecker:
 
     def check(self, tag: str, bounds: Bounds) -> GrammarCost:
         """pipeline.GrammarChecker.check."""
-        return GrammarCost(**self.ask(tag, bounds))
+        answer = self.ask(tag, bounds)
+        return GrammarCost(**{**answer, "notices": tuple(answer.get("notices", ()))})
 
     def ask(self, tag: str, bounds: Bounds) -> dict[str, Any]:
         """The process's answer. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""

@@ -24,15 +24,16 @@ MAX_REPEAT = 1 << 60
 class Bounds:
     """Inclusive. bytes: of the whole text. nesting: brackets of any kind. repetition: of all counted repetitions in
     an expression, nested ones multiplied. overlap: of those, places at which one can begin (grammar_overlap). count:
-    minLength and the like. properties, choices: in one schema."""
+    minLength and the like. properties, choices: in one schema. multiple: of multipleOf, without its factors 2 and 5."""
 
     bytes: int = 65536
     nesting: int = 64
     repetition: int = 20000
     overlap: int = 128
-    count: int = 2000
-    properties: int = 200
-    choices: int = 1000
+    count: int = 10_000
+    properties: int = 500
+    choices: int = 5000
+    multiple: int = 10_000
 
 
 def check(text: str, bounds: Bounds) -> Any:
@@ -99,8 +100,21 @@ def _check_member(key: str, value: Any, bounds: Bounds) -> None:
     elif key in _COUNTS and isinstance(value, (int, float)):
         if value > bounds.count:
             raise too_complex(f"{key} is {value:g}, the limit is {bounds.count}")
+    elif key == "multipleOf" and isinstance(value, int | float):
+        if _odd_part(value) > bounds.multiple:
+            raise too_complex(f"multipleOf {value:g} has too many digits")
     elif key in ("pattern", "grammar") and isinstance(value, str):
         _check_expression(value, key == "grammar", bounds)
+
+
+def _odd_part(value: float) -> int:
+    """A number without its decimal point, sign, and factors 2 and 5: as many states has what tells its multiples."""
+    digits = f"{abs(value):.10f}".replace(".", "")
+    number = int(digits) if digits.isdigit() else 0
+    for factor in (2, 5):
+        while number and number % factor == 0:
+            number //= factor
+    return number
 
 
 def _check_expression(text: str, quotes: bool, bounds: Bounds) -> None:

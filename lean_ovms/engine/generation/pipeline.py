@@ -179,12 +179,13 @@ class Compiler(Protocol):
 
 class GrammarCost(NamedTuple):
     """CPU seconds and bytes of compiling a grammar. Then, of each request: start_s of its first step, and mask_s of a
-    later token (the slowest that was found)."""
+    later token (the slowest that was found). notices: what the library does not impose, for the client."""
 
     seconds: float
     bytes: int
     start_s: float = 0.0
     mask_s: float = 0.0
+    notices: tuple[str, ...] = ()
 
 
 class GrammarChecker(Protocol):

@@ -232,7 +232,8 @@ class GenerationTask:
         self.scheduler.add(request)
         prompt = request.sequences[0].prompt
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
-        self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None))
+        notices = list(request.cost.notices) if request.cost is not None else []
+        self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
 
     @property
     def _waiting_for_grammars(self) -> int:

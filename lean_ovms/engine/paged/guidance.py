@@ -2,51 +2,80 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import llguidance
 import numpy as np
+from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from ...errors import GrammarInvalid, GrammarTooComplex
+from ...grammar import lark
 from ..generation import grammar_limits
 from ..generation.grammar_checker import ProcessGrammarChecker
 from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
-from . import regular, structural_tag
-from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, forbid
+from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, Tokens, forbid
 from .logits import NoToken
-from .longest_tokens import Tokens
 from .wide import cores
 
 log = logging.getLogger(__name__)
 
 TEXT_BYTES = 32 << 20
-"""Of long grammars that are remembered as llguidance reads them."""
-LIMITS = llguidance.LLParserLimits(step_lexer_fuel=120_000, max_lexer_states=100_000, verbose_errors=False)
-"""With half so much fuel no mask of some 60 hostile grammars took more than 8 ms, with 2,000 and with 150,000 tokens;
-of ordinary ones none took more than 3 ms. The beginning of a tool call needs 70,000, with what looking ahead for text
-without a choice takes. What needs more is an error of its request alone."""
-TRIAL_TEXTS, TRIAL_TOKENS, TRIAL_S, MASK_S = 3, 24, 0.25, 0.05
-"""A new grammar is tried with random texts, before it may be matched in a step: no mask may take longer than MASK_S
-there, all together TRIAL_S."""
+"""Of grammars read in a process that are remembered as llguidance takes them."""
+LIMITS = llguidance.LLParserLimits(
+    step_lexer_fuel=120_000, step_max_items=20_000, max_lexer_states=100_000, verbose_errors=False
+)
+"""An object with 200 optional properties needs more than 8,000 items, the beginning of a tool call 70,000 of fuel with
+what looking ahead for text without a choice takes. What needs more is an error of its request alone."""
+TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 200, 0.25
+"""A new grammar is tried with random texts before it may be matched in a step, and a client's own grammar with a long
+one: an ambiguous grammar takes more time with every token. No further token is tried after TRIAL_S of each kind."""
+MASK_S = 0.05
+"""CPU time of a mask, in the trial and in a step; more ends the request."""
 INLINE_BYTES = 4096
-"""Of a grammar that is read in a thread here; longer ones, up to a second of Python, in a process of their own."""
+_COSTLY = ('"allOf"', '"multipleOf"', '"patternProperties"', "%json", "::=")
+"""Of a grammar with none of these in it that is read in a thread here, in milliseconds: others may take seconds, or any
+memory, and are read first in a process that can be killed."""
 PARALLEL, MASK_THREADS = 4, 8
 """Masks of a step from which on several threads share them, and how many threads."""
 COST_BYTES = 256 << 10
+_PLACE = re.compile(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?")
+_KEYS = re.compile(r"\[(.*)\]")
 _executor: Any = None  # of masks that several threads share
+
+
+class Reading(NamedTuple):
+    """A grammar as llguidance takes it. notices: what is not imposed."""
+
+    text: str
+    notices: tuple[str, ...]
+
+
+def read(tag: Any) -> Reading:
+    """A structural tag in Lark. Raises GrammarInvalid and GrammarTooComplex."""
+    done = lark.translate(tag, lark.Converters(_regex, _ebnf))
+    return Reading(done.text, tuple(done.notices))
+
+
+def validate(text: str) -> None:
+    """Compile a grammar without a vocabulary. Raises GrammarInvalid and GrammarTooComplex."""
+    failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(text, limits=LIMITS)
+    if failed:
+        raise _error(messages[0])
 
 
 class Guidance:
     """pipeline.Compiler and pipeline.GrammarChecker: compiling takes milliseconds here and needs no process of its own.
 
-    Thread-safe. The vocabulary is read when the first grammar comes (0.8 s for 150,000 tokens).
+    Thread-safe. The vocabulary is read when the first grammar comes (0.5 s for 150,000 tokens).
     """
 
     def __init__(
@@ -58,11 +87,11 @@ class Guidance:
     ) -> None:
         """pieces: bytes of each token. width: of the logits.
 
-        reader: of long grammars (grammar_process); None reads them here.
+        reader: of grammars that may be costly to compile (grammar_process); None reads them here.
         """
         self._reader = reader
-        self._texts: dict[str, str] = {}  # llguidance's, of long grammars
-        self._text_bytes = 0
+        self._read: dict[str, Reading] = {}
+        self._read_bytes = 0
         self._pieces = [*pieces, *[b""] * (width - len(pieces))][:width]
         self._eos = sorted(eos)
         self._tokenizer: Any = None
@@ -73,23 +102,25 @@ class Guidance:
     def compile(self, tag: str) -> None:
         """Make it ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
         if tag not in self._compiled:
-            self._compiled[tag] = self._built(tag)
+            self._compiled[tag], _ = self._built(tag)
 
     def clear(self) -> None:
         with self._lock:
             self._compiled.clear()
-            self._texts.clear()
-            self._text_bytes = 0
+            self._read.clear()
+            self._read_bytes = 0
 
     def check(self, tag: str, bounds: Bounds) -> GrammarCost:
         """pipeline.GrammarChecker.check."""
         start = time.perf_counter()
-        if len(tag) <= INLINE_BYTES or self._reader is None:
+        if self._reader is None or (len(tag) <= INLINE_BYTES and not any(word in tag for word in _COSTLY)):
             grammar_limits.check(tag, bounds)
         else:
-            self._keep(tag, str(self._reader.ask(tag, bounds)["text"]))
-        mask_s = self._try(self._built(tag))
-        return GrammarCost(time.perf_counter() - start, COST_BYTES, 0.0, mask_s)
+            answer = self._reader.ask(tag, bounds)
+            self._keep(tag, Reading(answer["text"], tuple(answer["notices"])))
+        built, notices = self._built(tag)
+        mask_s = self._try(built, '"grammar"' in tag)
+        return GrammarCost(time.perf_counter() - start, COST_BYTES, 0.0, mask_s, notices)
 
     def stop(self) -> None:
         """pipeline.GrammarChecker.stop."""
@@ -101,33 +132,38 @@ class Guidance:
         self.compile(tag)
         return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), self._tokens)
 
-    def _built(self, tag: str) -> Any:
-        grammar = self._texts.get(tag) or regular.lark(structural_tag.parse(tag))
+    def _built(self, tag: str) -> tuple[Any, tuple[str, ...]]:
+        """A matcher, and what it does not impose."""
+        reading = self._read.get(tag) or read(_parsed(tag))
         with self._lock:
             if self._tokenizer is None:
                 wrapper = llguidance.TokenizerWrapper(self._tokens)
                 self._tokenizer = llguidance.LLTokenizer(wrapper, len(self._pieces), self._eos)
-        built = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        built = llguidance.LLMatcher(self._tokenizer, reading.text, log_level=0, limits=LIMITS)
         _raise_for(built)
-        return built
+        return built, (*reading.notices, *map(_notice, built.get_grammar_warnings()))
 
-    def _keep(self, tag: str, text: str) -> None:
-        """Remember the text of a long grammar, as far as there is room."""
+    def _keep(self, tag: str, reading: Reading) -> None:
+        """Remember a grammar that was read in the process, as far as there is room."""
         with self._lock:
-            if self._text_bytes > TEXT_BYTES:
-                self._texts.clear()
-                self._text_bytes = 0
-            self._texts[tag] = text
-            self._text_bytes += len(tag) + len(text)
+            if self._read_bytes > TEXT_BYTES:
+                self._read.clear()
+                self._read_bytes = 0
+            self._read[tag] = reading
+            self._read_bytes += len(tag) + len(reading.text)
 
-    def _try(self, built: Any) -> float:
+    def _try(self, built: Any, long: bool) -> float:
         """Walk through the grammar at random for a while: CPU time of the slowest mask. Raises GrammarTooComplex."""
         end = time.monotonic() + TRIAL_S
-        return max(self._walk(built.deep_copy(), random.Random(seed), end) for seed in range(TRIAL_TEXTS))
+        slowest = max(self._walk(built.deep_copy(), random.Random(i), TRIAL_TOKENS, end) for i in range(TRIAL_TEXTS))
+        if long:
+            end = time.monotonic() + TRIAL_S
+            slowest = max(slowest, self._walk(built.deep_copy(), random.Random(0), LONG_TOKENS, end))
+        return slowest
 
-    def _walk(self, state: Any, rng: random.Random, end: float) -> float:
+    def _walk(self, state: Any, rng: random.Random, tokens: int, end: float) -> float:
         slowest = 0.0
-        for _ in range(TRIAL_TOKENS):
+        for _ in range(tokens):
             if state.is_stopped() or time.monotonic() > end:
                 break
             start = time.thread_time()
@@ -143,6 +179,37 @@ class Guidance:
                 break
             state.consume_token(int(rng.choice(allowed)))
         return slowest
+
+
+def _parsed(tag: str) -> Any:
+    try:
+        return json.loads(tag)
+    except ValueError:
+        raise GrammarInvalid("The structural tag is not JSON") from None
+
+
+def _regex(pattern: str) -> str:
+    """Digits are those of ASCII, as in XGrammar."""
+    return f"(/{llguidance.regex_to_lark(pattern, 'd')}/)"
+
+
+def _ebnf(grammar: str) -> str:
+    try:
+        return str(gbnf_to_lark(grammar))
+    except RecursionError:
+        raise GrammarTooComplex("The grammar is nested too deep") from None
+    except Exception as error:  # it raises Exception itself
+        raise GrammarInvalid(f"The grammar cannot be read: {str(error)[:300]}") from None
+
+
+def _notice(warning: str) -> str:
+    """The keywords of a warning, as a client reads them."""
+    if warning.startswith("oneOf"):
+        return "oneOf (it is taken as anyOf)"
+    if warning.startswith("Unknown format: "):
+        return f"format {warning.removeprefix('Unknown format: ')}"
+    keys = _KEYS.search(warning)
+    return keys[1].replace('"', "") if keys else warning.splitlines()[0][:200]
 
 
 def prepare(matchers: Sequence[Matcher]) -> None:
@@ -163,25 +230,30 @@ def prepare(matchers: Sequence[Matcher]) -> None:
 
 
 def _raise_for(state: Any) -> None:
-    if not state.is_error():
-        return
-    text = str(state.get_error()).splitlines()[0][:300]
+    if state.is_error():
+        raise _error(str(state.get_error()))
+
+
+def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
+    """llguidance's, without the place in a text that the client has not written."""
+    text = " ".join(message.partition("\n   1 | ")[0].split())
+    text = _PLACE.sub("", text)[:300]
     if any(word in text for word in ("too many", "too complex", "too deep", "fuel", "limit", "too big", "too large")):
-        raise GrammarTooComplex(f"The grammar is too complex: {text}")
-    raise GrammarInvalid(text)
+        return GrammarTooComplex(f"The grammar is too complex: {text}")
+    return GrammarInvalid(text)
 
 
 class GuidanceMatcher:
     """grammar.Matcher. The state of a text in its grammar, and the mask of what may come next."""
 
-    __slots__ = ("_ready", "_stops", "_tokens", "mask", "state")
+    __slots__ = ("_ready", "_slow", "_stops", "_tokens", "mask", "state")
 
     def __init__(self, state: Any, stops: frozenset[int], tokens: Tokens) -> None:
         self.state = state
         self._stops = stops
         self._tokens = tokens
         self.mask = np.zeros(-(-len(tokens.tokens) // 32), np.uint32)
-        self._ready = False
+        self._ready = self._slow = False
 
     @property
     def needs_mask(self) -> bool:
@@ -195,12 +267,14 @@ class GuidanceMatcher:
 
     def prepare(self) -> None:
         if self.needs_mask:
+            began = time.thread_time()
             self.state.unsafe_compute_mask_ptr(self.mask.ctypes.data, self.mask.nbytes)
+            self._slow = self._slow or time.thread_time() - began > MASK_S
             self._ready = True
 
     def apply(self, line: NDArray[np.float32]) -> None:
         self.prepare()
-        if self.state.is_error():
+        if self._slow or self.state.is_error():
             raise NoToken(TOO_COMPLEX)
         ends = self._stops if self.state.is_accepting() else ()
         forbid(line, self.mask if self._ready else None, ends)

@@ -47,9 +47,13 @@ class Core:
         """One thread, and no cache."""
         return self._compiler(vocabulary, 1, False, -1)
 
-    def compile(self, compiler: Any, ebnf: str) -> str:
-        """A compiled grammar as JSON. Raises RuntimeError. Takes any time and memory, and may end the process."""
-        return str(compiler.compile_grammar_from_strings(ebnf, "root").serialize_json())
+    def compile(self, compiler: Any, tag: str) -> str:
+        """A structural tag, compiled, as JSON. Raises RuntimeError. Takes any time and memory; may end the process."""
+        return str(compiler.compile_structural_tag(tag).serialize_json())
+
+    def compile_lark(self, compiler: Any, text: str) -> str:
+        """As `compile`, of a grammar in Lark's notation."""
+        return str(compiler.compile_lark(text, [], []).serialize_json())
 
     def compiled(self, text: str, vocabulary: Any) -> Any:
         """From `compile`'s JSON. Raises RuntimeError."""
@@ -106,7 +110,8 @@ def load() -> Core:
 def _try(core: Core) -> None:
     """One grammar, with all that is called later. Raises RuntimeError."""
     vocabulary = core.vocabulary(_PIECES, [_END])
-    compiled = core.compiled(core.compile(core.compiler(vocabulary), 'root ::= "ab"'), vocabulary)
+    tag = '{"type": "structural_tag", "format": {"type": "const_string", "value": "ab"}}'
+    compiled = core.compiled(core.compile(core.compiler(vocabulary), tag), vocabulary)
     matcher, mask = core.matcher(compiled), np.zeros((1, 1), np.int32)
     fill(matcher, mask)
     right = (

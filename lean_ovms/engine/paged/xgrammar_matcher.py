@@ -24,9 +24,8 @@ from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
 from . import xgrammar_core
 from .bounded_calls import LIMIT_S, CallThread
-from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, forbid
+from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, Tokens, forbid
 from .logits import NoToken
-from .longest_tokens import Tokens
 from .wide import cores
 
 log = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ class XGrammar:
         grammar = self._core.compiled(text, self._vocabulary)
         with self._lock:
             self._compiled.setdefault(tag, _Compiled(grammar))
-        return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"])
+        return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
         """pipeline.GrammarChecker.stop."""

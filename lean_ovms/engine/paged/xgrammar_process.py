@@ -6,6 +6,7 @@ It answers with the compiled grammar as JSON, what that took, and the time of it
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -17,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import GrammarInvalid
+from ...grammar import formats
+from ...grammar.xgrammar import Lowered
 from ..errors import last_line
 from ..generation import grammar_limits
 from ..generation.grammar_answers import Check, limit_memory, serve
 from ..generation.grammar_limits import Bounds, too_complex
-from . import ebnf_writer, structural_tag, xgrammar_core
+from . import xgrammar_core
 
 Choose = Callable[[NDArray[np.int64]], Any]
 TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 256, 0.5
@@ -53,17 +56,25 @@ class Compiler:
     def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
         """Raises GrammarInvalid and GrammarTooComplex."""
         began = time.process_time()
-        grammar_limits.check(tag, bounds)
-        text = ebnf_writer.ebnf(structural_tag.parse(tag))
+        form = grammar_limits.check(tag, bounds)
         try:
-            compiled = self._core.compile(self._compiler, text)
-        except RuntimeError as error:
+            compiled, notices = self._compiled(form["format"])
+        except (RuntimeError, KeyError, TypeError) as error:
             raise GrammarInvalid(f"XGrammar cannot compile the grammar: {_reason(error)}") from error
         if len(compiled) > MAX_COMPILED_BYTES:
             raise too_complex(f"compiled it has more than {MAX_COMPILED_BYTES >> 20} MB")
         seconds = time.process_time() - began
         mask_s = self._tried(self._core.compiled(compiled, self._vocabulary))
-        return {"seconds": seconds, "mask_s": mask_s, "compiled": compiled}
+        return {"seconds": seconds, "mask_s": mask_s, "compiled": compiled, "notices": notices}
+
+    def _compiled(self, form: Any) -> tuple[str, Sequence[str]]:
+        """The grammar as JSON, and what it does not impose. Raises RuntimeError."""
+        own = form.get("grammar") if isinstance(form, dict) and form.get("type") == "grammar" else None
+        if isinstance(own, str) and formats.is_lark(own):
+            return self._core.compile_lark(self._compiler, own), ()
+        lowered = Lowered(form, within_genai=False)
+        tag = json.dumps({"type": "structural_tag", "format": lowered.form})
+        return self._core.compile(self._compiler, tag), lowered.notices
 
     def _tried(self, compiled: Any) -> float:
         """CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""

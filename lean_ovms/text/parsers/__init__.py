@@ -16,8 +16,8 @@ from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
+from ...grammar.frames import OutputForm
 from ...types import Json
-from ..grammar.output_form import OutputForm
 from .base import Block, CombinedParser, Parser, Syntax
 from .detection import Detection
 from .plain import Plain

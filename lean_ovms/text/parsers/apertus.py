@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ..grammar.ebnf import Ebnf, literal
-from ..grammar.tool_calls import CallForm, Tool, json_object
+from ...grammar import formats
+from ...grammar.frames import CallForm, Tool
+from ...types import Json
 from .base import Block
 from .detection import Detection
 from .json_arguments import json_arguments
@@ -49,9 +50,9 @@ class Thinking(Block):
     keep_special_tokens = True
 
 
-def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head = literal(f"{{{json.dumps(tool.name, ensure_ascii=False)}: ")
-    return f"{head} {json_object(ebnf, tool)} {literal('}')}"
+def _written(tool: Tool) -> Json:
+    head = f"{{{json.dumps(tool.name, ensure_ascii=False)}: "
+    return formats.tag(head, formats.json_value(tool.parameters), "}")
 
 
 FORM = CallForm(one=_written, before=PREFIX + "[", between=", ", after="]" + SUFFIX, trigger=PREFIX)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from ...grammar.frames import ReasoningForm
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
-from ..grammar.output_form import ReasoningForm
 from .scanner import Scanner, Steps, Tags
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 
-from ..grammar.ebnf import Ebnf, literal
-from ..grammar.tool_calls import CallForm, Tool, json_object
+from ...grammar import formats
+from ...grammar.frames import INDEX, CallForm, Tool
+from ...types import Json
 from .base import Block
 from .detection import Detection
 from .json_calls import EnclosedJson
@@ -71,10 +72,11 @@ class Thinking(Block):
 _IN_REASONING = Tags([*Thinking.ends.all, *_CITATION])
 
 
-def _written(ebnf: Ebnf, tool: Tool) -> str:
+def _written(tool: Tool) -> Json:
     name = json.dumps(tool.name, ensure_ascii=False)
-    head, middle = literal('{"tool_call_id": "'), literal(f'", "tool_name": {name}, "parameters": ')
-    return f"{head} [0-9]{{1,2}} {middle} {json_object(ebnf, tool)} {literal('}')}"
+    middle = formats.text(f'", "tool_name": {name}, "parameters": ')
+    content = formats.sequence(INDEX, middle, formats.json_value(tool.parameters))
+    return formats.tag('{"tool_call_id": "', content, "}")
 
 
 FORM = CallForm(one=_written, before=ACTION + "[\n    ", between=",\n    ", after="\n]" + ACTION_END, trigger=ACTION)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, json_after
+from ...grammar.frames import CallForm, json_after
 from . import deepseek_v3
 from .detection import THINK, Detection
 

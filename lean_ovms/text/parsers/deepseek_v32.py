@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, xml_call
 from .base import Block
 from .detection import THINK, Detection
 from .invoke_calls import InvokeCalls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm
+from ...grammar.frames import CallForm
 from . import deepseek_v32
 from .detection import THINK, Detection
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, json_after
+from ...grammar.frames import CallForm, json_after
 from . import mistral
 from .detection import Detection
 

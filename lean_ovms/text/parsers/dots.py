@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, xml_call
 from .base import CombinedParser
 from .detection import Detection
 from .invoke_calls import InvokeCalls

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..grammar.ebnf import Ebnf, literal
-from ..grammar.notations import EscapeValues
-from ..grammar.tool_calls import CallForm, Tool, arguments_object, function_name
+from ...grammar.frames import CallForm, in_notation
 from . import gemma4
 from .detection import Detection
 from .scanner import Steps, Tags
@@ -23,7 +21,7 @@ class Tools(gemma4.Tools):
 
     tags = (START, END)
     noise = ("<start_function_response>", "<end_of_turn>", "<eos>")
-    quote: ClassVar[Tags] = Tags([EscapeValues.quote])
+    quote: ClassVar[Tags] = Tags(["<escape>"])
 
     def _string(self, *, key: bool) -> Steps[bool]:
         kinds = kinds_of(self._schemas.get(self._word)) if len(self._closers) == 1 else STRING
@@ -36,11 +34,6 @@ class Tools(gemma4.Tools):
         return whole
 
 
-def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head, tail = literal(f"{START}call:{function_name(tool)}"), literal(END)
-    return f"{head} {arguments_object(EscapeValues(ebnf, tool.parameters), tool)} {tail}"
-
-
-FORM = CallForm(one=_written, trigger=START)
+FORM = CallForm(one=in_notation(f"{START}call:NAME", END, "functiongemma"), trigger=START)
 
 DETECTION = Detection(rank=33, marks=((START,),))

@@ -11,9 +11,7 @@ import json
 import re
 from typing import ClassVar
 
-from ..grammar.ebnf import Ebnf, literal
-from ..grammar.notations import GemmaValues
-from ..grammar.tool_calls import CallForm, Tool, arguments_object, function_name
+from ...grammar.frames import CallForm, in_notation
 from .base import Block, Syntax
 from .detection import Detection
 from .literals import number_or_word
@@ -173,11 +171,8 @@ class Thinking(Block):
         return (yield from super().read(tag))
 
 
-def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head = literal(f"call:{function_name(tool)}")
-    return f"{head} {arguments_object(GemmaValues(ebnf, tool.parameters), tool)}"
-
-
-FORM = CallForm(one=_written, before="<|tool_call>", after="<tool_call|>", trigger="<|tool_call>")
+FORM = CallForm(
+    one=in_notation("call:NAME", "", "gemma"), before="<|tool_call>", after="<tool_call|>", trigger="<|tool_call>"
+)
 
 DETECTION = Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4")

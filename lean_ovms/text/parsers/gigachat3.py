@@ -7,7 +7,7 @@ GigaChat 3.1 (gigachat31) writes <|function_call|> in place of all that stands b
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, in_json
 from .detection import Detection
 from .json_calls import JsonCalls
 from .scanner import Steps

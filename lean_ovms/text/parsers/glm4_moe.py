@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, xml_call
 from .detection import THINK, Detection
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..grammar.output_form import ReasoningForm
-from ..grammar.tool_calls import CallForm, json_after
+from ...grammar.frames import CallForm, ReasoningForm, json_after
 from .base import CombinedParser, Syntax
 from .detection import Detection
 from .scanner import Sink, Steps, Tags

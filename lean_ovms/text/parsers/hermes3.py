@@ -5,7 +5,7 @@ Beyond the plain form it takes several objects, or a list of them, between one p
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, in_json
 from .detection import THINK, Detection
 from .json_calls import EnclosedJson
 

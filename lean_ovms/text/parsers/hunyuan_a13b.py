@@ -6,7 +6,7 @@ tools has the model begin an answer without calls with the word "assistant" in C
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, in_json
 from .answer_block import AnswerBlock
 from .detection import Detection
 from .json_calls import EnclosedJson

@@ -16,8 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
-from ..grammar.output_form import OutputForm, ReasoningForm
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, OutputForm, ReasoningForm, xml_call
 from .base import CombinedParser, Syntax
 from .blocks import SpelledBlock
 from .detection import Detection

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from ..grammar.output_form import OutputForm
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, OutputForm, xml_call
 from . import hy_v3
 from .detection import Detection
 

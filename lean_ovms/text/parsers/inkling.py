@@ -7,8 +7,7 @@ The name of the function may stand before its block as well; the prompt ends wit
 
 from __future__ import annotations
 
-from ..grammar.output_form import ReasoningForm
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, ReasoningForm, in_json
 from .base import Block, CombinedParser
 from .detection import Detection
 from .json_calls import JsonCalls

@@ -12,8 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ..grammar.output_form import OutputForm
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, OutputForm, xml_call
 from .base import CombinedParser
 from .blocks import SpelledBlock
 from .detection import Detection

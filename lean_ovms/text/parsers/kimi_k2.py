@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
-from ..grammar.ebnf import Ebnf, literal
-from ..grammar.tool_calls import CallForm, Tool, function_name, json_object
+from ...grammar import formats
+from ...grammar.frames import INDEX, CallForm, Tool, function_name
+from ...types import Json
 from .base import Block, Enclosed
 from .detection import THINK, Detection
 from .json_arguments import json_arguments
@@ -66,10 +67,9 @@ class Thinking(Block):
     breaks = ("<|tool_calls_section_begin|>",)
 
 
-def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head = literal(f"<|tool_call_begin|>functions.{function_name(tool)}:")
-    middle, tail = literal("<|tool_call_argument_begin|>"), literal("<|tool_call_end|>")
-    return f"{head} [0-9]{{1,2}} {middle} {json_object(ebnf, tool)} {tail}"
+def _written(tool: Tool) -> Json:
+    content = formats.sequence(INDEX, formats.text(ARGUMENTS), formats.json_value(tool.parameters))
+    return formats.tag(f"{CALL}functions.{function_name(tool)}:", content, END)
 
 
 FORM = CallForm(

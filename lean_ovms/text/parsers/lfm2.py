@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, python_call
+from ...grammar.frames import CallForm, python_call
 from .base import Block, Enclosed
 from .detection import Detection
 from .literals import lenient_text

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, in_json
 from .base import Block, CombinedParser
 from .detection import Detection
 from .json_calls import EnclosedJson

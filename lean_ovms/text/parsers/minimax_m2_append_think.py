@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..grammar.output_form import ReasoningForm
+from ...grammar.frames import ReasoningForm
 from . import minimax_m2
 from .base import Syntax
 from .scanner import Steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, in_json
 from .base import Block
 from .detection import Detection
 from .json_arguments import json_arguments

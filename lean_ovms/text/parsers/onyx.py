@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ..grammar.output_form import ReasoningForm
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, ReasoningForm, xml_call
 from .base import CombinedParser
 from .detection import Detection
 from .scanner import Steps, Tags

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..grammar.tool_calls import CallForm, json_after
+from ...grammar.frames import CallForm, json_after
 from .base import Block, Syntax
 from .detection import Detection
 from .json_arguments import json_arguments

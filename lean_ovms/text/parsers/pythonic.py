@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, python_call
+from ...grammar.frames import CallForm, python_call
 from .base import Enclosed
 from .python_calls import PythonCalls
 from .scanner import Steps

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, xml_call
 from .detection import Detection
 from .scanner import Steps
 from .xml_calls import XmlCalls

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, xml_call
+from ...grammar.frames import CallForm, xml_call
 from . import qwen3coder
 from .base import Block
 from .detection import Detection

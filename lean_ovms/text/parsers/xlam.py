@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..grammar.tool_calls import CallForm, in_json
+from ...grammar.frames import CallForm, in_json
 from .detection import THINK, Detection
 from .json_calls import JsonCalls
 from .scanner import Steps

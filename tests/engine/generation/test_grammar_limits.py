@@ -17,7 +17,9 @@ def tag(form):
 GOOD = [
     {"type": "regex", "pattern": "[a-z]{3}-[0-9]{4}"},
     {"type": "json_schema", "json_schema": {"type": "string", "maxLength": 2000}},
-    {"type": "json_schema", "json_schema": {"enum": list(range(1000))}},
+    {"type": "json_schema", "json_schema": {"enum": list(range(5000))}},
+    {"type": "json_schema", "json_schema": {"multipleOf": 1000000, "minLength": 3000}},
+    {"type": "array", "items": {"multipleOf": 0.0001}},
     {"type": "grammar", "grammar": 'root ::= "((((" [({] {0,5} "{99999}"'},
     {"type": "regex", "pattern": r"https?://([a-z0-9-]+\.)+[a-z]{2,}(/[^\s]*)?"},
     {"type": "regex", "pattern": r"[\w.+-]{1,64}@([a-z0-9-]{1,63}\.){1,4}[a-z]{2,12}"},
@@ -56,8 +58,10 @@ BAD = [
     {"type": "regex", "pattern": "([a-z]*|b){200}"},
     {"type": "grammar", "grammar": 'root ::= "a" ( [b]? | "" ){2, 150}'},
     {"type": "json_schema", "json_schema": {"maxLength": 1e30}},
-    {"type": "json_schema", "json_schema": {"enum": list(range(1001))}},
-    {"type": "sequence", "elements": [{"json_schema": {"properties": {f"p{i}": {} for i in range(201)}}}]},
+    {"type": "json_schema", "json_schema": {"multipleOf": 99991}},
+    {"type": "json_schema", "json_schema": {"multipleOf": 12.3457}},
+    {"type": "json_schema", "json_schema": {"enum": list(range(5001))}},
+    {"type": "sequence", "elements": [{"json_schema": {"properties": {f"p{i}": {} for i in range(501)}}}]},
 ]
 
 

@@ -1,0 +1,67 @@
+"""The formats of structural tags, XGrammar's notation (https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html).
+
+It is what clients send, what openvino-genai and XGrammar take, and what a request's constraint is written in on its way
+to the engine; lark.py translates it for llguidance. Two members are this server's own: `style` "python", "gemma" and
+the like of a JSON schema (notations.py), and `most` of tags with a separator.
+"""
+
+from __future__ import annotations
+
+from ..types import Json
+
+ANY_TEXT: Json = {"type": "any_text"}
+
+
+def text(value: str) -> Json:
+    """Exactly this text."""
+    return {"type": "const_string", "value": value}
+
+
+def json_value(schema: object, style: str = "json") -> Json:
+    """A value of a JSON schema. style: the notation that it is written in."""
+    form: Json = {"type": "json_schema", "json_schema": schema}
+    return form if style == "json" else {**form, "style": style}
+
+
+def regex(pattern: str) -> Json:
+    """A text that the regular expression matches whole."""
+    return {"type": "regex", "pattern": pattern}
+
+
+def tag(begin: str, content: Json, end: str) -> Json:
+    """The content between two texts."""
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def until(end: str) -> Json:
+    """Any text up to this end, inclusive."""
+    return tag("", ANY_TEXT, end)
+
+
+def optional(form: Json) -> Json:
+    """The format or nothing."""
+    return {"type": "optional", "content": form}
+
+
+def sequence(*forms: Json | None) -> Json:
+    """The formats one after the other, without those that are None or an empty text; an empty text for none."""
+    parts: list[Json] = []
+    for form in forms:
+        if form is None or form == text(""):
+            continue
+        whole = form.get("type") == "sequence" and isinstance(form.get("elements"), list)
+        parts += form["elements"] if whole else [form]
+    if len(parts) < 2:
+        return parts[0] if parts else text("")
+    return {"type": "sequence", "elements": parts}
+
+
+def either(*forms: Json | None) -> Json:
+    """One of the formats that are not None."""
+    parts = [form for form in forms if form is not None]
+    return parts[0] if len(parts) == 1 else {"type": "or", "elements": parts}
+
+
+def is_lark(grammar: str) -> bool:
+    """Whether the text of a grammar is Lark's notation; else it is EBNF, with "::=" between a name and its body."""
+    return "::=" not in grammar

@@ -1,0 +1,243 @@
+"""How model families write an answer around values: tool calls, reasoning, headers; the inverse of their parsers.
+
+Each tool parser's file has a CallForm, FORM, made of the functions here, and the tests compare it with the parser. What
+a form cannot write (a name with a blank in XML) is CannotEnforce. Knows no families, no requests and no library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import GrammarInvalid
+from ..types import Json
+from . import formats
+from .schema import Schema, closed, flat
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIMPLE_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+INDEX = formats.regex("[0-9]{1,2}")
+_DEFINITIONS = ("$defs", "definitions")
+
+
+class CannotEnforce(Exception):
+    """The family cannot write such a call, or not in a way that a grammar can describe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that may be called. parameters: a schema of an object. ignored: its keywords that are not imposed."""
+
+    name: str
+    parameters: Schema
+    ignored: set[str]
+
+    @classmethod
+    def of(cls, name: str, parameters: Any) -> Tool:
+        """A tool without parameters takes an empty object; parameters without a type are an object.
+
+        Raises GrammarInvalid and GrammarTooComplex.
+        """
+        if parameters in (None, {}, True):
+            return cls(name, {"type": "object", "properties": {}, "additionalProperties": False}, set())
+        if isinstance(parameters, dict) and not {"type", "$ref", "anyOf", "oneOf", "allOf"} & set(parameters):
+            parameters = {"type": "object", **parameters}
+        schema, ignored = closed(parameters)
+        return cls(name, schema, set(ignored))
+
+
+CallWriter = Callable[[Tool], Json]
+"""A call as a tag (formats.tag)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm:
+    """before, after: around all calls; between: two of them. one: writes a call. forced: what stands before `before`
+    where no text may stand between the reasoning and a call.
+
+    trigger: the text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a
+    call cannot be told from text. alone: a message holds one call only.
+    """
+
+    one: CallWriter
+    before: str = ""
+    between: str = ""
+    after: str = ""
+    trigger: str = ""
+    alone: bool = False
+    forced: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningForm:
+    """start, end: around the reasoning. opened: whether a prompt with this end leaves reasoning open.
+
+    after: how the next message begins in a format of messages, where an answer or a call needs one of its own; "" where
+    they follow the reasoning as they are.
+    """
+
+    start: str
+    end: str
+    opened: Callable[[str], bool]
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputForm:
+    """How a model writes a whole answer; text.parsers.output_form() puts the parts together.
+
+    tool_parser: its name, for notices; unparsed: why there is none although the model has one.
+    calls, reasoning: None if there is no parser, or no grammar for its format.
+    answer_header: what the model writes before the content of an answer.
+    """
+
+    tool_parser: str | None = None
+    unparsed: str = ""
+    calls: CallForm | None = None
+    reasoning: ReasoningForm | None = None
+    answer_header: str = ""
+
+
+def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", "")) -> CallWriter:
+    def write(tool: Tool) -> Json:
+        head = f'{around[0]}{{"{name_key}": {json.dumps(tool.name, ensure_ascii=False)}, "{arguments_key}": '
+        return formats.tag(head, formats.json_value(tool.parameters), "}" + around[1])
+
+    return write
+
+
+def json_after(head: str, tail: str = "", names: re.Pattern[str] = _SIMPLE_NAME) -> CallWriter:
+    """head has NAME in it."""
+
+    def write(tool: Tool) -> Json:
+        start = head.replace("NAME", function_name(tool, names))
+        return formats.tag(start, formats.json_value(tool.parameters), tail)
+
+    return write
+
+
+def in_notation(head: str, tail: str, style: str) -> CallWriter:
+    """The arguments as an object of a notation. head has NAME in it."""
+
+    def write(tool: Tool) -> Json:
+        start = head.replace("NAME", function_name(tool))
+        return formats.tag(start, formats.json_value(tool.parameters, style), tail)
+
+    return write
+
+
+def python_call(tool: Tool) -> Json:
+    for name in _properties(tool):
+        if not IDENTIFIER.fullmatch(name):
+            raise CannotEnforce(f"an argument called {name!r}")
+    arguments = formats.json_value(tool.parameters, "python_arguments")
+    return formats.tag(function_name(tool, IDENTIFIER) + "(", arguments, ")")
+
+
+def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
+    """head has NAME in it, parameter KEY, and end may have it.
+
+    head may have INDEX, a number; parameter IS_TEXT for true or false, whether the value is text or JSON, or TYPE for
+    the value's type.
+    """
+
+    def write(tool: Tool) -> Json:
+        whole = flat(tool.parameters, tool.parameters)
+        needed = whole.get("required", ()) if isinstance(whole, dict) else ()
+        members = []
+        for name, schema in _properties(tool).items():
+            if not name or re.search(r'[<>"\n]|^\s|\s$', name):
+                raise CannotEnforce(f"an argument called {name!r}")
+            value = _Value(tool, schema)
+            kind = "true" if value.is_text else "false"
+            start = parameter.replace("IS_TEXT", kind).replace("TYPE", value.type).replace("KEY", name)
+            member = formats.sequence(formats.text(start), value.until(end.replace("KEY", name)))
+            members.append(member if name in needed else formats.optional(member))
+        if isinstance(whole, dict):
+            unnamed = {word for word in ("anyOf", "oneOf") if word in whole}
+            tool.ignored.update(unnamed, ["additionalProperties"] if whole.get("additionalProperties") else [])
+        first, *rest = head.replace("NAME", function_name(tool)).split("INDEX")
+        numbers = [part for text in rest for part in (INDEX, formats.text(text))]
+        return formats.tag(first, formats.sequence(*numbers, *members), tail)
+
+    return write
+
+
+def function_name(tool: Tool, allowed: re.Pattern[str] = _SIMPLE_NAME) -> str:
+    if not allowed.fullmatch(tool.name):
+        raise CannotEnforce(f"a function called {tool.name!r}")
+    return tool.name
+
+
+def _properties(tool: Tool) -> dict[str, Schema]:
+    whole = flat(tool.parameters, tool.parameters)
+    if not isinstance(whole, dict):
+        raise GrammarInvalid("a tool's parameters are not an object")
+    found: dict[str, Schema] = whole.get("properties", {})
+    return found
+
+
+class _Value:
+    """A parameter in an element: plain text where its schema allows strings, else JSON."""
+
+    def __init__(self, tool: Tool, schema: Schema) -> None:
+        self._tool = tool
+        self._schema = schema
+        self._whole = flat(tool.parameters, schema)
+        self._words = _words(self._whole)
+        self.is_text = not isinstance(self._whole, dict) or bool(self._words) or self._strings(self._whole)
+
+    @property
+    def type(self) -> str:
+        """The name of its type, of which JSON has one for all numbers."""
+        kind = "string" if self.is_text or not isinstance(self._whole, dict) else self._whole.get("type", "object")
+        kinds = kind if isinstance(kind, list) else [kind]
+        kind = next((k for k in kinds if k != "null"), "null")
+        return "number" if kind == "integer" else str(kind)
+
+    def until(self, end: str) -> Json:
+        """It and the end of its element."""
+        if not self.is_text:
+            return formats.sequence(formats.json_value(self._alone()), formats.text(end))
+        if self._words:
+            return formats.sequence(formats.either(*map(formats.text, self._words)), formats.text(end))
+        whole = self._whole if isinstance(self._whole, dict) else {}
+        self._tool.ignored.update(word for word in ("pattern", "oneOf") if word in whole)
+        least, most = whole.get("minLength", 0), whole.get("maxLength")
+        if not least and most is None:
+            return formats.until(end)
+        counted = formats.regex(f"[^<]{{{int(least)},{'' if most is None else int(most)}}}")
+        return formats.sequence(counted, formats.text(end))
+
+    def _alone(self) -> Schema:
+        """Its schema, with the definitions that it refers to."""
+        if not isinstance(self._schema, dict) or not isinstance(self._tool.parameters, dict):
+            return self._schema
+        root = self._tool.parameters
+        named = {key: root[key] for key in _DEFINITIONS if key in root} if '"$ref"' in json.dumps(self._schema) else {}
+        return {**self._schema, **named}
+
+    def _strings(self, schema: Json, depth: int = 4) -> bool:
+        """Whether a string may be a value."""
+        for word in ("anyOf", "oneOf"):
+            if (parts := schema.get(word)) and depth:
+                wholes = [flat(self._tool.parameters, part) for part in parts]
+                return any(not isinstance(w, dict) or self._strings(w, depth - 1) for w in wholes)
+        if choices := schema.get("enum"):
+            return any(isinstance(c, str) for c in choices)
+        kind = schema.get("type")
+        if kind is None:
+            return not any(w in schema for w in ("properties", "items", "minimum", "maximum", "const"))
+        return "string" in (kind if isinstance(kind, list) else [kind])
+
+
+def _words(whole: Schema) -> list[str]:
+    """The strings that the schema lists, if it lists strings only."""
+    if not isinstance(whole, dict):
+        return []
+    choices = [whole["const"]] if "const" in whole else whole.get("enum", [])
+    words = [c for c in choices if isinstance(c, str)]
+    return words if words == choices else []

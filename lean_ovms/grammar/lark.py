@@ -1,0 +1,316 @@
+"""Structural tags (formats.py) in llguidance's Lark, which compiles a JSON schema in it by itself (%json).
+
+llguidance cuts text into the longest lexemes that a grammar allows, which takes other texts than a format does where
+lexemes overlap. So what is regular becomes one lexeme, however it is put together; only a schema, a client's grammar
+and what contains one are rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import GrammarInvalid, GrammarTooComplex
+from ..types import Json
+from . import formats, notations
+
+MAX_NESTING = 64
+HEADER = '%llguidance {"no_forcing": true}\n'
+"""Where a grammar leaves one text only, llguidance would look ahead to its end for every mask: the name in an ordinary
+tool call took more than its fuel, 7 ms instead of 0.7, and `(("a"){200}){100}` 0.15 s for every token (2026-11)."""
+WHITESPACE = "[ \\n\\r\\t]{1,25}"
+"""Between two tokens of JSON: enough for any indentation; without a limit a model may write blanks for ever."""
+_EMPTY = "/(?:)/"
+
+
+class Converters(NamedTuple):
+    """What the library has for notations other than its own; both raise GrammarInvalid.
+
+    regex: writes a regular expression as Lark's, between slashes. ebnf: translates XGrammar's and llama.cpp's notation.
+    """
+
+    regex: Callable[[str], str]
+    ebnf: Callable[[str], str]
+
+
+class Translated(NamedTuple):
+    """text: what llguidance compiles. notices: keywords that are not imposed."""
+
+    text: str
+    notices: list[str]
+
+
+def translate(tag: Any, converters: Converters) -> Translated:
+    """A structural tag as llguidance takes it. Raises GrammarInvalid and GrammarTooComplex."""
+    form = tag.get("format") if isinstance(tag, dict) else None
+    if not isinstance(form, dict):
+        raise GrammarInvalid("The structural tag is not a JSON object with a format")
+    writer = _Writer(converters)
+    if form.get("type") == "grammar":
+        return Translated(writer.grammar_of(form), [])
+    try:
+        whole = writer.write(form, 0)
+        rules = "\n".join([f"start: {writer.in_rule(whole)}", "ANY: /(?s:.)*/", *writer.rules])
+    except RecursionError:
+        raise GrammarTooComplex("The grammar is nested too deep") from None
+    text = f"{HEADER}{rules}\n"
+    if writer.grammars:
+        named = [{"name": name, "lark_grammar": body} for name, body in writer.grammars.items()]
+        text = json.dumps({"grammars": [{"lark_grammar": text}, *named]})
+    return Translated(text, sorted(writer.ignored))
+
+
+class Expression(NamedTuple):
+    """Lark's text. regular: it may stand in a terminal."""
+
+    text: str
+    regular: bool
+
+
+class _Writer:
+    """Collects the rules of a grammar. grammars: clients' own, by name."""
+
+    def __init__(self, converters: Converters) -> None:
+        self.converters = converters
+        self.rules: list[str] = []
+        self.grammars: dict[str, str] = {}
+        self.ignored: set[str] = set()
+        self._names: dict[str, str] = {}
+
+    def named(self, prefix: str, body: str) -> str:
+        """The name of a rule, or, with a capital prefix, of a terminal; equal ones are written once."""
+        key = f"{prefix}: {body}"
+        if key not in self._names:
+            self._names[key] = f"{prefix}{len(self._names)}"
+            self.rules.append(f"{self._names[key]}: {body}")
+        return self._names[key]
+
+    def in_rule(self, part: Expression) -> str:
+        """A part of a rule."""
+        if part.text == _EMPTY:
+            return '""'
+        return self.named("T", part.text) if part.regular else part.text
+
+    def json(self, schema: Any, **more: Any) -> str:
+        """The name of a rule for values of a schema."""
+        settings = {"whitespace_pattern": WHITESPACE, "lenient": True, **more}
+        whole = {**schema, "x-guidance": settings} if isinstance(schema, dict) else schema
+        if schema is True:
+            whole = {"x-guidance": settings}
+        return self.named("json_", f"%json {json.dumps(whole)}")
+
+    def grammar_of(self, form: Json) -> str:
+        """A client's grammar in Lark."""
+        text = _text(form, "grammar")
+        lark = text if formats.is_lark(text) else self.converters.ebnf(text)
+        return lark if "%llguidance" in lark else HEADER + lark
+
+    def write(self, form: Any, depth: int) -> Expression:
+        if not isinstance(form, dict) or depth > MAX_NESTING:
+            raise GrammarInvalid("The structural tag has a format that is no object, or too deep")
+        kind = form.get("type")
+        method = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in KINDS else None
+        if method is None:
+            raise GrammarInvalid(f"The format {str(kind)[:40]!r} of structural tags cannot be imposed here")
+        written: Expression = method(form, depth + 1)
+        return written
+
+    # --- formats
+
+    def _json_schema(self, form: Json, depth: int) -> Expression:
+        schema, style = form.get("json_schema"), form.get("style", "json")
+        if not isinstance(schema, dict | bool):
+            raise GrammarInvalid("json_schema is not an object")
+        if style == "json":
+            return Expression(self.json(schema), False)
+        return Expression(notations.write(style, schema, self), False)
+
+    def _grammar(self, form: Json, depth: int) -> Expression:
+        name = f"g{len(self.grammars)}"
+        self.grammars[name] = self.grammar_of(form)
+        return Expression(self.named("own_", f"@{name}"), False)
+
+    def _const_string(self, form: Json, depth: int) -> Expression:
+        return Expression(literal(_text(form, "value")), True)
+
+    def _regex(self, form: Json, depth: int) -> Expression:
+        return Expression(self.converters.regex(_text(form, "pattern")), True)
+
+    def _any_text(self, form: Json, depth: int) -> Expression:
+        excluded = _texts(form, "excludes")
+        return Expression(f"(ANY & ~(ANY {_any_of(excluded)} ANY))" if excluded else "ANY", True)
+
+    def _sequence(self, form: Json, depth: int) -> Expression:
+        return self._series([self.write(part, depth) for part in _list(form, "elements")])
+
+    def _or(self, form: Json, depth: int) -> Expression:
+        return self._either([self.write(part, depth) for part in _list(form, "elements")])
+
+    def _optional(self, form: Json, depth: int) -> Expression:
+        return self._repeated(self.write(form.get("content"), depth), "?")
+
+    def _plus(self, form: Json, depth: int) -> Expression:
+        return self._repeated(self.write(form.get("content"), depth), "+")
+
+    def _star(self, form: Json, depth: int) -> Expression:
+        return self._repeated(self.write(form.get("content"), depth), "*")
+
+    def _repeat(self, form: Json, depth: int) -> Expression:
+        least, most = form.get("min"), form.get("max")
+        if not isinstance(least, int) or not isinstance(most, int) or least < 0:
+            raise GrammarInvalid("min and max of the format repeat are not numbers")
+        return self._repeated(self.write(form.get("content"), depth), f"{{{least},{most if most >= 0 else ''}}}")
+
+    def _tag(self, form: Json, depth: int) -> Expression:
+        begin, ends = _text(form, "begin"), form.get("end")
+        return self._series([Expression(literal(begin), True), self._ended(form, ends, depth)])
+
+    def _ended(self, form: Json, ends: Any, depth: int) -> Expression:
+        """The content of a tag and its end."""
+        texts = tuple(ends) if isinstance(ends, list) else (ends,)
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise GrammarInvalid("end of the format tag is not a string")
+        content = form.get("content")
+        if isinstance(content, dict) and content.get("type") == "any_text" and all(texts):
+            return Expression(until(texts, _texts(content, "excludes")), True)
+        return self._series([self.write(content, depth), Expression(_any_of(texts), True)])
+
+    def _triggered_tags(self, form: Json, depth: int) -> Expression:
+        """Free text in which a tag follows wherever one of the triggers, with which tags begin, is written."""
+        triggers, excluded = _texts(form, "triggers"), _texts(form, "excludes")
+        if not triggers:
+            raise GrammarInvalid("triggers of the format triggered_tags is not a list with something in it")
+        called = []
+        for trigger in triggers:
+            rests = [self._after(trigger, tag, depth) for tag in _list(form, "tags") if _begins(tag, trigger, triggers)]
+            if rests:
+                before = Expression(until((trigger,), excluded, triggers), True)
+                called.append(self._series([before, self._either(rests)]))
+        if not called:
+            raise GrammarInvalid("no tag of the format triggered_tags begins with a trigger")
+        one = self._either(called)
+        free = self._any_text({"excludes": [*triggers, *excluded]}, depth)
+        least = bool(form.get("at_least_one"))
+        if form.get("stop_after_first"):
+            return one if least else self._either([one, free])
+        return self._series([self._repeated(one, "+" if least else "*"), free])
+
+    def _after(self, trigger: str, tag: Any, depth: int) -> Expression:
+        begin = Expression(literal(_text(tag, "begin").removeprefix(trigger)), True)
+        return self._series([begin, self._ended(tag, tag.get("end"), depth)])
+
+    def _tags_with_separator(self, form: Json, depth: int) -> Expression:
+        one = self._either([self.write(tag, depth) for tag in _list(form, "tags")])
+        if form.get("stop_after_first"):
+            several = one
+        else:
+            most = form.get("most")
+            count = f"{{0,{most - 1}}}" if isinstance(most, int) and most > 0 else "*"
+            more = self._series([Expression(literal(_text(form, "separator")), True), one])
+            several = self._series([one, self._repeated(more, count)])
+        return several if form.get("at_least_one") else self._repeated(several, "?")
+
+    # --- expressions
+
+    def _series(self, parts: Sequence[Expression]) -> Expression:
+        """One after the other: neighbours that are regular are one lexeme."""
+        parts = [part for part in parts if part.text != _EMPTY] or [Expression(_EMPTY, True)]
+        if all(part.regular for part in parts):
+            return Expression(" ".join(part.text for part in parts), True)
+        done: list[str] = []
+        regular: list[str] = []
+        for part in [*parts, None]:
+            if part is not None and part.regular:
+                regular.append(part.text)
+                continue
+            if regular:
+                done.append(self.named("T", " ".join(regular)))
+                regular = []
+            if part is not None:
+                done.append(part.text)
+        return Expression(self.named("r", " ".join(done)), False)
+
+    def _either(self, parts: Sequence[Expression]) -> Expression:
+        if len(parts) == 1:
+            return parts[0]
+        if all(part.regular for part in parts):
+            return Expression(f"({' | '.join(dict.fromkeys(part.text for part in parts))})", True)
+        return Expression(self.named("r", " | ".join(dict.fromkeys(map(self.in_rule, parts)))), False)
+
+    def _repeated(self, part: Expression, count: str) -> Expression:
+        if part.text == _EMPTY:
+            return part
+        if part.regular:
+            return Expression(f"({part.text}){count}", True)
+        return Expression(self.named("r", f"({part.text}){count}"), False)
+
+
+KINDS = frozenset(
+    (
+        "json_schema",
+        "grammar",
+        "const_string",
+        "regex",
+        "any_text",
+        "sequence",
+        "or",
+        "optional",
+        "plus",
+        "star",
+        "repeat",
+        "tag",
+        "triggered_tags",
+        "tags_with_separator",
+    )
+)
+
+
+def until(ends: Sequence[str], excluded: Sequence[str] = (), others: Sequence[str] = ()) -> str:
+    """Any text up to the first of these ends. others: ends of other kinds, which may not come before."""
+    every = _any_of((*ends, *(text for text in others if text not in ends)))
+    without = f" & ~(ANY {_any_of(excluded)} ANY)" if excluded else ""
+    return f"((ANY {_any_of(ends)}) & ~(ANY {every} /(?s:.)+/){without})"
+
+
+def literal(text: str) -> str:
+    """Exactly this text."""
+    return json.dumps(text) if text else _EMPTY
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    return literal(texts[0]) if len(texts) == 1 else f"({' | '.join(map(literal, texts))})"
+
+
+def _begins(tag: Any, trigger: str, triggers: Sequence[str]) -> bool:
+    """Whether this is the first of the triggers with which a tag begins. Raises GrammarInvalid if none is."""
+    begin = _text(tag, "begin")
+    found = next((one for one in triggers if begin.startswith(one)), None)
+    if found is None:
+        raise GrammarInvalid("a tag of the format triggered_tags begins with none of its triggers")
+    return found == trigger
+
+
+def _text(form: Any, name: str) -> str:
+    value = form.get(name) if isinstance(form, dict) else None
+    if not isinstance(value, str):
+        raise GrammarInvalid(f"{name} of the format {_kind(form)} is not a string")
+    return value
+
+
+def _texts(form: Json, name: str) -> tuple[str, ...]:
+    value = form.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+        raise GrammarInvalid(f"{name} of the format {_kind(form)} is not a list of strings")
+    return tuple(value)
+
+
+def _list(form: Json, name: str) -> list[Any]:
+    value = form.get(name)
+    if not isinstance(value, list) or not value:
+        raise GrammarInvalid(f"{name} of the format {_kind(form)} is not a list with something in it")
+    return value
+
+
+def _kind(form: Any) -> str:
+    return str(form.get("type"))[:40] if isinstance(form, dict) else "tag"

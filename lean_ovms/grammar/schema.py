@@ -1,0 +1,246 @@
+"""JSON schemas as they go to a grammar library: the library compiles them, this module only says what is left unsaid.
+
+An object that declares properties has no others unless `additionalProperties` allows them, as in OVMS and in OpenAI's
+strict mode. JSON Schema means the opposite where it is silent, so `additionalProperties: false` is written in. Objects
+that are put together (allOf, $ref or anyOf beside properties) are closed as a whole: each part gets the names of the
+others. Patterns that no grammar can impose (look-around, back references) are left out, and told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from ..errors import GrammarInvalid, GrammarTooComplex
+from ..types import Json
+
+Schema = Json | bool
+
+TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
+MAX_NODES = 20_000
+"""Schemas within a schema, those of references that are written out counted each time."""
+MAX_PARTS = 500
+MAX_DEPTH = 64
+_JOINED = ("allOf", "anyOf", "oneOf")
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_DEFINITIONS = ("$defs", "definitions")
+NOTES = frozenset(("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"))
+_NOT_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
+
+
+def closed(schema: Any) -> tuple[Schema, list[str]]:
+    """The schema with what is unsaid written in, and the keywords that cannot be imposed.
+
+    Raises GrammarInvalid for what is no schema, GrammarTooComplex for too many schemas in it.
+    """
+    writer = _Writer(schema)
+    done = writer.value(schema)
+    return done, sorted(writer.dropped)
+
+
+def resolved(root: Schema, ref: str) -> Schema | None:
+    """The schema at a reference into the root; None for one to elsewhere. Raises GrammarInvalid if there is nothing."""
+    if ref != "#" and not ref.startswith("#/"):
+        return None
+    found: Any = root
+    for name in unquote(ref).split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        try:
+            found = found[int(name)] if isinstance(found, list) else found[name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise GrammarInvalid(f"$ref {ref[:80]} leads nowhere") from None
+    if not isinstance(found, dict | bool):
+        raise GrammarInvalid(f"$ref {ref[:80]} does not lead to a schema")
+    return found
+
+
+def flat(root: Schema, schema: Schema) -> Schema:
+    """The schema with references followed and allOf merged, as far as the first of each keyword says.
+
+    Raises GrammarTooComplex for more than MAX_PARTS of them.
+    """
+    return _flat(root, schema, [MAX_PARTS])
+
+
+def _flat(root: Schema, schema: Schema, left: list[int]) -> Schema:
+    if not isinstance(schema, dict) or not {"$ref", "allOf"} & set(schema):
+        return schema
+    left[0] -= 1
+    if left[0] < 0:
+        raise GrammarTooComplex("the schema is put together from too many others")
+    whole: Json = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+    for part in _parts(root, schema):
+        found = _flat(root, part, left)
+        if isinstance(found, dict):
+            merged = {
+                "properties": {**found.get("properties", {}), **whole.get("properties", {})},
+                "required": [*whole.get("required", ()), *found.get("required", ())],
+            }
+            whole = {**found, **whole, **{key: value for key, value in merged.items() if value}}
+    return whole
+
+
+def _parts(root: Schema, schema: Json) -> Iterator[Schema]:
+    """The schemas that hold beside this one."""
+    if isinstance(ref := schema.get("$ref"), str) and (found := resolved(root, ref)) is not None:
+        yield found
+    yield from schema.get("allOf", ())
+
+
+class _Writer:
+    """One schema. dropped: keywords that are left out."""
+
+    def __init__(self, root: Schema) -> None:
+        self.root = root
+        self.dropped: set[str] = set()
+        self._nodes = self._depth = 0
+        self._sound: set[str] = set()  # references that lead to something else than themselves
+
+    def value(self, schema: Any, others: frozenset[str] = frozenset(), opened: tuple[str, ...] = ()) -> Schema:
+        """A schema, closed. others: names that belong to the same object. opened: references that are written out."""
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise GrammarInvalid("a part of the schema is not a schema")
+        self._count()
+        _check(schema)
+        self._depth += 1
+        done = self._reference(schema, others, opened) if "$ref" in schema else self._written(schema, others, opened)
+        self._depth -= 1
+        return done
+
+    def _written(self, schema: Json, others: frozenset[str], opened: tuple[str, ...]) -> Schema:
+        done = self._without_patterns(schema)
+        joined = "allOf" in schema or "properties" in schema or bool(others)
+        names = others | self._names(schema) if joined else others
+        for key in _JOINED:
+            if key in schema:
+                done[key] = [self.value(part, names, opened) for part in schema[key]]
+        self._write_inner(done, opened)
+        if "properties" in schema or "patternProperties" in schema:
+            self._close(done, names)
+        return self._with_definitions(schema, done)
+
+    def _write_inner(self, done: Json, opened: tuple[str, ...]) -> None:
+        """The schemas of the values within."""
+        for key in ("items", "additionalProperties", "prefixItems"):
+            if key in done:
+                part = done[key]
+                several = isinstance(part, list)
+                done[key] = [self._apart(one, opened) for one in part] if several else self._apart(part, opened)
+        for key in ("properties", "patternProperties"):
+            if key in done:
+                done[key] = {name: self._apart(part, opened) for name, part in done[key].items()}
+
+    def _apart(self, schema: Any, opened: tuple[str, ...]) -> Schema:
+        """A schema of another value."""
+        return self.value(schema, frozenset(), opened)
+
+    def _close(self, done: Json, names: frozenset[str]) -> None:
+        unevaluated = done.pop("unevaluatedProperties", False) if "additionalProperties" not in done else False
+        done.setdefault("additionalProperties", unevaluated)
+        if done["additionalProperties"] is False:
+            listed = done.get("properties", {})
+            done["properties"] = {**listed, **{name: True for name in sorted(names) if name not in listed}}
+
+    def _reference(self, schema: Json, others: frozenset[str], opened: tuple[str, ...]) -> Schema:
+        """As it is where it stands alone; else written out, so that it can be closed with what is beside it."""
+        ref = schema["$ref"]
+        self._follow(schema, ())
+        beside = {key: value for key, value in schema.items() if key not in ("$ref", *_DEFINITIONS, *NOTES)}
+        target = resolved(self.root, ref)
+        if target is None or ref in opened or not (others or beside):
+            return self._with_definitions(schema, dict(schema))
+        whole = {**beside, "allOf": [*beside.get("allOf", ()), target]} if beside else target
+        return self._with_definitions(schema, self.value(whole, others, (*opened, ref)))
+
+    def _follow(self, schema: Schema, path: tuple[str, ...]) -> None:
+        """Raises GrammarInvalid for a reference to what is nothing but references back to it."""
+        if not isinstance(schema, dict):
+            return
+        _check(schema)
+        ref = schema.get("$ref")
+        if isinstance(ref, str) and ref not in self._sound:
+            if ref in path:
+                raise GrammarInvalid(f"$ref {ref[:80]} leads round in a circle")
+            self._follow(resolved(self.root, ref) or False, (*path, ref))
+            self._sound.add(ref)
+        for part in schema.get("allOf", ()):
+            self._follow(part, path)
+
+    def _with_definitions(self, schema: Json, done: Schema) -> Schema:
+        if schema is not self.root or not isinstance(done, dict):
+            return done
+        for key in _DEFINITIONS:
+            if isinstance(found := schema.get(key), dict):
+                done[key] = {name: self._definition(part) for name, part in found.items()}
+        return done
+
+    def _definition(self, schema: Any) -> Any:
+        """One that is wrong does no harm while nothing refers to it; the library finds out."""
+        try:
+            return self.value(schema)
+        except GrammarInvalid:
+            return schema
+
+    def _without_patterns(self, schema: Json) -> Json:
+        done = dict(schema)
+        if isinstance(pattern := schema.get("pattern"), str) and _NOT_REGULAR.search(pattern):
+            self.dropped.add("pattern")
+            del done["pattern"]
+        named = schema.get("patternProperties", {})
+        if any(map(_NOT_REGULAR.search, named)):
+            self.dropped.add("patternProperties")
+            done["patternProperties"] = {name: one for name, one in named.items() if not _NOT_REGULAR.search(name)}
+        return done
+
+    def _names(self, schema: Schema) -> frozenset[str]:
+        """The properties that a schema or a part of it declares or requires, for the same object."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        todo = [schema]
+        while todo:
+            one = todo.pop()
+            self._count()
+            if not isinstance(one, dict):
+                continue
+            _check(one)
+            found.update(one.get("properties", ()), one.get("required", ()))
+            for key in _JOINED:
+                todo += one.get(key, ())
+            ref = one.get("$ref")
+            if isinstance(ref, str) and ref not in seen:
+                seen.add(ref)
+                if (target := resolved(self.root, ref)) is not None:
+                    todo.append(target)
+        return frozenset(found)
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise GrammarTooComplex(f"the schema has more than {MAX_NODES} parts")
+        if self._depth > MAX_DEPTH:
+            raise GrammarTooComplex(f"the schema is nested deeper than {MAX_DEPTH} levels")
+
+
+def _check(schema: Json) -> None:
+    """Keywords whose values are read here have the form that they need. Raises GrammarInvalid."""
+    kind = schema.get("type", [])
+    wrong = [one for one in (kind if isinstance(kind, list) else [kind]) if one not in TYPES]
+    if wrong:
+        raise GrammarInvalid(f"{str(wrong[0])[:40]!r} is not a type")
+    for key in ("properties", "patternProperties"):
+        if not isinstance(schema.get(key, {}), dict):
+            raise GrammarInvalid(f"{key} is not an object")
+    for key in (*_JOINED, "prefixItems", "required", "enum"):
+        if not isinstance(schema.get(key, []), list):
+            raise GrammarInvalid(f"{key} is not a list")
+    if not all(isinstance(name, str) for name in schema.get("required", ())):
+        raise GrammarInvalid("required is not a list of names")
+    if not isinstance(schema.get("$ref", ""), str):
+        raise GrammarInvalid("$ref is not a string")
+    for key in _COUNTS:
+        if isinstance(count := schema.get(key, 0), bool) or not isinstance(count, int) or count < 0:
+            raise GrammarInvalid(f"{key} is not a count")

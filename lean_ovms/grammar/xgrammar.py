@@ -1,0 +1,127 @@
+"""Structural tags (formats.py) as XGrammar takes them, which compiles the schemas in them by itself.
+
+Two things are this server's own and are written in other words: values in a family's notation (their syntax is imposed,
+their schema is not), and, for the version inside openvino-genai, `optional`. What XGrammar ignores without a word in a
+schema is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..types import Json
+
+MAX_BLANKS = 25
+"""Between two tokens of JSON. The version inside openvino-genai has no such limit."""
+_NOTHING: Json = {"type": "grammar", "grammar": 'root ::= ""\n'}
+_IGNORED = frozenset(("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"))
+_IGNORED |= frozenset(("dependentRequired", "dependentSchemas", "unevaluatedItems"))
+_BESIDE = ("$ref", "anyOf", "oneOf", "allOf", "enum", "const")
+"""With one of these in a schema XGrammar reads no other keyword."""
+_BOUNDS = frozenset(("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+_BOUNDS |= frozenset(("multipleOf", "pattern", "format", "properties", "required", "items", "minItems", "maxItems"))
+_SHAPES = frozenset(("properties", "required", "items"))
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_VALUES = """value ::= %s | number | string | "[" (value (comma value)*)? "]" | "{" (member (comma member)*)? "}"
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
+"""
+_PYTHON = (
+    _VALUES % '"True" | "False" | "None"'
+    + r"""string ::= "\"" ([^"\\\x00-\x1f\x7f] | "\\" ["\\nrt])* "\""
+comma ::= "," " "?
+member ::= string ":" " "? value
+"""
+)
+_GEMMA = (
+    _VALUES % '"true" | "false" | "null"'
+    + """comma ::= ","
+member ::= [a-zA-Z_] [a-zA-Z0-9_]* ":" value
+string ::= "%(quote)s" ([^<] | "<" [^|e])* "%(quote)s"
+"""
+)
+_ARGUMENTS = 'root ::= (argument (", " argument)*)?\nargument ::= [a-zA-Z_] [a-zA-Z0-9_]* "=" value\n'
+_OBJECT = 'root ::= "{" (member (comma member)*)? "}"\n'
+NOTATIONS = {
+    "python_arguments": _ARGUMENTS + _PYTHON,
+    "gemma": _OBJECT + _GEMMA % {"quote": '<|\\"|>'},
+    "functiongemma": _OBJECT + _GEMMA % {"quote": "<escape>"},
+}
+"""Any arguments in a notation, as EBNF."""
+
+
+class Lowered:
+    """A format in XGrammar's words. within_genai: for the version inside openvino-genai."""
+
+    def __init__(self, form: Any, *, within_genai: bool) -> None:
+        self._within_genai = within_genai
+        self._ignored: set[str] = set()
+        self.form = self._written(form)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What is not imposed."""
+        return tuple(sorted(self._ignored))
+
+    def _written(self, form: Any) -> Any:
+        if isinstance(form, list):
+            return [self._written(part) for part in form]
+        if not isinstance(form, dict):
+            return form
+        if form.get("type") == "json_schema":
+            return self._schema(form)
+        done = {key: self._written(part) if key != "json_schema" else part for key, part in form.items()}
+        done.pop("most", None)
+        if form.get("type") == "const_string" and form.get("value") == "":
+            return _NOTHING
+        if self._within_genai and form.get("type") == "optional":
+            return {"type": "or", "elements": [done.get("content"), _NOTHING]}
+        if self._within_genai and form.get("type") == "or" and isinstance(done.get("elements"), list):
+            done["elements"] = [self._with_an_end(part) for part in done["elements"]]
+        return done
+
+    def _with_an_end(self, form: Any) -> Any:
+        """An alternative: the version inside openvino-genai takes no list of calls beside what has an end."""
+        kind = form.get("type") if isinstance(form, dict) else None
+        if kind == "sequence" and isinstance(form.get("elements"), list):
+            return {**form, "elements": [*form["elements"][:-1], *map(self._with_an_end, form["elements"][-1:])]}
+        if kind != "tags_with_separator":
+            return form
+        self._ignored.add("several tool calls in one answer")
+        return {"type": "or", "elements": form.get("tags")}
+
+    def _schema(self, form: Json) -> Json:
+        if form.get("style") in NOTATIONS:
+            self._ignored.add("the arguments' schemas in the notation of this model")
+            return {"type": "grammar", "grammar": NOTATIONS[form["style"]]}
+        for part in schemas(form.get("json_schema")):
+            self._ignored |= _IGNORED & set(part)
+            if "oneOf" in part:
+                self._ignored.add("oneOf (it is taken as anyOf)")
+            if len(part.get("allOf", ())) > 1:
+                self._ignored.add("allOf")
+            if (first := next((word for word in _BESIDE if word in part), "")) and _BOUNDS & set(part):
+                self._ignored.add(f"what stands beside {first}")
+            if not {"type", *_BESIDE} & set(part) and _BOUNDS - _SHAPES & set(part):
+                self._ignored.add("bounds without a type")
+            if "pattern" in part and {"minLength", "maxLength"} & set(part):
+                self._ignored.add("lengths beside a pattern")
+            if self._within_genai and "multipleOf" in part:
+                self._ignored.add("multipleOf")
+        return form if self._within_genai else {"max_whitespace_cnt": MAX_BLANKS, **form}
+
+
+def schemas(schema: Any) -> Iterator[Json]:
+    """A schema and those within it, without recursion."""
+    todo = [schema]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += one
+        elif isinstance(one, dict):
+            yield one
+            for key, part in one.items():
+                if key in _MAPS and isinstance(part, dict):
+                    todo += part.values()
+                elif key not in ("enum", "const", "default", "examples"):
+                    todo.append(part)
