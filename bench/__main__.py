@@ -21,6 +21,7 @@ BENCHES = {
     "embed": ("embed", "main"),
     "speech": ("speech", "main"),
     "flood": ("flood", "main"),
+    "grammars": ("grammars", "main"),
 }
 
 

@@ -103,8 +103,9 @@ class _Writer:
     def grammar_of(self, form: Json) -> str:
         """A client's grammar in Lark."""
         text = _text(form, "grammar")
-        lark = text if formats.is_lark(text) else self.converters.ebnf(text)
-        return lark if "%llguidance" in lark else HEADER + lark
+        if not formats.is_lark(text):
+            return HEADER + self.converters.ebnf(text)
+        return text if "%llguidance" in text else HEADER + text
 
     def write(self, form: Any, depth: int) -> Expression:
         if not isinstance(form, dict) or depth > MAX_NESTING:
