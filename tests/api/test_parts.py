@@ -15,7 +15,7 @@ import pytest
 
 from lean_ovms.api import app as app_module
 from lean_ovms.api.admin import docs
-from lean_ovms.text.grammar import build
+from lean_ovms.grammar import constraint
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.util.concurrency import INLINE_S, InlineTime, inline_left_s
 from tests.api.conftest import CODER, MakeApp, MakePooling, get, post, teach, whole
@@ -47,7 +47,7 @@ class Counted:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """The renderings of templates and the grammars built while the test runs, on a clock that they move."""
     count = Counted()
-    for place, name in ((ChatTemplate, "render"), (build, "build")):
+    for place, name in ((ChatTemplate, "render"), (constraint, "build")):
         plain = getattr(place, name)
 
         def work(*given: Any, plain: Any = plain, **named: Any) -> Any:
