@@ -106,7 +106,7 @@ class Lowered:
                 self._ignored.add("bounds without a type")
             if "pattern" in part and {"minLength", "maxLength"} & set(part):
                 self._ignored.add("lengths beside a pattern")
-            if self._within_genai and "multipleOf" in part:
+            if "multipleOf" in part and (self._within_genai or part.get("type") != "integer"):
                 self._ignored.add("multipleOf")
         return form if self._within_genai else {"max_whitespace_cnt": MAX_BLANKS, **form}
 

@@ -115,6 +115,8 @@ def test_a_regular_expression_that_it_cannot_impose_is_refused(library):
     [
         ({"type": "array", "uniqueItems": True}, ["uniqueItems"]),
         ({"properties": {"not": {"type": "string"}}}, []),
+        ({"type": "integer", "multipleOf": 5}, []),
+        ({"type": "number", "multipleOf": 5}, ["multipleOf"]),
         ({"oneOf": [{"type": "string"}, {"type": "null"}]}, ["oneOf (it is taken as anyOf)"]),
         ({"anyOf": [{"type": "string"}], "maxLength": 3}, ["what stands beside anyOf"]),
         ({"type": "string", "pattern": "a+", "maxLength": 3}, ["lengths beside a pattern"]),
