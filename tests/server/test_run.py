@@ -266,7 +266,7 @@ class WhenImported:
 
 sys.meta_path.insert(0, WhenImported())
 sys.argv[1:] = ["--fake_engine", "true", "--rest_port", "0"]
-from lean_ovms.cli.arguments import main
+from lean_ovms.cli.main import main
 main()
 """
 
