@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lean_ovms
+from lean_ovms.api import routes
 
 ROOT = Path(lean_ovms.__file__).parent
 
@@ -295,9 +296,7 @@ def test_the_engine_child_has_no_event_loop() -> None:
 
 
 def test_endpoints_never_import_each_other() -> None:
-    from lean_ovms.api.router import endpoints
-
-    names = {module.__name__ for module in endpoints()}
+    names = {f"lean_ovms.api.{name}" for name in routes.modules()}
     for path, module in modules():
         mine = f"lean_ovms.{module}"
         if mine in names:

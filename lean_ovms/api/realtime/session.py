@@ -29,7 +29,7 @@ from .settings import Settings
 from .stream import Stream
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ..services import Services
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -51,19 +51,19 @@ class Session:
     decided: a client event has shown the dialect.
     """
 
-    def __init__(self, app: App, socket: WebSocket, dialect: type[Dialect], model_name: str) -> None:
+    def __init__(self, services: Services, socket: WebSocket, dialect: type[Dialect], model_name: str) -> None:
         self.id = new_id("sess")
-        self.app = app
+        self.services = services
         self.model_name = model_name
         self.settings = Settings(model=model_name)
         self.current: Stream | None = None
         self.decided = False
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.dialect = dialect(self)
-        self._config = app.config
+        self._config = services.config
         self._socket = socket
         self._clock = asyncio.get_running_loop().time
-        self._ends_at = self._clock() + app.config.max_realtime_session_s
+        self._ends_at = self._clock() + services.config.max_realtime_session_s
         self._fed_s = 0.0
         self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
         self._unfinished: list[Stream] = []
@@ -81,7 +81,7 @@ class Session:
     async def model(self, name: str = "") -> SpeechModel:
         """The model of this name, of the settings, or else the only one; loaded if nothing is known of it. Raises
         RequestError."""
-        registry = self.app.registry
+        registry = self.services.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:
             raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
@@ -89,7 +89,7 @@ class Session:
         async def find() -> SpeechModel:
             return registry.get(name, SpeechModel)
 
-        return await self.app.when_known(find)
+        return await self.services.when_known(find)
 
     @property
     def written_s(self) -> float:
@@ -124,7 +124,7 @@ class Session:
         if not reader.ready:
             await asyncio.to_thread(reader.prepare)
         size = len(audio)
-        block = await self.app.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
+        block = await self.services.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
         stream.audio.put(block)
         self._blocked = True
         await stream.audio.room()
@@ -226,7 +226,7 @@ class Session:
         try:
             if not message.is_text:
                 raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
-            event = await read_event(message, self.app, lambda event: event)
+            event = await read_event(message, self.services, lambda event: event)
             await self._handle(event)
         except RequestError as error:
             self._blocked = False
