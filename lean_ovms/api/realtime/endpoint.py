@@ -11,17 +11,18 @@ from urllib.parse import parse_qs
 from ...errors import NotFound
 from ...models.speech_model import SpeechModel
 from ...observability.records import current_record
-from ...types import Request, Response
+from ...types import Json, Request, Response
 from ...websocket_types import PROTOCOLS_HEADER, Close, Upgrade, WebSocket
 from ..fields import Field
 from ..response import new_id, now
 from ..route_doc import RouteDoc
 from ..services import Services
 from ..websockets import no_upgrade
+from . import openai_beta
 from .dialect import Dialect
 from .openai import OpenAi
 from .service import Realtime
-from .session import Session
+from .session import TranscriptionSession
 from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"
@@ -47,8 +48,8 @@ async def handle(request: Request, services: Services) -> Response:
     client = record.client if record is not None else ""
 
     async def serve(websocket: WebSocket) -> Close:
-        session = Session(services, websocket, dialect, name)
-        session.decided = query.get("intent") == "transcription"
+        decided = query.get("intent") == "transcription"
+        session = TranscriptionSession(services, websocket, dialect, name, None if decided else dialect_of)
         service.add(session)
         services.metrics.realtime_sessions(1)
         try:
@@ -69,6 +70,13 @@ async def handle(request: Request, services: Services) -> Response:
     return upgrade
 
 
+def dialect_of(event: Json) -> type[Dialect] | None:
+    """The dialect of a client that sends this event, if it shows: only OpenAI's session.update has a session."""
+    if event["type"] not in ("session.update", openai_beta.UPDATE):
+        return None
+    return OpenAi if event.get("session") is not None else Vllm
+
+
 def chosen_model(services: Services, name: str) -> str:
     """The name of the model in the URL, or of the only one, which must be ready; "" if there are several.
 
@@ -85,7 +93,7 @@ def chosen_model(services: Services, name: str) -> str:
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""
 
 
-def created(session: Session) -> dict[str, object]:
+def created(session: TranscriptionSession) -> dict[str, object]:
     """The first event, for clients of both dialects: it is sent before they have said anything."""
     return {
         "type": "session.created",

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import orjson
 
@@ -21,15 +21,12 @@ from ...speech_types import SpeechEvent
 from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, Message, WebSocket
 from ..response import new_id
+from ..services import Services
 from ..websockets import read_event
-from . import openai_beta
 from .dialect import Dialect, unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from ..services import Services
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -45,19 +42,26 @@ EXPIRED = Close(reason="Realtime session reached its maximum duration.")
 STOPPING = Close(GOING_AWAY, "the server is shutting down")
 
 
-class Session:
+class TranscriptionSession:
     """settings: for the next stream. current: the stream that takes audio, if there is one. model_name: from the URL.
 
-    decided: a client event has shown the dialect.
+    dialect_of: the dialect that the client speaks, if an event shows it; None: that of the URL.
     """
 
-    def __init__(self, services: Services, socket: WebSocket, dialect: type[Dialect], model_name: str) -> None:
+    def __init__(
+        self,
+        services: Services,
+        socket: WebSocket,
+        dialect: type[Dialect],
+        model_name: str,
+        dialect_of: Callable[[Json], type[Dialect] | None] | None = None,
+    ) -> None:
         self.id = new_id("sess")
         self.services = services
         self.model_name = model_name
         self.settings = Settings(model=model_name)
         self.current: Stream | None = None
-        self.decided = False
+        self._dialect_of = dialect_of
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.dialect = dialect(self)
         self._config = services.config
@@ -237,21 +241,13 @@ class Session:
 
     async def _handle(self, event: Json) -> None:
         kind = event["type"]
-        if kind in ("session.update", openai_beta.UPDATE) and not self.decided:
-            self._decide(event.get("session") is not None)
+        if self._dialect_of is not None and (shown := self._dialect_of(event)) is not None:
+            self._dialect_of = None
+            if not isinstance(self.dialect, shown) and self.current is None:
+                self.dialect = shown(self)
         if kind not in self.dialect.events:
             raise unknown_event(kind, self.dialect.events)
         await self.dialect.handle(event)
-
-    def _decide(self, openai: bool) -> None:
-        """The first session.update shows which dialect the client speaks."""
-        from .openai import OpenAi
-        from .vllm import Vllm
-
-        self.decided = True
-        kind: type[Dialect] = OpenAi if openai else Vllm
-        if not isinstance(self.dialect, kind) and self.current is None:
-            self.dialect = kind(self)
 
     # --- transcription
 

@@ -196,7 +196,7 @@ async def test_a_bug_closes_with_an_error_code(
         raise ZeroDivisionError
 
     app, _ = await speech_app()
-    monkeypatch.setattr(session_module.Session, "_read", broken)
+    monkeypatch.setattr(session_module.TranscriptionSession, "_read", broken)
     async with session(app) as client:
         assert await client.closed() == Close(1011, "internal error")
     assert "ZeroDivisionError" in caplog.text
