@@ -134,9 +134,9 @@ def parsing(body: dict) -> Iterator[Part]:
     app = App(Config(), [TextModel(Config(model_name="demo"))])
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
-    yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app), 1
+    yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app.services), 1
     other = orjson.dumps(path.body(path.MESSAGES, body["messages"][0]["content"]))
-    yield "fields read (JSON included), messages", lambda: parse_message(orjson.loads(other), app), 1
+    yield "fields read (JSON included), messages", lambda: parse_message(orjson.loads(other), app.services), 1
     directory = read_model_dir(Config().model_dir)
     template = ChatTemplate.load(directory, from_tokenizer="", bos_token="", eos_token="<|im_end|>")
     prompt = ChatPrompt(body["messages"])
@@ -216,7 +216,7 @@ def text() -> Iterator[Part]:
 def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes of a chunk."""
     app = App(Config(), [TextModel(Config(model_name="demo"))])
-    parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app)
+    parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app.services)
     renderer = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     decoder = OutputDecoder(
         index=0,
@@ -244,9 +244,9 @@ def vectors() -> Iterator[Part]:
     app = App(config, [PoolingModel(config)])
     output = PooledOutput(array("f", [n / 384 for n in range(384)]).tobytes(), 1, 384, 32)
     body = {"model": "demo", "input": "a text of a few words", "encoding_format": "base64"}
-    yield "embeddings: fields read", lambda: embeddings.parse_embeddings(body, app), 1
+    yield "embeddings: fields read", lambda: embeddings.parse_embeddings(body, app.services), 1
     for name in ("base64", "float"):
-        asked = embeddings.parse_embeddings({**body, "encoding_format": name}, app)
+        asked = embeddings.parse_embeddings({**body, "encoding_format": name}, app.services)
         for count in (1, 256):
             outputs = [output] * count
             part = f"embeddings: a response of {count} vectors of 384 numbers as {name}"

@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from .cli.arguments import main
+    from .cli.main import main
 
     if __name__ == "__main__":
         main()

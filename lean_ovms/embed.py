@@ -69,7 +69,7 @@ async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[
         watching = asyncio.ensure_future(watch(app))
         yield app
     finally:
-        app.draining = True
+        app.services.draining = True
         if watching is not None:
             watching.cancel()
             await asyncio.wait([watching])
@@ -87,7 +87,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
         try:
             await server.start()
             yield Running(app, list(server.addresses))
-            app.draining = True
+            app.services.draining = True
             timeout_s = app.config.drain_timeout_s
             await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
         finally:

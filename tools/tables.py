@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lean_ovms.api import route_index
+from lean_ovms.api import routes as table
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
-from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.cli import foreign_flags
 from lean_ovms.config import listed
 from lean_ovms.observability.families import FAMILIES
@@ -43,17 +43,17 @@ def options() -> str:
 def routes() -> str:
     """Every path once, with its methods; the bases are folded into `…`."""
     found: dict[str, set[str]] = {}
-    for route in collect():
-        found.setdefault(_path(route.path), set()).add(route.method)
+    for route in table.ROUTES:
+        for base in route.bases:
+            found.setdefault(_path(base, route), set()).add(route.method)
     lines = ["| path | methods |", "|---|---|"]
     lines += [f"| `{path}` | {', '.join(sorted(methods))} |" for path, methods in sorted(found.items())]
     return "\n".join(lines)
 
 
-def _path(path: str) -> str:
+def _path(base: str, route: table.Route) -> str:
     """A path with "…" for its base."""
-    base = next((b for b in sorted(BASES, key=len, reverse=True) if path.startswith(b + "/")), "")
-    return ("…" if base else "") + path[len(base) :]
+    return ("…" if base in table.BASES else base) + route.path
 
 
 def request_fields() -> str:
@@ -64,9 +64,10 @@ def request_fields() -> str:
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
-    for module in sorted(endpoints(), key=lambda module: _path(module.ROUTES[0].path)):
-        if members := getattr(module, "FIELDS", None):
-            groups[_path(module.ROUTES[0].path)] = members
+    first = {route.module: _path(route.bases[0], route) for route in reversed(table.ROUTES)}
+    for name, path in sorted(first.items(), key=lambda item: item[1]):
+        if members := getattr(importlib.import_module(f"lean_ovms.api.{name}"), "FIELDS", None):
+            groups[path] = members
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
     parts = []
     for title, members in groups.items():
@@ -192,4 +193,3 @@ def rewritten(text: str) -> str:
 if __name__ == "__main__":
     for file in FILES:
         file.write_text(rewritten(file.read_text("utf-8")), "utf-8")
-    route_index.FILE.write_text(route_index.render(), "utf-8")

@@ -21,7 +21,7 @@ from ..push_types import Pushing, Sink
 from ..types import ByteStream, Request, Response
 from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
-from .route_index import Entry
+from .routes import Route
 
 logger = logging.getLogger("lean_ovms.access")
 
@@ -69,7 +69,7 @@ class Auth:
         self._key = config.api_key.encode()
         self._protect_models = config.protect_models
 
-    def check(self, route: Entry, request: Request) -> None:
+    def check(self, route: Route, request: Request) -> None:
         """Raises Unauthorized where the route needs the key and the request does not have it."""
         if not self._key or route.auth == "open" or (route.auth == "models" and not self._protect_models):
             return

@@ -1,6 +1,8 @@
 """The OpenAPI 3.1 document, made from the table of routes and the fields that validate requests.
 
 https://spec.openapis.org/oas/v3.1.1. A route under several bases is listed once, under /v1, with the others in x-also.
+What a body may have is said exactly. What an answer has is in the documentation of its API, to which each operation
+links (externalDocs).
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from .. import __version__
 from ..errors import ANTHROPIC_PATHS, OVERLOADED
 from ..types import Json
 from .fields import Field
-from .router import BASES, Route, RouteDoc
-from .schemas import ANSWERS, ref
+from .route_doc import RouteDoc, doc_of
+from .router import imported
+from .routes import BASES, ROUTES, Route
+from .schemas import object_of
 
 _TYPES = {
     "bool": "boolean",
@@ -48,16 +52,37 @@ server or properties of the model, are a 400 that names the field.
 """
 
 
-def document(routes: Iterable[Route], models: Iterable[str], *, key: bool, server: str = "/") -> Json:
-    """The document. models: names of those served. key: the server asks for an API key. server: what precedes paths."""
+REFERENCES = {
+    "openai": "https://platform.openai.com/docs/api-reference",
+    "realtime": "https://platform.openai.com/docs/api-reference/realtime",
+    "vllm": "https://docs.vllm.ai/en/stable/serving/online_serving/",
+    "anthropic": "https://docs.anthropic.com/en/api/messages",
+    "cohere": "https://docs.cohere.com/reference",
+    "tei": "https://huggingface.github.io/text-embeddings-inference",
+    "llama_cpp": "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
+    "ovms": "https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",
+}
+"""The documentation of each API, by the folder of its handlers."""
+_TEXT: Json = {"type": "string"}
+_SCHEMAS = {
+    "Error": object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param": {}, "code": {}})}),
+    "AnthropicError": object_of(
+        {"type": {"const": "error"}, "error": object_of({"type": _TEXT, "message": _TEXT}), "request_id": {}}
+    ),
+}
+
+
+def document(models: Iterable[str], *, key: bool, server: str = "/") -> Json:
+    """The document; every endpoint is imported for it. models: names of those served. key: the server asks for an API
+    key. server: what precedes paths."""
     paths: dict[str, Json] = {}
-    for path, also, of_path in _grouped(routes):
-        shown = _parameters_named(path)
-        item: Json = {"x-also": also} if also else {}
-        for route in of_path:
-            item[route.method.lower()] = _operation(route, shown, sorted(models), key=key)
-        paths[shown] = item
-    components: Json = {"schemas": ANSWERS}
+    for route in ROUTES:
+        if route.header:
+            continue  # OpenAPI has one operation for a method and path
+        first, *others = (_parameters_named(base + route.path) for base in route.bases)
+        item = paths.setdefault(first, {"x-also": others} if others else {})
+        item[route.method.lower()] = _operation(route, first, sorted(models), key=key)
+    components: Json = {"schemas": _SCHEMAS}
     if key:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return {
@@ -105,27 +130,6 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
-def _grouped(routes: Iterable[Route]) -> Iterable[tuple[str, list[str], list[Route]]]:
-    """(path, the same under other bases, its routes)."""
-    by_path: dict[str, list[Route]] = {}
-    for route in routes:
-        if not route.header:  # OpenAPI has one operation for a method and path
-            by_path.setdefault(route.path, []).append(route)
-    first, *others = BASES
-    for path, found in by_path.items():
-        bare = _without_base(path)
-        if path.startswith(first + "/"):
-            also = [base + bare for base in others if base + bare in by_path]
-            yield path, [*also, *([bare] if bare in by_path else [])], found
-        elif first + bare not in by_path:
-            yield path, [], found
-
-
-def _without_base(path: str) -> str:
-    base = next((b for b in sorted(BASES, key=len, reverse=True) if path.startswith(b + "/")), "")
-    return path[len(base) :]
-
-
 def _parameters_named(path: str) -> str:
     """Every {id} of a path with a name of its own."""
     names = iter(["{id}", "{item_id}"])
@@ -133,14 +137,16 @@ def _parameters_named(path: str) -> str:
 
 
 def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
-    doc = route.doc or RouteDoc(summary=_first_line(route))
+    doc = doc_of(imported(route))
     authenticated = key and route.auth != "open"
     operation: Json = {
-        "operationId": _operation_id(route.method, path),
+        "operationId": _operation_id(route, path),
         "summary": doc.summary,
-        "tags": [_tag(path)],
-        "responses": _responses(doc, path, _errors(route, path, authenticated=authenticated)),
+        "tags": [_tag(route)],
+        "responses": _responses(doc, path, _errors(doc, path, authenticated=authenticated)),
     }
+    if reference := REFERENCES.get(route.module.partition(".")[0]):
+        operation["externalDocs"] = {"url": reference}
     parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
     parameters += [
         {"name": r.name, "in": "query", "schema": schema(r, nullable=False), "description": r.help} for r in doc.query
@@ -160,32 +166,26 @@ def _path_parameter(name: str) -> Json:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
-def _operation_id(method: str, path: str) -> str:
+def _operation_id(route: Route, path: str) -> str:
+    """Paths without a base are those of several servers, which have some in common."""
     words = re.findall(r"\w+", path.removeprefix(BASES[0] + "/"))
-    return "_".join([method.lower(), *words])
+    server = route.module.partition(".")[0]
+    return "_".join([route.method.lower(), *([server] if BASES[0] not in route.bases else []), *words])
 
 
-def _tag(path: str) -> str:
-    return re.findall(r"\w+", _without_base(path))[0] if _without_base(path) != path else "server"
+def _tag(route: Route) -> str:
+    return re.findall(r"\w+", route.path)[0] if BASES[0] in route.bases else "server"
 
 
-def _first_line(route: Route) -> str:
-    """The first line of the handler's docstring."""
-    text = route.handle.__doc__ or f"{route.method} {route.path}"
-    return text.strip().splitlines()[0]
-
-
-def _errors(route: Route, path: str, *, authenticated: bool) -> list[int]:
-    doc = route.doc
+def _errors(doc: RouteDoc, path: str, *, authenticated: bool) -> list[int]:
     found = {403, 500, 503} | ({401} if authenticated else set())
     if "{" in path:
         found.add(404)
-    if doc is not None and doc.body:
+    if doc.body:
         found |= {400, 404, 413, 415, 429}
-    if doc is not None and doc.query:
+    if doc.query:
         found.add(400)
-    if doc is not None:
-        found |= set(doc.errors)
+    found |= set(doc.errors)
     if path.startswith(ANTHROPIC_PATHS):
         found = found - {503} | {OVERLOADED}
     return sorted(found)
@@ -194,18 +194,18 @@ def _errors(route: Route, path: str, *, authenticated: bool) -> list[int]:
 def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
     content: Json = {}
     if "/" in doc.answer:
-        content[doc.answer] = {"schema": {"type": "string"}}
-    elif doc.answer:
-        content["application/json"] = {"schema": ref(doc.answer)}
+        content[doc.answer] = {"schema": _TEXT}
+    elif doc.answer and not doc.upgrade:
+        content["application/json"] = {"schema": {"type": doc.answer.split(" or ")}}
     for media in doc.media:
         content[media] = {"schema": {"type": "string", "format": "binary"}}
-    if doc.chunks:
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": ref(doc.chunks)}
-    ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
+    if doc.stream:
+        content["text/event-stream"] = {"schema": _TEXT}
+    ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
     if content:
         ok["content"] = content
     form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else "Error"
-    failed = {"application/json": {"schema": ref(form)}}
+    failed = {"application/json": {"schema": {"$ref": f"#/components/schemas/{form}"}}}
     found: Json = {"101": ok | {"description": "The WebSocket is open."}} if doc.upgrade else {"200": ok}
     for status in errors:
         found[str(status)] = {"description": _ERRORS[status], "content": failed}

@@ -18,7 +18,7 @@ from ..errors import Forbidden
 from ..observability.logging import safe
 from ..types import Request
 from .clients import Clients, address_in
-from .route_index import Entry
+from .routes import Route
 
 UNREGISTRABLE = (".localhost", ".local", ".internal")
 """Ends of names that nobody can register, as of a name without a dot: no page of the web can have one."""
@@ -39,7 +39,7 @@ class OriginPolicy:
         self._hosts = {*config.hosts, *machine_names()}
         self._checks_hosts = bool(config.hosts) or (self._without_key and not self._every_origin)
 
-    def check(self, route: Entry, request: Request) -> None:
+    def check(self, route: Route, request: Request) -> None:
         """Raises Forbidden."""
         exposed = route.changes and self._without_key
         checks_host = exposed or (self._checks_hosts and not route.vital)
@@ -64,7 +64,7 @@ class OriginPolicy:
         known = "." not in name or name in self._hosts or name.endswith(UNREGISTRABLE)
         return known or address_in(name) is not None
 
-    def _is_foreign(self, route: Entry, request: Request, host: str) -> bool:
+    def _is_foreign(self, route: Route, request: Request, host: str) -> bool:
         """Whether a page has sent it that is neither allowed by its origin nor the server's own.
 
         A link from another site to the pages of the server is no such request.

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ..errors import BadRequest, TooManyRequests, UpgradeRequired
 from ..types import Json, Request
 from ..websocket_types import Message
-from .app import App
+from .services import Services
 
 T = TypeVar("T")
 
@@ -23,21 +23,21 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
     return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
 
 
-async def read_event(message: Message, app: App, read: Callable[[Json], T]) -> T:
+async def read_event(message: Message, services: Services, read: Callable[[Json], T]) -> T:
     """What read makes of the event in a message. A large one counts and is parsed as the body of a request: read runs
     in the offload thread. Raises RequestError.
     """
 
-    def checked(event: Json, app: App) -> T:
+    def checked(event: Json, services: Services) -> T:
         if not isinstance(event.get("type"), str):
             raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
         return read(event)
 
     request = Request("GET", "", body=message.data)
-    lease = await app.count_body(request.size)
+    lease = await services.count_body(request.size)
     del message  # parse_body frees the bytes once they are parsed
     try:
-        return await app.parse_body(request, checked)
+        return await services.parse_body(request, checked)
     finally:
         lease.release()
 

@@ -72,7 +72,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     try:
         config = checked(server_config(config))
         app = App(config)
-        app.manager = ModelManager(config, app.registry, make=make)
+        app.services.manager = ModelManager(config, app.registry, make=make)
         return app
     except WrongOptions:
         raise
@@ -83,18 +83,18 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
 async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.open()
-    if app.manager is not None:
-        await asyncio.gather(app.manager.load(), app.preload())
+    if app.services.manager is not None:
+        await asyncio.gather(app.services.manager.load(), app.preload())
     prestart.discard()  # there was no model to load
 
 
 async def close(app: App) -> None:
     """Release what load acquired: engines and the response store. Idempotent."""
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
-    if app.manager is not None:
-        await app.manager.stop()
-    app.offload.close()
+    if app.services.manager is not None:
+        await app.services.manager.stop()
+    app.services.offload.close()
 
 
 async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
@@ -105,8 +105,8 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     server = Server(app.config, app.handle, app.is_vital, app.check_head)
     alive = None
     try:
-        if app.manager is not None:
-            await app.manager.check()  # before it listens: wrong options are found at once
+        if app.services.manager is not None:
+            await app.services.manager.check()  # before it listens: wrong options are found at once
         await server.bind()
         if not app.config.reuse_port:
             await _listen(server)
@@ -119,7 +119,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             notifier.notify(READY, "STATUS=serving")
             alive = asyncio.create_task(notifier.keep_alive())  # until the end: draining takes time, too
             await _until(watch(app), signals.stop)
-        app.draining = True
+        app.services.draining = True
         notifier.notify(STOPPING, "STATUS=finishing running requests")
         if app.config.drain_delay_s:
             logger.info("stopping: not ready any more, serving for another %g s", app.config.drain_delay_s)
@@ -207,8 +207,8 @@ def _freeze_gc() -> None:
 
 async def watch(app: App) -> None:
     """Reload changed configurations; runs until cancelled."""
-    if app.manager is not None and app.config.file_system_poll_wait_seconds:
-        await app.manager.watch(app.config.file_system_poll_wait_seconds)
+    if app.services.manager is not None and app.config.file_system_poll_wait_seconds:
+        await app.services.manager.watch(app.config.file_system_poll_wait_seconds)
     await asyncio.Event().wait()
 
 

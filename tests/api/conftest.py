@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import orjson
 import pytest
 
-from lean_ovms.api import route_index
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
@@ -28,8 +26,7 @@ MakePooling = Callable[..., Awaitable[tuple[App, FakePoolingEngine]]]
 
 @pytest.fixture(scope="package", autouse=True)
 def made_once() -> Iterator[None]:
-    """What is the same for the thousands of apps of these tests, and never changes, is made once: compiled chat
-    templates and the table of routes."""
+    """Compiled chat templates, which are the same for the thousands of apps of these tests, are made once."""
     compiled, kept = chat_template._CompiledTemplate, {}
 
     def template(env: Any, source: str, tokens: dict[str, str], *others: Any) -> Any:
@@ -40,7 +37,6 @@ def made_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chat_template, "_CompiledTemplate", template)
-        patch.setattr(route_index, "read", cache(route_index.read))
         yield
 
 
@@ -52,9 +48,9 @@ async def closing_apps() -> AsyncIterator[list[App]]:
         yield made
     finally:
         for app in made:
-            app.image_loader.close()
+            app.services.image_loader.close()
             await app.close()
-            app.offload.close()
+            app.services.offload.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.api.router import collect
+from lean_ovms.api import routes
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
@@ -168,7 +168,7 @@ async def test_generating_needs_the_key(make_app: MakeApp, given: str | None) ->
 
 async def test_every_generating_route_is_guarded(make_app: MakeApp) -> None:
     app, _ = await make_app(api_key="secret")
-    for route in collect():
+    for route in routes.every():
         if route.method == "POST" and route.auth != "open":
             assert (await post(app, route.path, {})).status == 401, route.path
 
@@ -259,7 +259,7 @@ async def test_health_distinguishes_ready_restarting_and_draining(make_app: Make
     assert (await get(app, "/v2/health/live")).status == 200
     assert (await post(app, CHAT, HELLO)).status == 503
     engine.state = "ready"
-    app.draining = True
+    app.services.draining = True
     assert (await get(app, "/v2/health/ready")).status == 503
 
 

@@ -53,7 +53,7 @@ async def loading() -> AsyncIterator[tuple[App, Slow, asyncio.Task[None]]]:
     yield app, engine, task
     engine.go.set()
     await task
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
 
 

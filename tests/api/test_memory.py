@@ -27,7 +27,7 @@ def large(size: int = 400_000, **fields: Any) -> dict[str, Any]:
 async def turns(app: App) -> None:
     for _ in range(200):
         await asyncio.sleep(0.001)
-        if app.bodies.waiting:
+        if app.services.bodies.waiting:
             break
 
 
@@ -35,16 +35,16 @@ async def turns(app: App) -> None:
 async def test_a_large_body_counts_until_its_response_is_closed(make_app: MakeApp, stream: bool) -> None:
     app, _ = await make_app(say("a"), max_body_memory_mb=1)
     first = await post(app, CHAT, large(stream=stream))
-    assert app.bodies.taken > BODY_FACTOR * 400_000
+    assert app.services.bodies.taken > BODY_FACTOR * 400_000
     second = asyncio.ensure_future(post(app, CHAT, large()))
     await turns(app)
-    assert app.bodies.waiting
+    assert app.services.bodies.waiting
     assert not second.done()
     assert (await whole(await post(app, CHAT, large(100))))["object"] == "chat.completion"  # a small one goes on
     await first.aclose()
     assert (await second).status == 200
     await (await second).aclose()
-    assert (app.bodies.taken, app.bodies.waiting) == (0, 0)
+    assert (app.services.bodies.taken, app.services.bodies.waiting) == (0, 0)
 
 
 async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: MakeApp) -> None:
@@ -55,9 +55,9 @@ async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: Ma
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    assert app.bodies.waiting == 0
+    assert app.services.bodies.waiting == 0
     await first.aclose()
-    assert app.bodies.taken == 0
+    assert app.services.bodies.taken == 0
 
 
 async def test_bodies_that_wait_too_long_or_too_many_get_503(
@@ -83,7 +83,7 @@ async def test_errors_give_bodies_back_and_the_raw_body_is_freed(make_app: MakeA
     request = Request("POST", CHAT, headers={"content-type": "application/json"}, body=b"{}" + b" " * LARGE_BODY)
     await (await app.handle(request)).aclose()
     assert request.body == b""
-    assert app.bodies.taken == 0
+    assert app.services.bodies.taken == 0
 
 
 async def test_pixels_of_all_requests_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:

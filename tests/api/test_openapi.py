@@ -9,18 +9,17 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
+from lean_ovms.api import routes
 from lean_ovms.api.app import App
 from lean_ovms.api.cohere import embed
 from lean_ovms.api.fields import Field, read_one
 from lean_ovms.api.openai import chat_request, completions, embeddings
 from lean_ovms.api.openai.audio import transcriptions, translations
 from lean_ovms.api.openai.responses import fields as responses
-from lean_ovms.api.openapi import schema
-from lean_ovms.api.router import collect
+from lean_ovms.api.openapi import REFERENCES, schema
 from lean_ovms.api.vllm import classify, pooling, rerank, score, tokenize
 from lean_ovms.errors import BadRequest
-from tests.api.conftest import MakeApp, MakePooling, ask, events, get, parts, post, whole
-from tests.fakes import say
+from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 ENDPOINTS = {
@@ -68,7 +67,7 @@ async def test_every_route_is_described(make_app: MakeApp) -> None:
         for method in item
         if method != "x-also"
     }
-    assert told == {(route.path, route.method) for route in collect()}
+    assert told == {(route.path, route.method) for route in routes.every()}
 
 
 @pytest.mark.slow
@@ -122,83 +121,25 @@ async def test_models_are_named_and_the_key_is_described_where_it_is_required(ma
     told = await document(app, authorization="Bearer secret")
     assert told["paths"]["/v1/chat/completions"]["post"]["security"] == [{"key": []}]
     assert "401" in told["paths"]["/v1/chat/completions"]["post"]["responses"]
-    assert "security" not in told["paths"]["/v1/health"]["get"]
+    assert "security" not in told["paths"]["/health"]["get"]
 
 
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+async def test_answers_are_objects_and_their_api_has_the_documentation(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    paths = (await document(app))["paths"]
+    chat = paths["/v1/chat/completions"]["post"]
+    assert chat["responses"]["200"]["content"]["application/json"] == {"schema": {"type": ["object"]}}
+    assert "text/event-stream" in chat["responses"]["200"]["content"]
+    assert paths["/slots"]["get"]["responses"]["200"]["content"]["application/json"] == {"schema": {"type": ["array"]}}
+    assert "content" not in paths["/v2/health/live"]["get"]["responses"]["200"]
+    for name, path in (("openai", "/v1/completions"), ("anthropic", "/v1/messages"), ("tei", "/embed")):
+        assert paths[path]["post"]["externalDocs"] == {"url": REFERENCES[name]}
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{}, {"n": 2, "logprobs": True}, {"return_token_ids": True}, {"stop": "b"}, {"tools": TOOLS}],
-    ids=str,
-)
-async def test_chat_answers_are_as_described(make_app: MakeApp, more: dict[str, Any]) -> None:
-    script = ("<think>h</think>", CALL) if "tools" in more else ("a", "b", "c")
-    options = {"tool_parser": "hermes3", "reasoning_parser": "qwen3"}
-    app, _ = await make_app(lambda _, sampling: say(*script, sequences=sampling.n), **options)
-    await check(app, "ChatCompletion", await whole(await post(app, "/v1/chat/completions", {**HELLO, **more})))
-    stream = {**HELLO, **more, "stream": True, "stream_options": {"include_usage": True}}
-    chunks = (await events(await post(app, "/v1/chat/completions", stream)))[:-1]
-    assert chunks
-    await check(app, "ChatCompletionChunk", *chunks)
-
-
-async def test_other_answers_are_as_described(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
-    prompt = {"model": "m", "prompt": "x", "logprobs": 0, "echo": True}
-    await check(app, "Completion", await whole(await post(app, "/v1/completions", prompt)))
-    chunks = (await events(await post(app, "/v1/completions", {**prompt, "stream": True})))[:-1]
-    assert chunks
-    await check(app, "Completion", *chunks)
-    kept = await whole(await post(app, "/v1/responses", {"model": "m", "input": "x"}))
-    await check(app, "Response", kept)
-    text = b"".join(
-        [p async for p in parts(await post(app, "/v1/responses", {"model": "m", "input": "x", "stream": True}))]
-    )
-    found = re.findall(rb"^data: (\{.*\})$", text, re.M)
-    assert found
-    await check(app, "ResponseEvent", *map(orjson.loads, found))
-    await check(app, "Items", await whole(await get(app, f"/v1/responses/{kept['id']}/input_items")))
-    await check(
-        app, "InputTokens", await whole(await post(app, "/v1/responses/input_tokens", {"model": "m", "input": "x"}))
-    )
-    await check(app, "Models", await whole(await get(app, "/v1/models")))
-    await check(app, "Tokens", await whole(await post(app, "/v1/tokenize", {"model": "m", "text": ["a", "b"]})))
-    await check(app, "Text", await whole(await post(app, "/v1/detokenize", {"model": "m", "tokens": [65]})))
-    await check(app, "Conversation", await whole(await post(app, "/v1/conversations", {})))
-    await check(app, "ModelStates", await whole(await get(app, "/v1/config")))
+async def test_errors_are_as_described(make_app: MakeApp) -> None:
+    app, _ = await make_app()
     await check(app, "Error", await whole(await get(app, "/nope")))
-
-
-@pytest.mark.parametrize(
-    ("task", "name", "path", "body"),
-    [
-        ("embeddings", "Embeddings", "/v1/embeddings", {"input": ["a", "b"]}),
-        ("embeddings", "Embeddings", "/v1/embeddings", {"input": [97], "encoding_format": "base64"}),
-        (
-            "embeddings",
-            "EmbeddingsByType",
-            "/v2/embed",
-            {"texts": ["a"], "embedding_types": ["float", "int8", "uint8", "binary", "ubinary", "base64"]},
-        ),
-        ("embeddings", "EmbeddingsFloats", "/v1/embed", {"texts": ["a"]}),
-        ("embeddings", "EmbeddingsFloats", "/v1/embed", {"texts": ["a"], "embedding_types": ["int8"]}),
-        ("rerank", "Rerank", "/v1/rerank", {"query": "a", "documents": ["a", "b"]}),
-        ("rerank", "Rerank", "/v3/rerank", {"query": "a", "documents": ["a", "b"], "top_n": 1}),
-        ("rerank", "Scores", "/v1/score", {"text_1": "a", "text_2": ["a", "b"]}),
-        ("classify", "Classes", "/v1/classify", {"input": "a"}),
-        ("embeddings", "Pooled", "/v1/pooling", {"input": "a"}),
-        ("embeddings", "Pooled", "/v1/pooling", {"input": "a", "task": "token_embed"}),
-        ("token_classify", "Pooled", "/v1/pooling", {"input": "a"}),
-    ],
-)
-async def test_answers_of_pooling_models_are_as_described(
-    make_pooling: MakePooling, task: str, name: str, path: str, body: dict[str, Any]
-) -> None:
-    app, _ = await make_pooling(task)
-    await check(app, name, await ask(app, path, **body))
+    await check(app, "AnthropicError", await whole(await post(app, "/v1/messages", {})))
 
 
 async def test_the_page_is_whole_and_talks_to_nobody_else(make_app: MakeApp) -> None:

@@ -75,7 +75,7 @@ async def test_a_body_of_too_many_values_is_refused(make_app: MakeApp) -> None:
         response = await post(app, "/v1/completions", body)
         assert response.status == status
         await response.aclose()
-        app.offload.close()
+        app.services.offload.close()
 
 
 async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:

@@ -340,7 +340,7 @@ def test_the_console_command_lists_without_loading_anything_heavy(tmp_path: Path
     (tmp_path / "m").mkdir()
     (tmp_path / "m/graph.pbtxt").touch()
     code = (
-        "import sys; from lean_ovms.cli.arguments import main\n"
+        "import sys; from lean_ovms.cli.main import main\n"
         f"sys.argv = ['lean_ovms', '--list_models', '--model_repository_path', {str(tmp_path)!r}]\n"
         "try: main()\n"
         "except SystemExit as end: print(end.code, *({'uvloop', 'openvino', 'huggingface_hub'} & set(sys.modules)))"

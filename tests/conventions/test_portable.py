@@ -47,7 +47,7 @@ try:
     spawn_with_socket(["python"])
 except OSError as error:
     print(error)
-from lean_ovms.cli.arguments import main
+from lean_ovms.cli.main import main
 sys.argv = ["lean_ovms", "--fake_engine", "--rest_port", "0"]
 main()
 """

@@ -84,7 +84,7 @@ class Home:
     async def open(self) -> None:
         read = lambda _: DesiredState(models=tuple(self.specs), max_loaded=self.max_loaded)  # noqa: E731
         self.manager = ModelManager(BASE, self.app.registry, read=read, make=self._make)
-        self.app.manager = self.manager
+        self.app.services.manager = self.manager
         await self.app.open()
         await self.manager.load()
 
@@ -94,7 +94,7 @@ class Home:
     async def close(self) -> None:
         if self.manager is not None:
             await self.manager.stop()
-        self.app.image_loader.close()
+        self.app.services.image_loader.close()
         await self.app.close()
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:

@@ -199,7 +199,7 @@ async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
         assert again >= 32
         assert again % 32 == 0
         assert await cached(n=2, temperature=1) == again
-        exposed = local.app.metrics.expose().decode()
+        exposed = local.app.services.metrics.expose().decode()
         assert f'vllm:prefix_cache_hits_total{{model_name="demo"}} {2 * again}' in exposed
         assert 'vllm:prefix_cache_queries_total{model_name="demo"}' in exposed
         answer = await client.responses.create(model="demo", input="Hello!")

@@ -120,7 +120,7 @@ async def all_answered(path: str, data: list[bytes]) -> None:
             await answered(app, engine, path, one)
     finally:
         await app.close()
-        app.offload.close()
+        app.services.offload.close()
 
 
 def longest_s(path: str, data: list[bytes]) -> float:

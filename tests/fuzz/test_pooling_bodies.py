@@ -54,9 +54,9 @@ async def all_answered(path: str, data: list[bytes]) -> None:
             assert error["message"]
         elif ("Content-Type", "application/json") in response.headers:
             orjson.loads(response.body)
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
-    app.offload.close()
+    app.services.offload.close()
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ async def all_answered(data: list[bytes]) -> None:
             assert orjson.loads(response.body)["error"]["message"]
         await response.aclose()
     await asyncio.wait_for(model.in_flight.drained(), 300)
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
 
 

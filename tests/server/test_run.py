@@ -88,9 +88,9 @@ async def test_the_log_warns_when_no_model_could_be_loaded(tmp_path: Path, caplo
 async def checked(config: Config) -> None:
     """What a server does before it listens."""
     app = build(config)
-    assert app.manager is not None
+    assert app.services.manager is not None
     try:
-        await app.manager.check()
+        await app.services.manager.check()
     finally:
         await close(app)
 
@@ -145,10 +145,10 @@ async def test_what_no_engine_is_needed_for_is_checked_first(
 
 async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     app = build(Config())
-    assert app.manager is not None
+    assert app.services.manager is not None
     model = app.registry.models["demo"]
     try:
-        await app.manager.check()
+        await app.services.manager.check()
         read = model.directory
         await model._read_once()
         assert model.directory is read
@@ -266,7 +266,7 @@ class WhenImported:
 
 sys.meta_path.insert(0, WhenImported())
 sys.argv[1:] = ["--fake_engine", "true", "--rest_port", "0"]
-from lean_ovms.cli.arguments import main
+from lean_ovms.cli.main import main
 main()
 """
 

@@ -69,7 +69,7 @@ async def test_t18_hostile_audio_is_a_400_and_others_are_served(app: App) -> Non
 
 
 async def test_t18_only_listed_formats_reach_a_library(app: App) -> None:
-    decoder = app.service(AudioDecoder)
+    decoder = app.services.get(AudioDecoder)
     for data in JUNK.values():
         assert (await ask(app, data))[0] == 400
     assert decoder.pids == []
@@ -99,7 +99,7 @@ async def test_t35_a_form_that_costs_too_much_is_a_400(app: App, name: str) -> N
 
 async def test_t23_a_client_that_leaves_ends_its_decoder(app: App) -> None:
     """While the file is decoded, and while its samples wait to be taken."""
-    decoder = app.service(AudioDecoder)
+    decoder = app.services.get(AudioDecoder)
     data = sound(np.zeros((50 * 16_000, 1), np.float32), "FLAC")
     for turns in (1, 3, 10, 30):
         task = asyncio.create_task(ask(app, data))

@@ -44,8 +44,8 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     app = App(config, [TextModel(config, engine)])  # type: ignore[arg-type]
     await next(iter(app.registry.models.values())).load()
     yield app
-    assert app.image_loader._pixels.taken == 0
-    app.image_loader.close()
+    assert app.services.image_loader._pixels.taken == 0
+    app.services.image_loader.close()
     await app.close()
 
 

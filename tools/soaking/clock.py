@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 
         uvloop.run(_control(pauses))
         return 0
-    from lean_ovms.cli.arguments import main as serve
+    from lean_ovms.cli.main import main as serve
     from lean_ovms.server import run
 
     until_ready = run.load

@@ -13,10 +13,10 @@ from pathlib import Path
 import orjson
 
 from ...types import Request, Response
-from ..app import App
 from ..openapi import document
 from ..response import json_bytes
-from ..router import Route, RouteDoc, collect
+from ..route_doc import RouteDoc
+from ..services import Services
 
 PAGE = Path(__file__).parents[1] / "docs.html"
 MOST_RENDERED = 8
@@ -28,24 +28,20 @@ SAFETY = (
 """The page may connect to this server only, and be in no frame."""
 
 
-async def handle(request: Request, app: App) -> Response:
-    models = tuple(name for name, model in app.registry.models.items() if model.ready)
-    shown = (models, bool(app.config.api_key), app.config.root_path or "/")
+@RouteDoc("This document")
+async def handle(request: Request, services: Services) -> Response:
+    models = tuple(name for name, model in services.registry.models.items() if model.ready)
+    shown = (models, bool(services.config.api_key), services.config.root_path or "/")
     body = _rendered.get(shown)
     if body is None:
-        body = await app.offload.run(0, partial(_render, *shown))
+        body = await services.offload.run(0, partial(_render, *shown))
     return json_bytes(body)
 
 
-async def handle_page(request: Request, app: App) -> Response:
+@RouteDoc("A page to read and try the API", answer="text/html")
+async def handle_page(request: Request, services: Services) -> Response:
     headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", SAFETY)]
     return Response(200, headers, _page())
-
-
-ROUTES = [
-    Route("GET", "/openapi.json", handle, "models", RouteDoc(summary="This document", answer="application/json")),
-    Route("GET", "/docs", handle_page, "open", RouteDoc(summary="A page to read and try the API", answer="text/html")),
-]
 
 
 _rendered: dict[tuple[tuple[str, ...], bool, str], bytes] = {}
@@ -59,7 +55,7 @@ def _render(models: tuple[str, ...], key: bool, server: str) -> bytes:
         return _rendered[shown]
     if len(_rendered) >= MOST_RENDERED:
         _rendered.clear()
-    body = _rendered[shown] = orjson.dumps(document(collect(), models, key=key, server=server))
+    body = _rendered[shown] = orjson.dumps(document(models, key=key, server=server))
     return body
 
 

@@ -14,28 +14,27 @@ from ...models.model import Model
 from ...observability.metrics import EngineState
 from ...types import Request, Response
 from .. import load_report
-from ..app import App
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 STATS_TIMEOUT_S = 1.0
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
-async def handle(request: Request, app: App) -> Response:
-    if not app.metrics.enabled:
+@RouteDoc("Metrics for Prometheus, with --metrics_enable", errors=(404,), answer="text/plain")
+async def handle(request: Request, services: Services) -> Response:
+    if not services.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
-    states = await asyncio.gather(*(_state(app, model) for model in app.registry.served))
-    return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
+    states = await asyncio.gather(*(_state(services, model) for model in services.registry.served))
+    return Response(
+        200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], services.metrics.expose(states)
+    )
 
 
-DOC = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
-ROUTES = [Route("GET", "/metrics", handle, "open", DOC, vital=True)]
-
-
-async def _state(app: App, model: Model) -> EngineState:
+async def _state(services: Services, model: Model) -> EngineState:
     return EngineState(
         model=model.name,
-        in_flight=app.records.in_flight(model.name),
+        in_flight=services.records.in_flight(model.name),
         up=model.ready,
         loaded=model.loaded,
         waiting=model.waiting,

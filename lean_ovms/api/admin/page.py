@@ -17,9 +17,9 @@ from ... import __version__
 from ...errors import NotFound
 from ...observability.records import log_quietly
 from ...types import Request, Response
-from ..app import App
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 FILES = Path(__file__).parents[2] / "web"
 INDEX = "index.html"
@@ -45,15 +45,17 @@ class WebFile:
     etag: str
 
 
-async def handle_root(request: Request, app: App) -> Response:
-    if app.config.web_page and "text/html" in request.headers.get("accept", ""):
+@RouteDoc("A page for browsers; name and version of the server for other clients")
+async def handle_root(request: Request, services: Services) -> Response:
+    if services.config.web_page and "text/html" in request.headers.get("accept", ""):
         return _send(request, INDEX)
     return json({"name": "lean_ovms", "version": __version__, "docs": "/docs"})
 
 
-async def handle_file(request: Request, app: App) -> Response:
+@RouteDoc("A file of the page", errors=(404,), answer="text/plain")
+async def handle_file(request: Request, services: Services) -> Response:
     name = request.path.removeprefix("/web/")
-    if not app.config.web_page or name not in names():
+    if not services.config.web_page or name not in names():
         raise NotFound("there is no such file")
     log_quietly()
     return _send(request, name)
@@ -83,12 +85,3 @@ def read(name: str) -> WebFile:
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     compressed = copy.read_bytes() if copy.is_file() else gzip.compress(content, mtime=0)
     return WebFile(TYPES[Path(name).suffix], content, compressed, etag)
-
-
-PAGE = RouteDoc(summary="A page for browsers; name and version of the server for other clients", answer="Version")
-FILE = RouteDoc(summary="A file of the page", answer="text/plain", errors=(404,))
-
-ROUTES = [
-    Route("GET", "/", handle_root, "open", PAGE),
-    Route("GET", "/web/{id}", handle_file, "open", FILE),
-]

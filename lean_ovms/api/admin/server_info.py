@@ -16,9 +16,9 @@ from ...config import Config
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
 from .. import load_report
-from ..app import App
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s\"'=]*)+/(?=[^/\s\"'=])")
 """The directories of an absolute path."""
@@ -34,24 +34,27 @@ SUMMED = {
 """Members of "load" that are metrics: sums over all models, there with --metrics_enable."""
 
 
-async def handle(request: Request, app: App) -> Response:
+@RouteDoc("Version, changed options, models and load")
+async def handle(request: Request, services: Services) -> Response:
     log_quietly()
     return json(
         {
             "version": __version__,
-            "options": changed_options(app.config),
-            "models": {model.name: model.state for model in app.registry.served},
-            "load": await load(app),
+            "options": changed_options(services.config),
+            "models": {model.name: model.state for model in services.registry.served},
+            "load": await load(services),
         }
     )
 
 
-async def load(app: App) -> Json:
+async def load(services: Services) -> Json:
     """Running and waiting sequences and the used share of KV caches, of all models; with metrics also SUMMED."""
-    found = await asyncio.gather(*(load_report.read(model.stats(), STATS_TIMEOUT_S) for model in app.registry.served))
+    found = await asyncio.gather(
+        *(load_report.read(model.stats(), STATS_TIMEOUT_S) for model in services.registry.served)
+    )
     stats = [one for one in found if one is not None]
     blocks = sum(one.kv_blocks_total for one in stats)
-    summed = {name: app.metrics.summed(family) for name, family in SUMMED.items()}
+    summed = {name: services.metrics.summed(family) for name, family in SUMMED.items()}
     return {
         "running": sum(one.running for one in stats),
         "waiting": sum(one.queued for one in stats),
@@ -69,7 +72,3 @@ def changed_options(config: Config) -> Json:
 
 def _shortened(value: Any) -> Any:
     return PATH.sub("…/", value) if isinstance(value, str) else value
-
-
-DOC = RouteDoc(summary="Version, changed options, models and load", answer="ServerInfo")
-ROUTES = [Route("GET", "/server_info", handle, doc=DOC)]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ...observability.records import current_record
 from ...types import Request, Response
-from ..app import App
 from ..response import json, warning_headers
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import Services
 from ..sse import HEADERS, EventStream
 from . import fields
 from .blocks import Blocks, Content
@@ -19,8 +19,9 @@ from .request import parse_message
 FIELDS = fields.FIELDS
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, parse_message)
+@RouteDoc("The next message of a conversation, in Anthropic's form", body=fields.ALL_FIELDS, stream=True)
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, parse_message)
     generation = await asked.start()
     headers = asked.headers + warning_headers(generation.warnings)
     deltas = asked.generation.deltas(generation)
@@ -34,7 +35,7 @@ async def handle(request: Request, app: App) -> Response:
         record = current_record.get()
         renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=asked.omit_thinking)
         opening = renderer.start(generation.usage)
-        stream = EventStream(deltas, renderer, app.config.sse_ping_s, opening=opening, ping=PING, done=b"")
+        stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=opening, ping=PING, done=b"")
         return Response(200, HEADERS + headers, stream)
     content = Content()
     blocks = Blocks(content, omit_thinking=asked.omit_thinking)
@@ -45,12 +46,3 @@ async def handle(request: Request, app: App) -> Response:
         return json(message.full(content, blocks, generation.usage), headers)
     finally:
         await generation.aclose()
-
-
-DOC = RouteDoc(
-    summary="The next message of a conversation, in Anthropic's form",
-    body=fields.ALL_FIELDS,
-    answer="AnthropicMessage",
-    chunks="AnthropicEvent",
-)
-ROUTES = for_each_prefix("POST", "/messages", handle, doc=DOC)

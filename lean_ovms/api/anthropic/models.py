@@ -8,20 +8,20 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from urllib.parse import parse_qs
 
-from ...errors import ANTHROPIC_HEADER, BadRequest, ModelNotFound
+from ...errors import BadRequest, ModelNotFound
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import query_integer
 from ..response import json
-from ..router import for_each_prefix, id_in
+from ..routes import id_in
+from ..services import Services
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1000
 
 
-async def handle_list(request: Request, app: App) -> Response:
+async def handle_list(request: Request, services: Services) -> Response:
     given = {name: values[-1] for name, values in parse_qs(request.query).items()}
-    models = [describe(model) for model in app.registry.served if model.listed]
+    models = [describe(model) for model in services.registry.served if model.listed]
     found, more = _page(models, given)
     return json(
         {
@@ -49,8 +49,8 @@ def _page(models: list[Json], given: dict[str, str]) -> tuple[list[Json], bool]:
     return models[start : start + limit], start + limit < len(models)
 
 
-async def handle_one(request: Request, app: App) -> Response:
-    model = app.registry.get(id_in(request.path, "/models/{id}"))
+async def handle_one(request: Request, services: Services) -> Response:
+    model = services.registry.get(id_in(request.path, "/models/{id}"))
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
     return json(describe(model))
@@ -68,9 +68,3 @@ def describe(model: Model) -> Json:
         "max_input_tokens": length,
         "max_tokens": length,
     }
-
-
-ROUTES = [
-    *for_each_prefix("GET", "/models", handle_list, "models", header=ANTHROPIC_HEADER),
-    *for_each_prefix("GET", "/models/{id}", handle_one, "models", header=ANTHROPIC_HEADER),
-]

@@ -8,11 +8,11 @@ from ...errors import BadRequest, RequestError
 from ...models.generation import Generation
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
-from ..app import App
 from ..generation.messages import map_late_system
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import Limits, check_max_tokens
 from ..response import warning_headers
+from ..services import Services
 from . import fields
 from .conversation import is_prefill, to_messages
 from .tools import read_choice, read_tools
@@ -50,23 +50,23 @@ class MessageRequest:
             raise _named(error) from None
 
 
-def parse_message(body: Json, app: App) -> MessageRequest:
+def parse_message(body: Json, services: Services) -> MessageRequest:
     """A request for a message. Raises RequestError."""
     for name in REQUIRED:
         if body.get(name) is None:
             raise BadRequest(f"{name}: Field required", param=name)
-    return _parse(body, app)
+    return _parse(body, services)
 
 
-def parse_count(body: Json, app: App) -> MessageRequest:
+def parse_count(body: Json, services: Services) -> MessageRequest:
     """A request that is counted: without max_tokens. Raises RequestError."""
     if body.get("messages") is None:
         raise BadRequest("messages: Field required", param="messages")
-    return _parse({**body, "stream": False}, app)
+    return _parse({**body, "stream": False}, services)
 
 
-def _parse(body: Json, app: App) -> MessageRequest:
-    generation = parse(body, SCHEMA, app)
+def _parse(body: Json, services: Services) -> MessageRequest:
+    generation = parse(body, SCHEMA, services)
     values = generation.values
     prefill = is_prefill(values["messages"])
     prompt = ChatPrompt(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from ...models.collect import collect
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, Request, Response
-from ..app import App
 from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import Limits, check_max_tokens
 from ..response import json, warning_headers
-from ..router import Route, RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import Services
 from ..sse import HEADERS, EventStream
 from . import chat_fields as fields
 from .chat_message import MessageEnd, MessageRenderer, whole
@@ -30,14 +30,15 @@ class ChatRequest:
     end: MessageEnd
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, _parse)
+@RouteDoc("The next message of a conversation, in Cohere's form", body=fields.FIELDS, stream=True)
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, _parse)
     generation = await asked.generation.start(asked.prompt)
     headers = asked.generation.headers + warning_headers(generation.warnings)
     deltas, logprobs = asked.generation.deltas(generation), asked.generation.sampling.logprobs
     if asked.generation.stream:
         renderer = MessageRenderer(asked.end, logprobs=logprobs)
-        stream = EventStream(deltas, renderer, app.config.sse_ping_s, opening=renderer.start())
+        stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=renderer.start())
         return Response(200, HEADERS + headers, stream)
     try:
         [choice] = await collect(deltas, 1)
@@ -46,20 +47,8 @@ async def handle(request: Request, app: App) -> Response:
         await generation.aclose()
 
 
-DOC = RouteDoc(
-    summary="The next message of a conversation, in Cohere's form",
-    body=fields.FIELDS,
-    answer="CohereMessage",
-    chunks="CohereEvent",
-)
-ROUTES = [
-    *for_each_prefix("POST", "/v2/chat", handle, doc=DOC, bare=True),
-    Route("POST", "/cohere/v2/chat", handle, doc=DOC),
-]
-
-
-def _parse(body: Json, app: App) -> ChatRequest:
-    generation = parse(body, SCHEMA, app)
+def _parse(body: Json, services: Services) -> ChatRequest:
+    generation = parse(body, SCHEMA, services)
     values = generation.values
     prompt = ChatPrompt(
         messages=values["messages"], tools=generation.tools, template_kwargs=fields.template_variables(values)

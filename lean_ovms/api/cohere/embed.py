@@ -7,7 +7,7 @@ uses, returns plain floats unless types are asked for. Images are not supported.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,15 +16,16 @@ import orjson
 from ...errors import BadRequest
 from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextOrTokens
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import Encoding
 from ..pooling.inputs import check_count, content_text
 from ..pooling.request import PoolingRequest, dimensions, parse, prompt_text
 from ..response import json_bytes
-from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import follows_ovms
 from ..schemas import one_of
+from ..services import Services
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
@@ -95,8 +96,9 @@ class EmbedRequest:
     version: str
 
 
-async def handle(request: Request, app: App) -> Response:
-    embed = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
+@RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "inputs"))
+async def handle(request: Request, services: Services) -> Response:
+    embed = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
     call = embed.call
     info = call.info((EMBED,))
     params = _params(call, info)
@@ -109,26 +111,13 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(embed, outputs))
 
 
-DOC = RouteDoc(
-    summary="Cohere's embeddings, by type of number",
-    body=FIELDS,
-    answer="EmbeddingsByType",
-    rules=one_of("texts", "inputs"),
-)
-ROUTES = [
-    *for_each_prefix("POST", "/v2/embed", handle, doc=DOC),
-    *for_each_prefix("POST", "/embed", handle, doc=replace(DOC, answer="EmbeddingsFloats")),
-    Route("POST", "/v2/embed", handle, doc=DOC),
-]
-
-
 def _version(request: Request) -> str:
     """Cohere's, of a path."""
     return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
 
 
-def _read(body: Json, app: App, *, ovms: bool, version: str) -> EmbedRequest:
-    call = parse(body, app, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, ovms: bool, version: str) -> EmbedRequest:
+    call = parse(body, services, fields=FIELDS, ovms=ovms)
     values = call.values
     if values["images"]:
         raise BadRequest("images are not supported: this server embeds text only", param="images")

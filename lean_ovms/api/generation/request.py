@@ -18,9 +18,9 @@ from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
-from ..app import App
 from ..fields import FieldSet, read
 from ..response import warning_headers
+from ..services import Services
 from . import alternatives, unsupported
 from .common_fields import stream_options
 from .images import load_images
@@ -136,13 +136,13 @@ class RequestSchema:
     parse_output: bool = True
 
 
-def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
+def parse(body: Json, schema: RequestSchema, services: Services) -> GenerationRequest:
     """The whole body. Raises RequestError."""
     values = read(schema.fields, body)
-    model = app.default_model(values)
+    model = services.default_model(values)
     if record := current_record.get():
         record.stream = values["stream"]
-    if app.config.return_tokens_as_token_ids:
+    if services.config.return_tokens_as_token_ids:
         values["return_tokens_as_token_ids"] = True
     config, defaults = model.config, Defaults(model.directory.generation_config)
     if values.get("n_predict") is None:  # llama.cpp's -1 asks for as many as fit
@@ -150,7 +150,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     limits = Limits.of(config)
     place = schema.fields.places.get("stream_options")
     options = {} if place is None else stream_options(schema.fields[place], values)
-    if app.config.enable_force_include_usage and "include_usage" in options:
+    if services.config.enable_force_include_usage and "include_usage" in options:
         options["include_usage"] = True
     schema.before_tools(values, model)
     capabilities = model.capabilities
@@ -182,7 +182,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     return GenerationRequest(
         values=values,
         model=model,
-        image_loader=app.image_loader,
+        image_loader=services.image_loader,
         sampling=sampling,
         output=parsed(output, values),
         stream=values["stream"],

@@ -15,13 +15,13 @@ from ...errors import RequestError
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
-from ..app import App
 from ..fields import FieldSet
 from ..generation.fill_in import filling_of
 from ..generation.mixed_prompts import Pieces, prompt_of, read_several
 from ..generation.request import GenerationRequest, check_sequences, parse
 from ..response import json, prompt_progress, timings, warning_headers
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 from ..sse import HEADERS, EventStream, event
 from .fields import COMPLETION, INFILL, SCHEMA, translated, values_of
 from .results import Asked, head, last, probabilities, selected
@@ -32,32 +32,34 @@ NO_BIAS = "logit_bias is not supported and was ignored"
 RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
 
 
-async def handle_completion(request: Request, app: App) -> Response:
-    values, generation, prompts = await app.parse_body(request, _read_completion)
+@RouteDoc("How a text goes on, in llama.cpp's form", body=COMPLETION, answer="object or array", stream=True)
+async def handle_completion(request: Request, services: Services) -> Response:
+    values, generation, prompts = await services.parse_body(request, _read_completion)
     encode = generation.model.encode
-    return await _respond(values, generation, [await prompt_of(pieces, encode) for pieces in prompts], app)
+    return await _respond(values, generation, [await prompt_of(pieces, encode) for pieces in prompts], services)
 
 
-async def handle_infill(request: Request, app: App) -> Response:
-    values, generation = await app.parse_body(request, partial(_read, INFILL))
+@RouteDoc("The middle of a text, in llama.cpp's form", body=INFILL, answer="object or array", stream=True)
+async def handle_infill(request: Request, services: Services) -> Response:
+    values, generation = await services.parse_body(request, partial(_read, INFILL))
     filling = await filling_of(generation.model)
     before = values["input_prefix"] + values["prompt"]
     text = filling.notation.prompt(before, values["input_suffix"], values["input_extra"] or [])
     ends = (*generation.sampling.stop_token_ids, *filling.ends)
     sampling = replace(generation.sampling, stop_token_ids=ends)
     cut = replace(generation, sampling=sampling, truncate=-1)  # the first of the other files goes first
-    return await _respond(values, cut, [TextPrompt(text)], app)
+    return await _respond(values, cut, [TextPrompt(text)], services)
 
 
-def _read(fields: FieldSet, body: Json, app: App) -> Parsed:
+def _read(fields: FieldSet, body: Json, services: Services) -> Parsed:
     values = values_of(fields, body)
-    return values, parse(translated(values), SCHEMA, app)
+    return values, parse(translated(values), SCHEMA, services)
 
 
-def _read_completion(body: Json, app: App) -> tuple[Json, GenerationRequest, list[Pieces]]:
-    values, generation = _read(COMPLETION, body, app)
-    prompts = read_several(values["prompt"], app.config.max_prompts, "prompt")
-    check_sequences(len(prompts), generation.sampling, app.config)
+def _read_completion(body: Json, services: Services) -> tuple[Json, GenerationRequest, list[Pieces]]:
+    values, generation = _read(COMPLETION, body, services)
+    prompts = read_several(values["prompt"], services.config.max_prompts, "prompt")
+    check_sequences(len(prompts), generation.sampling, services.config)
     return values, generation, prompts
 
 
@@ -75,7 +77,7 @@ async def _with_words(values: Json, generation: GenerationRequest) -> Generation
 
 
 async def _respond(
-    values: Json, generation: GenerationRequest, prompts: Sequence[TextPrompt | TokenPrompt], app: App
+    values: Json, generation: GenerationRequest, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
 ) -> Response:
     asked = Asked(values, await _with_words(values, generation), prompts)
     generations = await asked.generation.start_all(prompts)
@@ -84,7 +86,7 @@ async def _respond(
     headers = asked.generation.headers + warning_headers(warnings)
     if asked.generation.stream:
         renderer = Renderer(asked, generations)
-        return Response(200, HEADERS + headers, EventStream(group, renderer, app.config.sse_ping_s, done=b""))
+        return Response(200, HEADERS + headers, EventStream(group, renderer, services.config.sse_ping_s, done=b""))
     try:
         choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
         bodies = [
@@ -164,19 +166,3 @@ class Renderer:
 
     def failed(self, error: RequestError) -> bytes:
         return event(error.body())
-
-
-COMPLETE = RouteDoc(
-    summary="How a text goes on, in llama.cpp's form",
-    body=COMPLETION,
-    answer="LlamaCompletion",
-    chunks="LlamaCompletion",
-)
-FILL_IN = RouteDoc(
-    summary="The middle of a text, in llama.cpp's form", body=INFILL, answer="LlamaCompletion", chunks="LlamaCompletion"
-)
-ROUTES = [
-    Route("POST", "/completion", handle_completion, doc=COMPLETE),
-    Route("POST", "/completions", handle_completion, doc=COMPLETE),
-    Route("POST", "/infill", handle_infill, doc=FILL_IN),
-]

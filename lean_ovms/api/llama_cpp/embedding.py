@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ...errors import BadRequest
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet
 from ..generation.mixed_prompts import SEVERAL, Pieces, read_several, tokens_of
 from ..pooling import fields as shared
@@ -19,7 +18,8 @@ from ..pooling.encoding import FLOATS
 from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import PoolingRequest, parse
 from ..pooling.response import bare_list
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""
@@ -58,8 +58,9 @@ class Asked:
     contents: list[Pieces]
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, _read)
+@RouteDoc("A vector for each text, in llama.cpp's form", body=FIELDS, answer="array")
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, _read)
     call = asked.call
     info = call.info((EMBED,))
     items: list[str | list[int]] = []
@@ -76,14 +77,10 @@ def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
     return bare_list(items, call.headers)
 
 
-def _read(body: Json, app: App) -> Asked:
-    call = parse(body, app, fields=FIELDS)
+def _read(body: Json, services: Services) -> Asked:
+    call = parse(body, services, fields=FIELDS)
     values = call.values
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         values["use_activation"] = values["embd_normalize"]
     return Asked(call, read_several(values[name], call.config.max_pooling_inputs, name))
-
-
-DOC = RouteDoc(summary="A vector for each text, in llama.cpp's form", body=FIELDS, answer="LlamaEmbeddings")
-ROUTES = [Route("POST", path, handle, doc=DOC) for path in ("/embedding", "/embeddings")]

@@ -7,19 +7,14 @@ the scale of each is 0: none is added to the model itself. A path is the adapter
 from __future__ import annotations
 
 from ...types import Request, Response
-from ..app import App
 from ..generation.common_fields import MODEL
 from ..response import json, model_name
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 from .query import model_of
 
 
-async def handle(request: Request, app: App) -> Response:
-    model = app.registry.get(model_name({"model": model_of(request, app)}))
+@RouteDoc("The adapters of a model, in llama.cpp's form", query=(MODEL,), errors=(404,), answer="array")
+async def handle(request: Request, services: Services) -> Response:
+    model = services.registry.get(model_name({"model": model_of(request, services)}))
     return json([{"id": number, "path": name, "scale": 0.0} for number, name in enumerate(model.adapters.models)])
-
-
-DOC = RouteDoc(
-    summary="The adapters of a model, in llama.cpp's form", query=(MODEL,), answer="LlamaAdapters", errors=(404,)
-)
-ROUTES = [Route("GET", "/lora-adapters", handle, doc=DOC)]

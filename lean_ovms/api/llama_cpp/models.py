@@ -9,22 +9,26 @@ from __future__ import annotations
 from ...errors import BadRequest, NotFound, Unavailable
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet, read
 from ..response import json, model_name
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 FIELDS = FieldSet((Field(name="model", kind="string", required=True, help="name of a configured model"),))
 
 
-async def handle_load(request: Request, app: App) -> Response:
-    model = await _model(request, app)
+@RouteDoc("Load a model now", body=FIELDS, errors=(404, 429, 503))
+async def handle_load(request: Request, services: Services) -> Response:
+    model = await _model(request, services)
     with await model.hold():
         return json({"success": True})
 
 
-async def handle_unload(request: Request, app: App) -> Response:
-    model = await _model(request, app)
+@RouteDoc(
+    "Unload a model when its running requests have finished; the next request loads it", body=FIELDS, errors=(404, 503)
+)
+async def handle_unload(request: Request, services: Services) -> Response:
+    model = await _model(request, services)
     if model.residency is None:
         raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
     if not model.on_demand:
@@ -33,10 +37,10 @@ async def handle_unload(request: Request, app: App) -> Response:
     return json({"success": True})
 
 
-async def _model(request: Request, app: App) -> Model:
+async def _model(request: Request, services: Services) -> Model:
     """The model that the body names. Raises RequestError."""
-    name: str = await app.parse_body(request, lambda body, _: model_name(_read(body)))
-    model = app.registry.get(name)
+    name: str = await services.parse_body(request, lambda body, _: model_name(_read(body)))
+    model = services.registry.get(name)
     if model.parent:
         raise BadRequest(f"an adapter is in memory with its model, {model.parent}", param="model")
     return model
@@ -44,16 +48,3 @@ async def _model(request: Request, app: App) -> Model:
 
 def _read(body: Json) -> Json:
     return read(FIELDS, body)
-
-
-LOAD = RouteDoc(summary="Load a model now", body=FIELDS, answer="Success", errors=(404, 429, 503))
-UNLOAD = RouteDoc(
-    summary="Unload a model when its running requests have finished; the next request loads it",
-    body=FIELDS,
-    answer="Success",
-    errors=(404, 503),
-)
-ROUTES = [
-    Route("POST", "/models/load", handle_load, doc=LOAD, changes=True),
-    Route("POST", "/models/unload", handle_unload, doc=UNLOAD, changes=True),
-]

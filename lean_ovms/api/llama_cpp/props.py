@@ -12,12 +12,12 @@ from ... import __version__
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import UINT32_MAX
 from ..generation.common_fields import MODEL
 from ..generation.sampling import Defaults, Limits, build_sampling
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 from .fields import SCHEMA
 from .query import model_of
 from .settings import settings
@@ -25,22 +25,23 @@ from .settings import settings
 BUILD = f"lean_ovms-{__version__}"
 
 
-async def handle(request: Request, app: App) -> Response:
-    name = model_of(request, app)
+@RouteDoc("Context, default settings and chat template, in llama.cpp's form", query=(MODEL,), errors=(404, 503))
+async def handle(request: Request, services: Services) -> Response:
+    name = model_of(request, services)
     if not name:
-        return json(_router(app))
+        return json(_router(services))
 
     async def find() -> Json:
-        return _props(app.registry.get(name).serving(), app)
+        return _props(services.registry.get(name).serving(), services)
 
-    return json(await app.when_known(find))
+    return json(await services.when_known(find))
 
 
-def _router(app: App) -> Json:
+def _router(services: Services) -> Json:
     return {
         "role": "router",
-        "max_instances": app.config.max_loaded_models,
-        "models_autoload": app.config.load_models == "request",
+        "max_instances": services.config.max_loaded_models,
+        "models_autoload": services.config.load_models == "request",
         "model_alias": "lean_ovms",
         "model_path": "none",
         "default_generation_settings": {"params": None, "n_ctx": 0},
@@ -48,7 +49,7 @@ def _router(app: App) -> Json:
     }
 
 
-def _props(model: Model, app: App) -> Json:
+def _props(model: Model, services: Services) -> Json:
     info = model.info
     template = model.chat_format.template if isinstance(model, TextModel) else None
     tokens = {} if template is None else template.special_tokens
@@ -60,8 +61,8 @@ def _props(model: Model, app: App) -> Json:
         "modalities": {"vision": info.vision, "video": False, "audio": info.speech is not None},
         "endpoint_slots": True,
         "endpoint_props": False,
-        "endpoint_metrics": app.metrics.enabled,
-        "ui": app.config.web_page,
+        "endpoint_metrics": services.metrics.enabled,
+        "ui": services.config.web_page,
         "chat_template": "" if template is None else template.source,
         "bos_token": tokens.get("bos_token") or info.bos_token,
         "eos_token": tokens.get("eos_token") or info.eos_token,
@@ -76,12 +77,3 @@ def _defaults(model: Model) -> Json | None:
         return None
     values, defaults = SCHEMA.fields.defaults.copy(), Defaults(model.directory.generation_config)
     return settings(replace(build_sampling(values, defaults, Limits.of(model.config)), seeds=(UINT32_MAX,)))
-
-
-DOC = RouteDoc(
-    summary="Context, default settings and chat template, in llama.cpp's form",
-    query=(MODEL,),
-    answer="LlamaProps",
-    errors=(404, 503),
-)
-ROUTES = [Route("GET", "/props", handle, doc=DOC)]

@@ -6,9 +6,9 @@ from urllib.parse import parse_qs
 
 from ...models.text_model import TextModel
 from ...types import Request
-from ..app import App
+from ..services import Services
 
 
-def model_of(request: Request, app: App) -> str:
+def model_of(request: Request, services: Services) -> str:
     """The name of the model that the query names, else of the default one; "" if there is none."""
-    return parse_qs(request.query).get("model", [""])[-1] or app.registry.default_of(TextModel)
+    return parse_qs(request.query).get("model", [""])[-1] or services.registry.default_of(TextModel)

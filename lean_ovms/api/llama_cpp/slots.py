@@ -12,11 +12,11 @@ from urllib.parse import parse_qs
 from ...errors import Unavailable
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..app import App
 from ..fields import Field
 from ..generation.common_fields import MODEL
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 from .query import model_of
 
 TIMEOUT_S = 10.0
@@ -24,13 +24,14 @@ TIMEOUT_S = 10.0
 FAIL = Field(name="fail_on_no_slot", kind="string", help="503 if every slot is busy")
 
 
-async def handle(request: Request, app: App) -> Response:
-    name = model_of(request, app)
+@RouteDoc("How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), errors=(404, 503), answer="array")
+async def handle(request: Request, services: Services) -> Response:
+    name = model_of(request, services)
 
     async def find() -> TextModel:
-        return app.default_model({"model": name}).serving()
+        return services.default_model({"model": name}).serving()
 
-    model = await app.when_known(find)
+    model = await services.when_known(find)
     try:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
@@ -40,9 +41,3 @@ async def handle(request: Request, app: App) -> Response:
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
     return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
-
-
-DOC = RouteDoc(
-    summary="How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), answer="LlamaSlots", errors=(404, 503)
-)
-ROUTES = [Route("GET", "/slots", handle, doc=DOC)]

@@ -19,12 +19,13 @@ from ...observability.logging import safe
 from ...observability.records import current_record
 from ...speech_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet, read
 from ..generation import unsupported
 from ..response import json, model_name, warning_headers
-from ..router import RouteDoc, follows_ovms, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import follows_ovms
 from ..schemas import STRING, any_of, object_of
+from ..services import Services
 from ..sse import HEADERS as SSE_HEADERS
 from ..sse import event
 
@@ -88,26 +89,29 @@ class SpeechRequest:
     headers: list[tuple[str, str]]
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, parse)
+@RouteDoc("A text as audio", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, parse)
     ovms = follows_ovms(request)
     rate = asked.params.sample_rate or asked.model.voices.sample_rate
     alone = len(asked.model.pieces(asked.text)) == 1
-    await app.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available
+    await services.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available
     blocks = asked.model.speak(asked.text, asked.params)
     if not asked.sse and (alone or (asked.whole and ovms)):
-        return await _whole(asked, app, rate, blocks)
-    stream = SpeechStream(app, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
+        return await _whole(asked, services, rate, blocks)
+    stream = SpeechStream(services, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
     await stream.start()
     headers = SSE_HEADERS if asked.sse else [("Content-Type", FORMATS[asked.format])]
     return Response(200, headers + asked.headers, stream)
 
 
-def parse(body: Json, app: App) -> SpeechRequest:
+def parse(body: Json, services: Services) -> SpeechRequest:
     """Raises RequestError."""
     values = read(FIELDS, body)
-    text = _text(values["input"], app)
-    model = app.registry.get(values["model"] or app.registry.default_of(VoiceModel) or model_name(values), VoiceModel)
+    text = _text(values["input"], services)
+    model = services.registry.get(
+        values["model"] or services.registry.default_of(VoiceModel) or model_name(values), VoiceModel
+    )
     info, notices = model.voices, unsupported.warnings(FIELDS, body)
     low, high = model.config.speed_min, model.config.speed_max
     if not low <= values["speed"] <= high:
@@ -131,10 +135,10 @@ def parse(body: Json, app: App) -> SpeechRequest:
     )
 
 
-def _text(value: str | None, app: App) -> str:
+def _text(value: str | None, services: Services) -> str:
     if value is None:
         raise BadRequest("input field is missing in JSON body", param="input")
-    most = app.config.max_speech_characters
+    most = services.config.max_speech_characters
     if len(value) > most:
         raise BadRequest(f"input has {len(value)} characters, more than {most}", param="input")
     if not value.strip():
@@ -183,17 +187,17 @@ def _speed(value: float, info: VoiceInfo, notices: list[str]) -> float:
 # --- answers
 
 
-async def _whole(asked: SpeechRequest, app: App, rate: int, blocks: AsyncGenerator[bytes, None]) -> Response:
+async def _whole(asked: SpeechRequest, services: Services, rate: int, blocks: AsyncGenerator[bytes, None]) -> Response:
     """The complete file."""
     samples = b"".join([block async for block in blocks])
     encoder = open_encoder(asked.format, rate, len(samples) // SAMPLE_BYTES)
-    data = await _encode(app, encoder, samples) + encoder.finish()
+    data = await _encode(services, encoder, samples) + encoder.finish()
     return Response(200, [("Content-Type", FORMATS[asked.format]), *asked.headers], data)
 
 
-async def _encode(app: App, encoder: Encoder, samples: bytes) -> bytes:
+async def _encode(services: Services, encoder: Encoder, samples: bytes) -> bytes:
     """Beside the event loop if it takes long: a second of MP3 takes 5 ms."""
-    return await app.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
+    return await services.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
 
 
 @dataclass(slots=True)
@@ -221,8 +225,10 @@ class _Events:
 class SpeechStream:
     """The ByteStream of one answer. `start` comes first: an error before the first sound has a status of its own."""
 
-    def __init__(self, app: App, blocks: AsyncGenerator[bytes, None], encoder: Encoder, events: _Events) -> None:
-        self._app = app
+    def __init__(
+        self, services: Services, blocks: AsyncGenerator[bytes, None], encoder: Encoder, events: _Events
+    ) -> None:
+        self._services = services
         self._blocks = blocks
         self._encoder = encoder
         self._events = events
@@ -258,7 +264,7 @@ class SpeechStream:
         samples = samples or await anext(self._blocks, b"")
         if samples:
             self._events.samples += len(samples) // SAMPLE_BYTES
-            return self._events.piece(await _encode(self._app, self._encoder, samples))
+            return self._events.piece(await _encode(self._services, self._encoder, samples))
         self._done = True
         return self._events.piece(self._encoder.finish()) + self._events.end()
 
@@ -280,19 +286,10 @@ class SpeechStream:
 # --- voices
 
 
-async def handle_voices(request: Request, app: App) -> Response:
+@RouteDoc("Voices of speech")
+async def handle_voices(request: Request, services: Services) -> Response:
     """The voices of every text-to-speech model."""
-    found = [model for model in app.registry.served if isinstance(model, VoiceModel) and model.ready]
+    found = [model for model in services.registry.served if isinstance(model, VoiceModel) and model.ready]
     names = [name for model in found for name in model.voices.voices]
     data = [{"id": name, "name": name, "model": model.name} for model in found for name in model.voices.voices]
     return json({"voices": list(dict.fromkeys(names)), "object": "list", "data": data})
-
-
-DOC = RouteDoc(summary="A text as audio", body=FIELDS, media=tuple(FORMATS.values()), chunks="SpeechEvent")
-ROUTES = [
-    *for_each_prefix("POST", "/audio/speech", handle, doc=DOC),
-    *for_each_prefix(
-        "GET", "/audio/voices", handle_voices, "models", doc=RouteDoc(summary="Voices of speech", answer="Voices")
-    ),
-]
-FOR_MODEL = VoiceModel

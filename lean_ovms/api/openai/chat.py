@@ -12,7 +12,6 @@ import orjson
 from ...errors import RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
-from ...models.text_model import TextModel
 from ...types import (
     Delta,
     Event,
@@ -26,39 +25,33 @@ from ...types import (
     Usage,
 )
 from .. import sse
-from ..app import INLINE_BYTES, App
 from ..generation import alternatives
 from ..response import json, prompt_logprobs, warning_headers
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import INLINE_BYTES, Services
 from .chat_functions import call_delta
 from .chat_request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
 from .chunks import ChoiceState, Chunks
 
 
-async def handle(request: Request, app: App) -> Response:
-    chat = await app.parse_body(request, parse_chat)
+@RouteDoc("The next message of a conversation", body=ALL_FIELDS, stream=True)
+async def handle(request: Request, services: Services) -> Response:
+    chat = await services.parse_body(request, parse_chat)
     want_ids = chat.options.token_ids or chat.generation.values["prompt_logprobs"] is not None
     generation = await chat.generation.start(chat.prompt, echo=want_ids)
     headers = chat.generation.headers + warning_headers(generation.warnings)
     deltas = chat.generation.deltas(generation)
     if chat.generation.stream:
-        return sse.response(deltas, ChatRenderer(chat, generation), app.config.sse_ping_s, headers)
+        return sse.response(deltas, ChatRenderer(chat, generation), services.config.sse_ping_s, headers)
     try:
         sampling = chat.generation.sampling
         size = alternatives.response_size(sampling, generation.prompt_tokens, stream=False)
         choices = await collect(deltas, sampling.n)
         size += alternatives.generated_size(sampling, generation.usage.completion_tokens)
         work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
-        return await app.offload.run(size, work, inline_below=INLINE_BYTES)
+        return await services.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:
         await generation.aclose()
-
-
-DOC = RouteDoc(
-    summary="The next message of a conversation", body=ALL_FIELDS, answer="ChatCompletion", chunks="ChatCompletionChunk"
-)
-ROUTES = for_each_prefix("POST", "/chat/completions", handle, doc=DOC, bare=True)
-FOR_MODEL = TextModel
 
 
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:

@@ -14,14 +14,14 @@ from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup
 from ...types import ChatPrompt, Json, Request, Response
-from ..app import INLINE_BYTES, App
 from ..fields import FieldSet
 from ..generation import alternatives
 from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import check_sequences
 from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
 from ..schemas import array
+from ..services import INLINE_BYTES, Services
 from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 
 _MESSAGES = ALL_FIELDS[ALL_FIELDS.places["messages"]]
@@ -45,8 +45,9 @@ class BatchRequest:
     prompts: list[ChatPrompt]
 
 
-async def handle(request: Request, app: App) -> Response:
-    batch = await app.parse_body(request, parse_batch)
+@RouteDoc("The next message of each of several conversations", body=FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    batch = await services.parse_body(request, parse_batch)
     asked = batch.chat.generation
     want_ids = batch.chat.options.token_ids or asked.values["prompt_logprobs"] is not None
     generations = await asked.start_all(batch.prompts, echo=want_ids)
@@ -59,30 +60,26 @@ async def handle(request: Request, app: App) -> Response:
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         work = partial(full, batch, answers, generations, group)
         headers = asked.headers + warning_headers(list(warnings))
-        return await app.offload.run(size, lambda: json(work(), headers), inline_below=INLINE_BYTES)
+        return await services.offload.run(size, lambda: json(work(), headers), inline_below=INLINE_BYTES)
     finally:
         await group.aclose()
 
 
-DOC = RouteDoc(summary="The next message of each of several conversations", body=FIELDS, answer="ChatCompletion")
-ROUTES = for_each_prefix("POST", "/chat/completions/batch", handle, doc=DOC)
-
-
-def parse_batch(body: Json, app: App) -> BatchRequest:
+def parse_batch(body: Json, services: Services) -> BatchRequest:
     """Raises RequestError."""
     conversations = body.get("messages")
     if not isinstance(conversations, list) or not conversations:
         raise BadRequest("messages is not a list of conversations", param="messages")
-    if len(conversations) > app.config.max_prompts:
-        what = f"messages has {len(conversations)} conversations; the limit is {app.config.max_prompts}"
+    if len(conversations) > services.config.max_prompts:
+        what = f"messages has {len(conversations)} conversations; the limit is {services.config.max_prompts}"
         raise BadRequest(what, param="messages")
-    chat = parse_chat({**body, "messages": conversations[0]}, app)
+    chat = parse_chat({**body, "messages": conversations[0]}, services)
     sampling = chat.generation.sampling
     if chat.generation.stream:
         raise BadRequest("a batch of conversations has no stream", param="stream")
     if sampling.n > 1 or sampling.beams > 1:
         raise BadRequest("a batch of conversations has one choice for each", param="n" if sampling.n > 1 else "best_of")
-    check_sequences(len(conversations), sampling, app.config, "messages")
+    check_sequences(len(conversations), sampling, services.config, "messages")
     chat = replace(chat, options=replace(chat.options, metrics=False))  # they are those of one generation
     return BatchRequest(chat, [_prompt(chat, value, place) for place, value in enumerate(conversations)])
 

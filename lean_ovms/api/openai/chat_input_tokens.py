@@ -7,17 +7,14 @@ of /responses/input_tokens.
 from __future__ import annotations
 
 from ...types import Request, Response
-from ..app import App
 from ..response import json
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import Services
 from .chat_request import ALL_FIELDS, parse_chat
 
 
-async def handle(request: Request, app: App) -> Response:
-    chat = await app.parse_body(request, parse_chat)
+@RouteDoc("How many tokens the prompt of a chat request would have", body=ALL_FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    chat = await services.parse_body(request, parse_chat)
     tokens = await chat.generation.count(chat.prompt)
     return json({"object": "response.input_tokens", "input_tokens": tokens}, chat.generation.headers)
-
-
-DOC = RouteDoc(summary="How many tokens the prompt of a chat request would have", body=ALL_FIELDS, answer="InputTokens")
-ROUTES = for_each_prefix("POST", "/chat/completions/input_tokens", handle, doc=DOC, bare=True)

@@ -14,7 +14,6 @@ from ...types import (
     Json,
     TokenLogprob,
 )
-from ..app import App
 from ..fields import Field, FieldSet
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
@@ -36,6 +35,7 @@ from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, Limits, check_max_tokens
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import logprob_entry
+from ..services import Services
 from . import chat_functions
 from .chunks import ChunkOptions, Envelope
 
@@ -77,12 +77,12 @@ class ChatRequest:
     functions: bool
 
 
-def parse_chat(body: Json, app: App) -> ChatRequest:
+def parse_chat(body: Json, services: Services) -> ChatRequest:
     """Raises RequestError."""
-    generation = parse(body, SCHEMA, app)
+    generation = parse(body, SCHEMA, services)
     values = generation.values
     prompt = chat_prompt(values, generation.tools, add_special_tokens=values["add_special_tokens"])
-    metrics = app.config.enable_per_request_metrics and generation.sampling.n == 1
+    metrics = services.config.enable_per_request_metrics and generation.sampling.n == 1
     options = ChunkOptions.of(values, generation.stream_options, metrics=metrics)
     return ChatRequest(prompt, generation, options, values["functions"] is not None)
 

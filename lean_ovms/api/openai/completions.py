@@ -22,7 +22,6 @@ from ...models.generation import Generation, GenerationGroup, joined
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
-from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..generation import alternatives
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
@@ -32,8 +31,10 @@ from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
-from ..router import RouteDoc, follows_ovms, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import follows_ovms
 from ..schemas import PROMPT
+from ..services import INLINE_BYTES, Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from .insertion import check_suffix, filled_in
 
@@ -88,9 +89,10 @@ class CompletionRequest:
     options: ChunkOptions
 
 
-async def handle(request: Request, app: App) -> Response:
+@RouteDoc("How a text goes on", body=ALL_FIELDS, stream=True)
+async def handle(request: Request, services: Services) -> Response:
     schema = OVMS_SCHEMA if follows_ovms(request) else SCHEMA
-    completion = await app.parse_body(request, partial(parse_completion, schema=schema))
+    completion = await services.parse_body(request, partial(parse_completion, schema=schema))
     prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
     if completion.generation.values["suffix"]:
         generation, prompts = await filled_in(completion.generation, completion.prompts)
@@ -106,11 +108,13 @@ async def handle(request: Request, app: App) -> Response:
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
         headers = completion.generation.headers + warning_headers(generations[0].warnings)
         if stream:
-            return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
+            return sse.response(
+                group, CompletionRenderer(completion, group, echoes), services.config.sse_ping_s, headers
+            )
         choices = await collect(group, len(generations) * sampling.n)
         size += alternatives.generated_size(sampling, group.usage.completion_tokens)
         work = lambda: json(full(completion, choices, echoes, group), headers)  # noqa: E731
-        body = await app.offload.run(size, work, inline_below=INLINE_BYTES)
+        body = await services.offload.run(size, work, inline_below=INLINE_BYTES)
     except BaseException:
         await group.aclose()
         raise
@@ -118,17 +122,13 @@ async def handle(request: Request, app: App) -> Response:
     return body
 
 
-DOC = RouteDoc(summary="How a text goes on", body=ALL_FIELDS, answer="Completion", chunks="Completion")
-ROUTES = for_each_prefix("POST", "/completions", handle, doc=DOC)
-
-
-def parse_completion(body: Json, app: App, schema: RequestSchema) -> CompletionRequest:
+def parse_completion(body: Json, services: Services, schema: RequestSchema) -> CompletionRequest:
     """Raises RequestError."""
-    generation = parse(body, schema, app)
+    generation = parse(body, schema, services)
     values = generation.values
-    prompts = _prompts(values, app.config)
-    check_sequences(len(prompts), generation.sampling, app.config)
-    metrics = app.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
+    prompts = _prompts(values, services.config)
+    check_sequences(len(prompts), generation.sampling, services.config)
+    metrics = services.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
     options = ChunkOptions.of(values, generation.stream_options, metrics=metrics)
     return CompletionRequest(
         prompts=prompts,

@@ -17,15 +17,15 @@ from ...models.generation import Generation, GenerationGroup
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
-from ..app import App
 from ..fields import Field, FieldSet, read
 from ..generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
 from ..generation.images import load_images
 from ..generation.sampling import SAMPLING
 from ..generation.unsupported import warnings
 from ..response import json, warning_headers
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
 from ..schemas import JUDGED
+from ..services import Services
 from .decision_questions import LETTERS, QUESTION, Question, read_input, read_questions
 from .responses.response import counts
 
@@ -67,16 +67,17 @@ class DecisionRequest:
         return len(own.encode()) if isinstance(own, str) else tokens
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, _parse)
+@RouteDoc("Probabilities of answers to questions about an input", body=FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, _parse)
     with await asked.model.hold() as model:
         head, *rest = asked.questions
-        first_prompt = await load_images(asked.prompt(head), model, app.image_loader)
+        first_prompt = await load_images(asked.prompt(head), model, services.image_loader)
         letters = await _letters(model, first_prompt, max(len(question.options) for question in asked.questions))
         generate = partial(_generate, asked, letters, model)
 
         async def start(prompt: ChatPrompt) -> Generation:
-            return await generate(await load_images(prompt, model, app.image_loader))
+            return await generate(await load_images(prompt, model, services.image_loader))
 
         # The first one fills the prefix cache for the others.
         generation, most = await generate(first_prompt), model.config.max_queued_tokens_per_client
@@ -96,18 +97,14 @@ async def handle(request: Request, app: App) -> Response:
     return json({"model": model.name, "answers": answers, "usage": counts(_sum(usage, more))}, asked.headers)
 
 
-DOC = RouteDoc(summary="Probabilities of answers to questions about an input", body=FIELDS, answer="Decision")
-ROUTES = for_each_prefix("POST", "/decisions", handle, doc=DOC)
-
-
-def _parse(body: Json, app: App) -> DecisionRequest:
+def _parse(body: Json, services: Services) -> DecisionRequest:
     values = read(FIELDS, body)
-    model = app.default_model(values)
+    model = services.default_model(values)
     for name in ("input", "questions"):
         if values[name] is None:
             raise BadRequest(f"{name} is missing", param=name)
     parts = read_input(values["input"])
-    questions = read_questions(values["questions"], app.config.max_prompts)
+    questions = read_questions(values["questions"], services.config.max_prompts)
     model.require_ready()
     if "alternatives" not in model.capabilities:
         raise BadRequest(

@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...models.pooling_model import PoolingModel
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
@@ -25,7 +23,8 @@ from ..pooling.request import (
     parse_inputs,
     texts_of,
 )
-from ..router import follows_ovms, for_each_prefix
+from ..routes import follows_ovms
+from ..services import Services
 
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
 
@@ -39,8 +38,9 @@ class EmbeddingRequest:
     encoding: Encoding
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
+@shared.vectors_doc("A vector for each input", FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
     call, inputs = asked.call, asked.inputs
     info = call.info((EMBED,))
     size = dimensions(call.values["dimensions"], call, info)
@@ -51,14 +51,9 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(asked, outputs))
 
 
-DOC = shared.vectors_doc("A vector for each input", FIELDS, "Embeddings")
-ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
-FOR_MODEL = PoolingModel
-
-
-def parse_embeddings(body: Json, app: App, *, ovms: bool = False) -> EmbeddingRequest:
+def parse_embeddings(body: Json, services: Services, *, ovms: bool = False) -> EmbeddingRequest:
     """Raises RequestError."""
-    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    call = parse(body, services, fields=FIELDS, ovms=ovms)
     return EmbeddingRequest(call, parse_inputs(call.values, call.config), Encoding.of(call.values))
 
 

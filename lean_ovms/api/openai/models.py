@@ -15,19 +15,24 @@ from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import VECTORS, PoolingInfo
 from ...types import Json, Request, Response
-from ..app import App
 from ..response import json
-from ..router import BASES, RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import BASES
+from ..services import Services
 
 
-async def handle_list(request: Request, app: App) -> Response:
-    return json({"data": [describe(m, name) for name, m in app.registry.names.items() if m.listed], "object": "list"})
+@RouteDoc("The models served")
+async def handle_list(request: Request, services: Services) -> Response:
+    return json(
+        {"data": [describe(m, name) for name, m in services.registry.names.items() if m.listed], "object": "list"}
+    )
 
 
-async def handle_one(request: Request, app: App) -> Response:
+@RouteDoc("One model")
+async def handle_one(request: Request, services: Services) -> Response:
     base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
     name = request.path[len(base) + len("/models/") :]
-    model = app.registry.get(name)
+    model = services.registry.get(name)
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
     return json(describe(model, name))
@@ -83,10 +88,3 @@ def _pooling(info: PoolingInfo) -> Json:
         known["activation"] = info.activation
         known["labels"] = info.labels
     return known
-
-
-LIST = RouteDoc(summary="The models served", answer="Models")
-ROUTES = [
-    *for_each_prefix("GET", "/models", handle_list, "models", doc=LIST, bare=True),
-    *for_each_prefix("GET", "/models/{id}", handle_one, "models", doc=RouteDoc(summary="One model", answer="Model")),
-]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from ...errors import RequestError, StartError
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..app import App
 from ..response import json
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import Services
 
 NOT_IN_MEMORY = {
     "unloaded": "Not in memory; the next request loads it.",
@@ -28,33 +28,27 @@ class ReloadFailed(RequestError):
     code = "reload_failed"
 
 
-async def handle(request: Request, app: App) -> Response:
-    return json(describe(app))
+@RouteDoc("The state of every model")
+async def handle(request: Request, services: Services) -> Response:
+    return json(describe(services))
 
 
-async def handle_reload(request: Request, app: App) -> Response:
+@RouteDoc("Read the configuration again")
+async def handle_reload(request: Request, services: Services) -> Response:
     try:
-        if app.manager is not None:
-            await app.manager.reload()
+        if services.manager is not None:
+            await services.manager.reload()
     except StartError as error:
         raise ReloadFailed(
             f"Reloading config file failed. Check server logs for more info. ({error.reason})"
         ) from error
-    return json(describe(app))
+    return json(describe(services))
 
 
-STATES = RouteDoc(summary="The state of every model", answer="ModelStates")
-RELOAD = RouteDoc(summary="Read the configuration again", answer="ModelStates")
-ROUTES = [
-    *for_each_prefix("GET", "/config", handle, "models", doc=STATES),
-    *for_each_prefix("POST", "/config/reload", handle_reload, doc=RELOAD, changes=True),  # it can load models
-]
-
-
-def describe(app: App) -> Json:
+def describe(services: Services) -> Json:
     """Each model's state by name, unloaded models included."""
-    states = {name: _status(state, "OK", "OK") for name, state in app.registry.unloaded.items()}
-    return {model.name: _state(model) for model in app.registry.served} | states
+    states = {name: _status(state, "OK", "OK") for name, state in services.registry.unloaded.items()}
+    return {model.name: _state(model) for model in services.registry.served} | states
 
 
 def _state(model: Model) -> Json:

@@ -21,7 +21,7 @@ from ..generation.common_fields import (
     MODEL as TEXT_MODEL,
 )
 from ..generation.sampling import truncation_side
-from ..router import RouteDoc
+from ..route_doc import RouteDoc
 
 INT64_MAX = 2**63 - 1
 MAX_DIMENSIONS = 1 << 20
@@ -137,9 +137,9 @@ ONE_INPUT = schemas.one_of("input", "messages")
 """A rule for their bodies: input or messages."""
 
 
-def vectors_doc(summary: str, body: FieldSet, answer: str) -> RouteDoc:
-    """The description of one of them whose response has vectors, as JSON or as bytes. answer: a name of schemas."""
-    return RouteDoc(summary=summary, body=body, answer=answer, media=("application/octet-stream",), rules=ONE_INPUT)
+def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
+    """The description of one of them whose response has vectors, as JSON or as bytes."""
+    return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
 
 
 def activation(values: dict[str, Any]) -> bool | None:

@@ -19,12 +19,12 @@ from ...models.pooling_model import PoolingModel
 from ...pooling_types import VECTORS, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
 from ...types import ChatPrompt, Json, Response
 from ...util.concurrency import Offload
-from ..app import App
 from ..fields import FieldSet, read
 from ..generation import unsupported
 from ..generation.images import refuse_images
 from ..generation.messages import chat_prompt, read_messages
 from ..response import model_name, new_id, now, warning_headers
+from ..services import Services
 from . import fields as shared
 from .inputs import check_count, conversations, is_conversation, read_inputs
 
@@ -106,27 +106,27 @@ class PoolingRequest:
         return work() if size < INLINE_RESULT else await self.offload.run(size, work)
 
 
-def parse(body: Json, app: App, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
+def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
     """The fields of a body and its model. Raises RequestError."""
     values = read(fields, body)
-    model = _model(values, app)
+    model = _model(values, services)
     kept = model.keep_loaded(values.get("keep_alive"))
     return PoolingRequest(
         values=values,
         model=model,
-        config=app.config,
-        offload=app.offload,
+        config=services.config,
+        offload=services.offload,
         ovms=ovms,
         headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body) + kept),
     )
 
 
-def _model(values: Json, app: App) -> PoolingModel:
+def _model(values: Json, services: Services) -> PoolingModel:
     """The model that is named, or else the only pooling model. Raises RequestError."""
     name = values["model"]
     if not name:
-        name = app.registry.default_of(PoolingModel) or model_name(values)
-    return app.registry.get(name, PoolingModel)
+        name = services.registry.default_of(PoolingModel) or model_name(values)
+    return services.registry.get(name, PoolingModel)
 
 
 def _warnings(values: Json) -> list[str]:

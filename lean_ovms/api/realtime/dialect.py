@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from ...errors import BadRequest, RequestError
+from ...models.speech_model import SpeechModel
 from ...observability.logging import safe
 from ...speech_types import SpeechEvent, TextDelta
 from ...types import Json
+from .settings import Settings
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from .session import Session
 
 EVENTS = (
     "session.update",
@@ -21,6 +20,43 @@ EVENTS = (
 )
 """Types of a client's events, which both dialects have."""
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
+
+
+class Session(Protocol):
+    """What a dialect may do with its session (session.py). settings: for the next stream. model_name: from the URL."""
+
+    id: str
+    model_name: str
+    settings: Settings
+    current: Stream | None
+
+    async def send(self, event: Json) -> None:
+        """An event to the client."""
+
+    async def model(self, name: str = "") -> SpeechModel:
+        """The model of this name, of the settings, or else the only one. Raises RequestError."""
+
+    @property
+    def written_s(self) -> float:
+        """Seconds of audio that have come."""
+
+    def described(self) -> Json:
+        """The session as it is configured, as OpenAI's object."""
+
+    async def configure(self, settings: Settings) -> None:
+        """Settings for what comes from now on. Raises RequestError for those that the model cannot have."""
+
+    async def open(self) -> Stream:
+        """The current stream, or a new one without audio."""
+
+    async def append(self, audio: str, *, committed: bool) -> Stream:
+        """Audio of the current stream, or of a new one. committed: its text is sent as it comes."""
+
+    async def close_stream(self, stream: Stream) -> None:
+        """There is no more audio for this stream."""
+
+    async def drop_stream(self, stream: Stream) -> None:
+        """Forget this stream's audio."""
 
 
 class Dialect(Protocol):

@@ -11,17 +11,18 @@ from urllib.parse import parse_qs
 from ...errors import NotFound
 from ...models.speech_model import SpeechModel
 from ...observability.records import current_record
-from ...types import Request, Response
+from ...types import Json, Request, Response
 from ...websocket_types import PROTOCOLS_HEADER, Close, Upgrade, WebSocket
-from ..app import App
 from ..fields import Field
 from ..response import new_id, now
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import Services
 from ..websockets import no_upgrade
+from . import openai_beta
 from .dialect import Dialect
 from .openai import OpenAi
 from .service import Realtime
-from .session import Session
+from .session import TranscriptionSession
 from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"
@@ -31,55 +32,57 @@ QUERY = (
 )
 
 
-async def handle(request: Request, app: App) -> Response:
+@RouteDoc("A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True)
+async def handle(request: Request, services: Services) -> Response:
     """A transcription session over a WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
     query = {name: values[-1] for name, values in parse_qs(request.query, max_num_fields=32).items()}
 
     async def find() -> str:
-        return chosen_model(app, query.get("model", ""))
+        return chosen_model(services, query.get("model", ""))
 
-    name = await app.when_known(find)
+    name = await services.when_known(find)
     dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
-    service, record = app.service(Realtime), current_record.get()
+    service, record = services.get(Realtime), current_record.get()
     client = record.client if record is not None else ""
 
     async def serve(websocket: WebSocket) -> Close:
-        session = Session(app, websocket, dialect, name)
-        session.decided = query.get("intent") == "transcription"
+        decided = query.get("intent") == "transcription"
+        session = TranscriptionSession(services, websocket, dialect, name, None if decided else dialect_of)
         service.add(session)
-        app.metrics.realtime_sessions(1)
+        services.metrics.realtime_sessions(1)
         try:
             await session.send(created(session))
             return await session.run()
         finally:
-            app.metrics.realtime_sessions(-1)
+            services.metrics.realtime_sessions(-1)
             service.remove(session)
 
     offered = [one.strip() for one in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
     upgrade = Upgrade(
         serve,
         subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else "",
-        max_message_bytes=app.config.max_realtime_message_bytes,
+        max_message_bytes=services.config.max_realtime_message_bytes,
     )
     service.reserve(client)
     upgrade.on_close.append(lambda: service.release(client))
     return upgrade
 
 
-DOC = RouteDoc(
-    summary="A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True
-)
-ROUTES = for_each_prefix("GET", "/realtime", handle, doc=DOC)
+def dialect_of(event: Json) -> type[Dialect] | None:
+    """The dialect of a client that sends this event, if it shows: only OpenAI's session.update has a session."""
+    if event["type"] not in ("session.update", openai_beta.UPDATE):
+        return None
+    return OpenAi if event.get("session") is not None else Vllm
 
 
-def chosen_model(app: App, name: str) -> str:
+def chosen_model(services: Services, name: str) -> str:
     """The name of the model in the URL, or of the only one, which must be ready; "" if there are several.
 
     Raises RequestError.
     """
-    registry = app.registry
+    registry = services.registry
     if name:
         return registry.get(name, SpeechModel).require_ready().name
     speech = [model for model in registry.models.values() if isinstance(model, SpeechModel)]
@@ -90,7 +93,7 @@ def chosen_model(app: App, name: str) -> str:
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""
 
 
-def created(session: Session) -> dict[str, object]:
+def created(session: TranscriptionSession) -> dict[str, object]:
     """The first event, for clients of both dialects: it is sent before they have said anything."""
     return {
         "type": "session.created",

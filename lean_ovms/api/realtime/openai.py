@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...errors import BadRequest, RequestError
 from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
 from ...types import Json
 from ..response import new_id
 from . import openai_beta, openai_session
-from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, Session, audio_of, has_spaces, logprobs, parted
 from .silence import SilenceTimer
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from .session import Session
 
 EMPTY = "Error committing input audio buffer: the buffer is empty"
 

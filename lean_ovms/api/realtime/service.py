@@ -8,7 +8,7 @@ import contextlib
 from ...config import Config
 from ...errors import Unavailable
 from ..websockets import Places
-from .session import Session
+from .session import TranscriptionSession
 
 
 class Realtime:
@@ -16,7 +16,7 @@ class Realtime:
 
     def __init__(self, config: Config) -> None:
         self._places = Places(config.max_realtime_sessions, "too many realtime sessions: --max_realtime_sessions")
-        self._sessions: set[Session] = set()
+        self._sessions: set[TranscriptionSession] = set()
         self._stopping = False
         self._ended = asyncio.Event()  # there is no session
         self._ended.set()
@@ -31,14 +31,14 @@ class Realtime:
         """Give the place back."""
         self._places.release(client)
 
-    def add(self, session: Session) -> None:
+    def add(self, session: TranscriptionSession) -> None:
         """A session begins."""
         self._sessions.add(session)
         self._ended.clear()
         if self._stopping:
             session.stop()
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: TranscriptionSession) -> None:
         """It has ended."""
         self._sessions.discard(session)
         if not self._sessions:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import orjson
 
@@ -21,15 +21,12 @@ from ...speech_types import SpeechEvent
 from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, Message, WebSocket
 from ..response import new_id
+from ..services import Services
 from ..websockets import read_event
-from . import openai_beta
 from .dialect import Dialect, unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from ..app import App
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -45,25 +42,32 @@ EXPIRED = Close(reason="Realtime session reached its maximum duration.")
 STOPPING = Close(GOING_AWAY, "the server is shutting down")
 
 
-class Session:
+class TranscriptionSession:
     """settings: for the next stream. current: the stream that takes audio, if there is one. model_name: from the URL.
 
-    decided: a client event has shown the dialect.
+    dialect_of: the dialect that the client speaks, if an event shows it; None: that of the URL.
     """
 
-    def __init__(self, app: App, socket: WebSocket, dialect: type[Dialect], model_name: str) -> None:
+    def __init__(
+        self,
+        services: Services,
+        socket: WebSocket,
+        dialect: type[Dialect],
+        model_name: str,
+        dialect_of: Callable[[Json], type[Dialect] | None] | None = None,
+    ) -> None:
         self.id = new_id("sess")
-        self.app = app
+        self.services = services
         self.model_name = model_name
         self.settings = Settings(model=model_name)
         self.current: Stream | None = None
-        self.decided = False
+        self._dialect_of = dialect_of
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.dialect = dialect(self)
-        self._config = app.config
+        self._config = services.config
         self._socket = socket
         self._clock = asyncio.get_running_loop().time
-        self._ends_at = self._clock() + app.config.max_realtime_session_s
+        self._ends_at = self._clock() + services.config.max_realtime_session_s
         self._fed_s = 0.0
         self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
         self._unfinished: list[Stream] = []
@@ -81,7 +85,7 @@ class Session:
     async def model(self, name: str = "") -> SpeechModel:
         """The model of this name, of the settings, or else the only one; loaded if nothing is known of it. Raises
         RequestError."""
-        registry = self.app.registry
+        registry = self.services.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:
             raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
@@ -89,7 +93,7 @@ class Session:
         async def find() -> SpeechModel:
             return registry.get(name, SpeechModel)
 
-        return await self.app.when_known(find)
+        return await self.services.when_known(find)
 
     @property
     def written_s(self) -> float:
@@ -124,7 +128,7 @@ class Session:
         if not reader.ready:
             await asyncio.to_thread(reader.prepare)
         size = len(audio)
-        block = await self.app.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
+        block = await self.services.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
         stream.audio.put(block)
         self._blocked = True
         await stream.audio.room()
@@ -226,7 +230,7 @@ class Session:
         try:
             if not message.is_text:
                 raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
-            event = await read_event(message, self.app, lambda event: event)
+            event = await read_event(message, self.services, lambda event: event)
             await self._handle(event)
         except RequestError as error:
             self._blocked = False
@@ -237,21 +241,13 @@ class Session:
 
     async def _handle(self, event: Json) -> None:
         kind = event["type"]
-        if kind in ("session.update", openai_beta.UPDATE) and not self.decided:
-            self._decide(event.get("session") is not None)
+        if self._dialect_of is not None and (shown := self._dialect_of(event)) is not None:
+            self._dialect_of = None
+            if not isinstance(self.dialect, shown) and self.current is None:
+                self.dialect = shown(self)
         if kind not in self.dialect.events:
             raise unknown_event(kind, self.dialect.events)
         await self.dialect.handle(event)
-
-    def _decide(self, openai: bool) -> None:
-        """The first session.update shows which dialect the client speaks."""
-        from .openai import OpenAi
-        from .vllm import Vllm
-
-        self.decided = True
-        kind: type[Dialect] = OpenAi if openai else Vllm
-        if not isinstance(self.dialect, kind) and self.current is None:
-            self.dialect = kind(self)
 
     # --- transcription
 

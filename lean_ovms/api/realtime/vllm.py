@@ -8,7 +8,7 @@ and no session.update is needed where there is one model.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...errors import BadRequest, RequestError
 from ...observability.logging import safe
@@ -16,12 +16,9 @@ from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read, read_one
 from .audio import RATES, AudioFormat
-from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, Session, audio_of, has_spaces, logprobs, parted
 from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from .session import Session
 
 
 def _rate(value: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import FLOATS
@@ -16,8 +15,9 @@ from ..pooling.inputs import read_inputs
 from ..pooling.request import Inputs, PoolingRequest, dimensions, parse, texts_of
 from ..pooling.response import bare_list
 from ..pooling.tei_fields import TRUNCATION, truncation
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
 from ..schemas import all_of
+from ..services import Services
 
 FIELDS = FieldSet(
     (
@@ -39,8 +39,9 @@ FIELDS = FieldSet(
 )
 
 
-async def handle(request: Request, app: App) -> Response:
-    call, inputs = await app.parse_body(request, _read)
+@RouteDoc("Vectors, as text-embeddings-inference sends them", body=FIELDS, rules=all_of("inputs"), answer="array")
+async def handle(request: Request, services: Services) -> Response:
+    call, inputs = await services.parse_body(request, _read)
     info = call.info((EMBED,))
     params = call.params(info, dimensions=dimensions(call.values["dimensions"], call, info))
     outputs = await call.encode(await texts_of(call, inputs, info), params, "inputs")
@@ -48,17 +49,8 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, outputs))
 
 
-DOC = RouteDoc(
-    summary="Vectors, as text-embeddings-inference sends them",
-    body=FIELDS,
-    answer="Vectors",
-    rules=all_of("inputs"),
-)
-ROUTES = [Route("POST", "/embed", handle, doc=DOC)]
-
-
-def _read(body: Json, app: App) -> tuple[PoolingRequest, Inputs]:
-    call = parse(body, app, fields=FIELDS)
+def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
+    call = parse(body, services, fields=FIELDS)
     call.values.update(truncation(call.values))
     return call, Inputs(read_inputs(call.values["inputs"], call.config.max_pooling_inputs, "inputs"), [], True)
 

@@ -8,19 +8,21 @@ import orjson
 
 from ...pooling_types import CLASSIFY, SCORE, PooledOutput, PoolingInfo
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import FLOATS
 from ..pooling.request import Inputs, PoolingRequest, parse, parse_inputs, texts_of
 from ..pooling.response import json_list, usage
-from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import follows_ovms
+from ..services import Services
 
 FIELDS = FieldSet(shared.INPUTS)
 
 
-async def handle(request: Request, app: App) -> Response:
-    call, inputs = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+@RouteDoc("Probabilities of a model's labels", body=FIELDS, rules=shared.ONE_INPUT)
+async def handle(request: Request, services: Services) -> Response:
+    call, inputs = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
     info = call.info((CLASSIFY, SCORE))
     if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
         call.info((CLASSIFY,))
@@ -30,12 +32,8 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, info, outputs))
 
 
-DOC = RouteDoc(summary="Probabilities of a model's labels", body=FIELDS, answer="Classes", rules=shared.ONE_INPUT)
-ROUTES = [*for_each_prefix("POST", "/classify", handle, doc=DOC), Route("POST", "/classify", handle, doc=DOC)]
-
-
-def _read(body: Json, app: App, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
-    call = parse(body, app, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
+    call = parse(body, services, fields=FIELDS, ovms=ovms)
     return call, parse_inputs(call.values, call.config)
 
 

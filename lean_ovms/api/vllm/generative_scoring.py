@@ -19,15 +19,15 @@ from ...models.generation import GenerationGroup
 from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
-from ..app import App
 from ..fields import Field, FieldSet, read
 from ..generation.common_fields import MODEL, REQUEST_ID
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
 from ..generation.unsupported import warnings
 from ..response import json, new_id, now, usage, warning_headers
-from ..router import Route, RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
 from ..schemas import STRING, TOKENS, any_of, array
+from ..services import Services
 
 MAX_LABELS = 128
 
@@ -82,8 +82,9 @@ class ScoringRequest:
         return tuple(self.values["label_token_ids"])
 
 
-async def handle(request: Request, app: App) -> Response:
-    scoring = await app.parse_body(request, _parse)
+@RouteDoc("Probability of a label after each item", body=FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    scoring = await services.parse_body(request, _parse)
     with await scoring.model.hold() as model:
         prompts = await _prompts(scoring.values, model)
         sampling = SamplingParams(
@@ -112,20 +113,13 @@ async def handle(request: Request, app: App) -> Response:
     return json(body, scoring.headers)
 
 
-DOC = RouteDoc(summary="Probability of a label after each item", body=FIELDS, answer="Scores")
-ROUTES = [
-    *for_each_prefix("POST", "/generative_scoring", handle, doc=DOC),
-    Route("POST", "/generative_scoring", handle, doc=DOC),
-]
-
-
 def _id(request_id: str | None) -> str:
     return f"generative-scoring-{request_id}" if request_id else new_id("generative-scoring")
 
 
-def _parse(body: Json, app: App) -> ScoringRequest:
+def _parse(body: Json, services: Services) -> ScoringRequest:
     values = read(FIELDS, body)
-    model = app.default_model(values)
+    model = services.default_model(values)
     _tokens_or_text(values["query"], "query")
     for name in ("items", "label_token_ids"):
         if values[name] is None:
@@ -133,8 +127,8 @@ def _parse(body: Json, app: App) -> ScoringRequest:
     items = values["items"]
     if not items:
         raise BadRequest("items must contain at least one item.", param="items")
-    if len(items) > app.config.max_prompts:
-        raise BadRequest(f"items has {len(items)} entries; the limit is {app.config.max_prompts}", param="items")
+    if len(items) > services.config.max_prompts:
+        raise BadRequest(f"items has {len(items)} entries; the limit is {services.config.max_prompts}", param="items")
     for place, item in enumerate(items):
         _tokens_or_text(item, f"items[{place}]")
     _check_labels(values["label_token_ids"], model)

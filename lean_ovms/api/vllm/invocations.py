@@ -13,9 +13,9 @@ from ...models.model import Model
 from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
-from ..app import INLINE_BYTES, App
 from ..fields import Field, json_body
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import INLINE_BYTES, Services
 
 ADAPTER = "x-amzn-sagemaker-adapter-identifier"
 FORM = "multipart/form-data"
@@ -45,27 +45,31 @@ POOLING = {
 """The same for the other models, by task."""
 
 
-async def handle(request: Request, app: App) -> Response:
+FIELDS = (Field(name="model", kind="string", help="what it does decides, with the other members, on the endpoint"),)
+
+
+@RouteDoc("Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="object or array")
+async def handle(request: Request, services: Services) -> Response:
     if request.headers.get("content-type", "").strip().lower().startswith(FORM):
-        return await app.forward(request, TRANSCRIPTIONS)
-    limit = app.config.max_body_values if request.size >= INLINE_BYTES else 0
+        return await services.forward(request, TRANSCRIPTIONS)
+    limit = services.config.max_body_values if request.size >= INLINE_BYTES else 0
     adapter = request.headers.get(ADAPTER, "")
 
     def choose() -> str:
         body = json_body(request, limit)
         if adapter:
             request.body = orjson.dumps({**body, "model": adapter})
-        return endpoint(body, app, adapter)
+        return endpoint(body, services, adapter)
 
-    path = await app.offload.run(request.size, choose, inline_below=INLINE_BYTES)
-    return await app.forward(request, path)
+    path = await services.offload.run(request.size, choose, inline_below=INLINE_BYTES)
+    return await services.forward(request, path)
 
 
-def endpoint(body: Json, app: App, name: str = "") -> str:
+def endpoint(body: Json, services: Services, name: str = "") -> str:
     """The path of the endpoint that a body is for. name: the model, before the body's own. Raises RequestError."""
     named = name or body.get("model")
-    only = app.registry.default_of(Model)
-    model = app.registry.get(named if isinstance(named, str) and named else only) if named or only else None
+    only = services.registry.default_of(Model)
+    model = services.registry.get(named if isinstance(named, str) and named else only) if named or only else None
     if model is None or isinstance(model, TextModel):
         rows: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
     elif isinstance(model, PoolingModel):
@@ -81,8 +85,3 @@ def endpoint(body: Json, app: App, name: str = "") -> str:
 
 def _several(messages: object) -> bool:
     return isinstance(messages, list) and bool(messages) and isinstance(messages[0], list)
-
-
-FIELDS = (Field(name="model", kind="string", help="what it does decides, with the other members, on the endpoint"),)
-DOC = RouteDoc(summary="Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="Any")
-ROUTES = [Route("POST", "/invocations", handle, doc=DOC)]

@@ -6,14 +6,11 @@ Each prompt of a request counts, and each request to a model that generates no t
 from __future__ import annotations
 
 from ...types import Request, Response
-from ..app import App
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 
-async def handle(request: Request, app: App) -> Response:
-    return json({"server_load": sum(len(model.in_flight) for model in app.registry.models.values())})
-
-
-DOC = RouteDoc(summary="Prompts and other requests that are not finished", answer="Load")
-ROUTES = [Route("GET", "/load", handle, "open", DOC, vital=True)]
+@RouteDoc("Prompts and other requests that are not finished")
+async def handle(request: Request, services: Services) -> Response:
+    return json({"server_load": sum(len(model.in_flight) for model in services.registry.models.values())})

@@ -14,10 +14,10 @@ from ...lora_modules import Module
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet, read
 from ..generation.common_fields import MODEL
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
+from ..services import Services
 
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
@@ -43,12 +43,13 @@ FIELDS = FieldSet(
 UNLOAD_FIELDS = FieldSet((NAME,))
 
 
-async def handle_load(request: Request, app: App) -> Response:
-    values = await app.parse_body(request, partial(_read, FIELDS))
+@RouteDoc("Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
+async def handle_load(request: Request, services: Services) -> Response:
+    values = await services.parse_body(request, partial(_read, FIELDS))
     module = Module(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
-    model = _base_model(app, values["model"])
+    model = _base_model(services, values["model"])
     replaces = module.name in model.adapters.models and values["load_inplace"]
-    if not replaces and module.name in app.registry.names:
+    if not replaces and module.name in services.registry.names:
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
         with await model.hold():
@@ -58,25 +59,26 @@ async def handle_load(request: Request, app: App) -> Response:
     return _text_response(f"Success: LoRA adapter {module.name!r} added successfully.")
 
 
-async def handle_unload(request: Request, app: App) -> Response:
-    name = _required(await app.parse_body(request, partial(_read, UNLOAD_FIELDS)), "lora_name")
-    model = next((m for m in app.registry.models.values() if name in m.adapters.models), None)
+@RouteDoc("Unload a LoRA adapter", body=UNLOAD_FIELDS, answer="text/plain")
+async def handle_unload(request: Request, services: Services) -> Response:
+    name = _required(await services.parse_body(request, partial(_read, UNLOAD_FIELDS)), "lora_name")
+    model = next((m for m in services.registry.models.values() if name in m.adapters.models), None)
     if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
     model.adapters.remove(name)
     return _text_response(f"Success: LoRA adapter {name!r} removed successfully.")
 
 
-def _base_model(app: App, named: str | None) -> Model:
+def _base_model(services: Services, named: str | None) -> Model:
     """The base model of an adapter: the named one, else the first. Raises NotFound if clients may not load adapters."""
-    model = app.registry.get(named) if named is not None else next(iter(app.registry.models.values()), None)
+    model = services.registry.get(named) if named is not None else next(iter(services.registry.models.values()), None)
     if model is None or not model.config.allow_runtime_lora:
         raise NotFound(NOT_ALLOWED)
     return model
 
 
-def _read(fields: FieldSet, body: Json, app: App) -> Json:
-    if not any(model.config.allow_runtime_lora for model in app.registry.models.values()):
+def _read(fields: FieldSet, body: Json, services: Services) -> Json:
+    if not any(model.config.allow_runtime_lora for model in services.registry.models.values()):
         raise NotFound(NOT_ALLOWED)
     return read(fields, body)
 
@@ -89,11 +91,3 @@ def _required(values: Json, name: str) -> str:
 
 def _text_response(text: str) -> Response:
     return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
-
-
-LOAD = RouteDoc(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
-UNLOAD = RouteDoc(summary="Unload a LoRA adapter", body=UNLOAD_FIELDS, answer="text/plain")
-ROUTES = [
-    *for_each_prefix("POST", "/load_lora_adapter", handle_load, doc=LOAD, changes=True),
-    *for_each_prefix("POST", "/unload_lora_adapter", handle_unload, doc=UNLOAD, changes=True),
-]

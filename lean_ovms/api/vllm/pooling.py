@@ -19,12 +19,12 @@ from ...pooling_types import (
     PoolingInfo,
 )
 from ...types import Json, Request, Response
-from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
 from ..pooling.request import Inputs, PoolingRequest, parse, parse_inputs, texts_of
-from ..router import Route, follows_ovms, for_each_prefix
+from ..routes import follows_ovms
+from ..services import Services
 
 TASKS = {
     EMBED: (EMBED, TOKEN_EMBED),
@@ -56,8 +56,9 @@ FIELDS = FieldSet(
 )
 
 
-async def handle(request: Request, app: App) -> Response:
-    call, inputs = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+@shared.vectors_doc("What a pooling model computes", FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    call, inputs = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
     info = call.info(KINDS)
     per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.special)
@@ -68,12 +69,8 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, encoding, outputs))
 
 
-DOC = shared.vectors_doc("What a pooling model computes", FIELDS, "Pooled")
-ROUTES = [*for_each_prefix("POST", "/pooling", handle, doc=DOC), Route("POST", "/pooling", handle, doc=DOC)]
-
-
-def _read(body: Json, app: App, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
-    call = parse(body, app, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
+    call = parse(body, services, fields=FIELDS, ovms=ovms)
     if call.values["dimensions"] is not None:
         raise BadRequest("dimensions is currently not supported", param="dimensions")
     Encoding.of(call.values)

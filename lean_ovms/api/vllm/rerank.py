@@ -13,7 +13,6 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json, Request, Response
-from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
@@ -24,8 +23,10 @@ from ..pooling.response import ENTRY_BYTES, shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json
-from ..router import RouteDoc, follows_ovms, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import follows_ovms
 from ..schemas import OBJECT, STRING, all_of, any_of
+from ..services import INLINE_BYTES, Services
 
 
 def _rank_fields(value: list[Any]) -> list[str]:
@@ -103,33 +104,26 @@ class RerankRequest:
     bare: bool = False
 
 
-async def handle(request: Request, app: App) -> Response:
+@RouteDoc(
+    "Documents by their relevance for a query",
+    body=FIELDS,
+    rules=all_of("query", "documents"),
+    answer="object or array",
+)
+async def handle(request: Request, services: Services) -> Response:
     cohere = request.path.endswith("/v2/rerank")
-    rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
+    rerank = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
     scores = await score(rerank.score)
     size = ENTRY_BYTES * len(scores.values) + (sum(map(len, rerank.score.documents)) if rerank.shown else 0)
 
     def work() -> Response:
         return json(bare(rerank, scores) if rerank.bare else full(rerank, scores), rerank.score.call.headers)
 
-    return await app.offload.run(size, work, inline_below=INLINE_BYTES)
+    return await services.offload.run(size, work, inline_below=INLINE_BYTES)
 
 
-DOC = RouteDoc(
-    summary="Documents by their relevance for a query",
-    body=FIELDS,
-    answer="Rerank",
-    rules=all_of("query", "documents"),
-)
-ROUTES = [
-    *for_each_prefix("POST", "/rerank", handle, doc=DOC, bare=True),
-    *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC, bare=True),
-    *for_each_prefix("POST", "/reranking", handle, doc=DOC, bare=True),  # llama.cpp's name of it
-]
-
-
-def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
-    call = parse(body, app, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> RerankRequest:
+    call = parse(body, services, fields=FIELDS, ovms=ovms)
     values = call.values
     values.update(truncation(values))
     if values["raw_scores"]:

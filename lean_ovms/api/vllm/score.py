@@ -9,15 +9,16 @@ from functools import partial
 
 from ...errors import BadRequest
 from ...types import Json, Request, Response
-from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
 from ..pooling.request import PoolingRequest, parse
 from ..pooling.response import ENTRY_BYTES, shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
-from ..router import Route, RouteDoc, follows_ovms, for_each_prefix
+from ..route_doc import RouteDoc
+from ..routes import follows_ovms
 from ..schemas import all_of, any_of
+from ..services import INLINE_BYTES, Services
 
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
 """Names of the two sides."""
@@ -39,29 +40,21 @@ FIELDS = FieldSet(
 )  # fmt: skip
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
-    scores = await score(asked)
-    work = lambda: json(full(asked.call, scores), asked.call.headers)  # noqa: E731
-    return await app.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
-
-
 def _only(*names: str) -> Json:
     """A rule for a body: these two sides are there, and none of another name."""
     return all_of(*names) | {"not": any_of(*(all_of(name) for name in _NAMES if name not in names))}
 
 
-DOC = RouteDoc(
-    summary="A score for each pair of texts",
-    body=FIELDS,
-    answer="Scores",
-    rules=any_of(*(_only(*names) for names in SIDES)),
-)
-ROUTES = [*for_each_prefix("POST", "/score", handle, doc=DOC), Route("POST", "/score", handle, doc=DOC)]
+@RouteDoc("A score for each pair of texts", body=FIELDS, rules=any_of(*(_only(*names) for names in SIDES)))
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    scores = await score(asked)
+    work = lambda: json(full(asked.call, scores), asked.call.headers)  # noqa: E731
+    return await services.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
 
 
-def _read(body: Json, app: App, *, ovms: bool) -> ScoreRequest:
-    call = parse(body, app, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, ovms: bool) -> ScoreRequest:
+    call = parse(body, services, fields=FIELDS, ovms=ovms)
     values, most = call.values, call.config.max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
     if names is None:

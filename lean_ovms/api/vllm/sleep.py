@@ -11,10 +11,10 @@ from urllib.parse import parse_qs
 from ...errors import BadRequest, NotFound, Unavailable
 from ...models.residency import Residency
 from ...types import Request, Response
-from ..app import App
 from ..fields import Field
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 LEVELS = ("0", "1", "2")
 MODES = ("wait", "abort")
@@ -43,27 +43,30 @@ TAG = Field(
 )
 
 
-async def handle_sleep(request: Request, app: App) -> Response:
+@RouteDoc("Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,), answer="")
+async def handle_sleep(request: Request, services: Services) -> Response:
     level, mode = _one_of(request, "level", LEVELS, "1"), _one_of(request, "mode", MODES, "wait")
-    await _residency(app).sleep(keeps=level == "0", cut=mode == "abort")
+    await _residency(services).sleep(keeps=level == "0", cut=mode == "abort")
     return Response(200)
 
 
-async def handle_wake_up(request: Request, app: App) -> Response:
+@RouteDoc("Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503), answer="")
+async def handle_wake_up(request: Request, services: Services) -> Response:
     _one_of(request, "tags", TAGS, TAGS[0])
-    if failed := await _residency(app).wake_up():
+    if failed := await _residency(services).wake_up():
         raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
     return Response(200)
 
 
-async def handle_is_sleeping(request: Request, app: App) -> Response:
-    return json({"is_sleeping": app.manager is not None and app.manager.residency.asleep})
+@RouteDoc("Whether the server sleeps")
+async def handle_is_sleeping(request: Request, services: Services) -> Response:
+    return json({"is_sleeping": services.manager is not None and services.manager.residency.asleep})
 
 
-def _residency(app: App) -> Residency:
-    if app.manager is None:
+def _residency(services: Services) -> Residency:
+    if services.manager is None:
         raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
-    return app.manager.residency
+    return services.manager.residency
 
 
 def _one_of(request: Request, name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -72,13 +75,3 @@ def _one_of(request: Request, name: str, allowed: tuple[str, ...], default: str)
     if any(value not in allowed for value in values):
         raise BadRequest(f"{name} must be one of {', '.join(allowed)}", param=name)
     return values[-1]
-
-
-SLEEP = RouteDoc(summary="Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,))
-WAKE_UP = RouteDoc(summary="Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503))
-IS_SLEEPING = RouteDoc(summary="Whether the server sleeps", answer="Sleeping")
-ROUTES = [
-    Route("POST", "/sleep", handle_sleep, doc=SLEEP, changes=True),
-    Route("POST", "/wake_up", handle_wake_up, doc=WAKE_UP, changes=True),
-    Route("GET", "/is_sleeping", handle_is_sleeping, doc=IS_SLEEPING),
-]

@@ -16,7 +16,6 @@ from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...pooling_types import SCORE
 from ...types import ChatPrompt, Json, Request, Response
-from ..app import App
 from ..fields import UINT32_MAX, Field, FieldSet, read, whole
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ..generation.messages import text_conversation
@@ -24,8 +23,9 @@ from ..generation.mixed_prompts import MIXED, Pieces, read_one, tokens_of
 from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import model_name, written
-from ..router import RouteDoc, for_each_prefix
+from ..route_doc import RouteDoc
 from ..schemas import LENGTH, TEXTS, TOKENS, one_of, some_of
+from ..services import Services
 
 SOURCES = ("text", "prompt", "messages", "content")
 """Fields with what is tokenized, of which a request has one."""
@@ -102,9 +102,9 @@ DETOKENIZE_FIELDS = FieldSet(
 Tokenizing = TextModel | PoolingModel
 
 
-def _model(values: Json, app: App) -> Tokenizing:
-    named = values["model"] or app.registry.default_of(TextModel)
-    model = app.registry.get(named or model_name(values))
+def _model(values: Json, services: Services) -> Tokenizing:
+    named = values["model"] or services.registry.default_of(TextModel)
+    model = services.registry.get(named or model_name(values))
     model.serving()
     return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
 
@@ -113,20 +113,21 @@ async def _encode(model: Tokenizing, texts: list[str], special: bool) -> list[li
     return await (model.tokenize(texts, special) if isinstance(model, PoolingModel) else model.encode(texts, special))
 
 
-async def handle(request: Request, app: App) -> Response:
-    values, conversation = await app.parse_body(request, _read)
-    model = _model(values, app)
+@RouteDoc("Text to token ids", body=FIELDS, rules=some_of(*SOURCES) | one_of(*SOURCES))
+async def handle(request: Request, services: Services) -> Response:
+    values, conversation = await services.parse_body(request, _read)
+    model = _model(values, services)
     if values["text"] is not None:
-        return await _answer(await _ovms(values, model), app)
+        return await _answer(await _ovms(values, model), services)
     if all(values[name] is None for name in SOURCES):
         raise BadRequest("text field is required", param="text")
     if values["content"] is not None:
-        return await _llama_cpp(values, model, app)
+        return await _llama_cpp(values, model, services)
     body = await _vllm(values, conversation, model)
-    return await _answer(body, app, model.token_strings if values["return_token_strs"] else None)
+    return await _answer(body, services, model.token_strings if values["return_token_strs"] else None)
 
 
-async def _answer(body: Json, app: App, strings: Callable[[list[int]], list[str]] | None = None) -> Response:
+async def _answer(body: Json, services: Services, strings: Callable[[list[int]], list[str]] | None = None) -> Response:
     """The response. strings: for `token_strs`. A million ids would hold the event loop for 14 ms, their strings 2 s."""
     tokens = body["tokens"]
 
@@ -134,30 +135,20 @@ async def _answer(body: Json, app: App, strings: Callable[[list[int]], list[str]
         return body if strings is None else {**body, "token_strs": strings(tokens)}
 
     count = sum(map(len, tokens)) if tokens and isinstance(tokens[0], list) else len(tokens)
-    return await written(app.offload, ID_BYTES * count, work)
+    return await written(services.offload, ID_BYTES * count, work)
 
 
-async def handle_detokenize(request: Request, app: App) -> Response:
-    values = await app.parse_body(request, _tokens)
-    model = _model(values, app)
+@RouteDoc("Token ids to text", body=DETOKENIZE_FIELDS)
+async def handle_detokenize(request: Request, services: Services) -> Response:
+    values = await services.parse_body(request, _tokens)
+    model = _model(values, services)
     tokens: list[int] = values["tokens"]
     decode = model.detokenize if isinstance(model, PoolingModel) else model.decode
     text = await decode(tokens, values["skip_special_tokens"]) if tokens else ""
-    return await written(app.offload, 2 * len(text), lambda: {"prompt": text, "content": text})
+    return await written(services.offload, 2 * len(text), lambda: {"prompt": text, "content": text})
 
 
-TO_TOKENS = RouteDoc(
-    summary="Text to token ids", body=FIELDS, answer="Tokens", rules=some_of(*SOURCES) | one_of(*SOURCES)
-)
-TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
-
-ROUTES = [
-    *for_each_prefix("POST", "/tokenize", handle, doc=TO_TOKENS, bare=True),
-    *for_each_prefix("POST", "/detokenize", handle_detokenize, doc=TO_TEXT, bare=True),
-]
-
-
-def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
+def _read(body: Json, services: Services) -> tuple[Json, ChatPrompt | None]:
     """The fields' values, and the conversation if there is one."""
     values = read(FIELDS, body)
     given = [name for name in SOURCES if values[name] is not None]
@@ -167,14 +158,14 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
         values["content"] = read_one(values["content"], "content") if values["content"] not in ("", []) else []
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
-        _model(values, app)
+        _model(values, services)
         return values, None
-    return values, text_conversation(values, _model(values, app), NO_IMAGES)
+    return values, text_conversation(values, _model(values, services), NO_IMAGES)
 
 
-def _tokens(body: Json, app: App) -> Json:
+def _tokens(body: Json, services: Services) -> Json:
     values = read(DETOKENIZE_FIELDS, body)
-    _model(values, app)
+    _model(values, services)
     if values["tokens"] is None:
         raise BadRequest("tokens field is required", param="tokens")
     token_ids(values["tokens"], "tokens")
@@ -246,19 +237,19 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
 
 
-async def _llama_cpp(values: Json, model: Tokenizing, app: App) -> Response:
+async def _llama_cpp(values: Json, model: Tokenizing, services: Services) -> Response:
     """Ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]
     tokens = await tokens_of(pieces, special, partial(_encode, model)) if pieces else []
     if not values["with_pieces"]:
-        return await _answer({"tokens": tokens}, app)
+        return await _answer({"tokens": tokens}, services)
 
     def work() -> Json:
         texts = model.token_bytes(tokens)
         return {"tokens": [{"id": i, "piece": _piece(data)} for i, data in zip(tokens, texts, strict=True)]}
 
-    return await written(app.offload, ID_BYTES * len(tokens), work)
+    return await written(services.offload, ID_BYTES * len(tokens), work)
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -10,24 +10,21 @@ from urllib.parse import parse_qs
 
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..app import App
 from ..generation.common_fields import MODEL
 from ..response import json
-from ..router import Route, RouteDoc
+from ..route_doc import RouteDoc
+from ..services import Services
 
 
-async def handle(request: Request, app: App) -> Response:
+@RouteDoc("Chat template and special tokens", query=(MODEL,), errors=(404, 503))
+async def handle(request: Request, services: Services) -> Response:
     given = parse_qs(request.query).get("model", [None])
 
     async def find() -> TextModel:
-        return app.default_model({"model": given[-1]})
+        return services.default_model({"model": given[-1]})
 
-    model = await app.when_known(find)
+    model = await services.when_known(find)
     template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     known = {**model.directory.tokenizer, **tokens}
     return json({**known, "chat_template": template.source or None, "model_max_length": model.info.context_length})
-
-
-DOC = RouteDoc(summary="Chat template and special tokens", query=(MODEL,), answer="TokenizerInfo", errors=(404, 503))
-ROUTES = [Route("GET", "/tokenizer_info", handle, doc=DOC)]

@@ -102,13 +102,13 @@ async def test_who_leaves_is_a_cancellation(make_app: MakeApp) -> None:
     app, _ = await make(make_app, *"abcdefgh")
     body = parts(await post(app, CHAT, {**HELLO, "stream": True}))
     await anext(body)
-    assert app.records.in_flight("m") == 1
+    assert app.services.records.in_flight("m") == 1
     await body.aclose()
     found = await scraped(app)
     assert found['lean_ovms_cancellations_total{model_name="m"}'] == 1
     assert found['vllm:request_success_total{finished_reason="abort",model_name="m"}'] == 1
     assert found[f'lean_ovms_requests_total{{method="POST",path="{CHAT}",status="499"}}'] == 1
-    assert app.records.in_flight("m") == 0
+    assert app.services.records.in_flight("m") == 0
 
 
 async def test_a_failure_in_a_stream_is_an_error_though_the_status_was_200(make_app: MakeApp) -> None:

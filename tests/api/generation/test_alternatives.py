@@ -136,13 +136,13 @@ async def test_many_alternatives_are_written_beside_the_event_loop(
     app, _ = await make_app(script, capable=True)
     sizes: list[int] = []
     written: list[int] = []
-    run = app.offload.run
+    run = app.services.offload.run
 
     def measured(size: int, work: Callable[[], Any], *, inline_below: int = 0) -> Any:
         sizes.append(size)
         return run(size, work, inline_below=inline_below)
 
-    monkeypatch.setattr(app.offload, "run", measured)
+    monkeypatch.setattr(app.services.offload, "run", measured)
     number = {"logprobs": 20} if path == COMPLETIONS else {"logprobs": True, "top_logprobs": 20}
     for fields in ({}, number):
         assert (await post(app, path, asked(path, max_tokens=1000, **fields))).status == 200

@@ -253,7 +253,7 @@ async def test_an_unread_answer_is_closed(make_voice: MakeVoice) -> None:
 async def test_the_access_record_has_the_stream(make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch) -> None:
     app, _ = await make_voice(access_log=True)
     seen: list[RequestRecord] = []
-    monkeypatch.setattr(app.records, "finish", seen.append)
+    monkeypatch.setattr(app.services.records, "finish", seen.append)
     await data(await post(app, PATH, {"input": TWO}))
     [record] = seen
     assert (record.model, record.stream, record.status) == ("v", True, 200)

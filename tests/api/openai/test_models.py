@@ -32,7 +32,7 @@ async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task:
     given, made = MODALITIES.get(task, ("text", task))
     assert (entry["input_modalities"], entry["output_modalities"]) == ([given], [made])
     assert "max_model_len" not in entry
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
 
 

@@ -98,7 +98,7 @@ async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> No
         app.registry.unloaded = {"gone": "END"}
         return True
 
-    app.manager = FakeManager(reload)  # type: ignore[assignment]
+    app.services.manager = FakeManager(reload)  # type: ignore[assignment]
     assert await reload_(app) == (200, {"m": status("AVAILABLE"), "gone": status("END")})
     assert called == [True]
 
@@ -109,7 +109,7 @@ async def test_a_reload_that_fails_is_a_500_with_ovms_sentence_and_no_path(make_
     async def reload() -> bool:
         raise StartError("/srv/config.json is not valid JSON", reason="The configuration file is not valid.")
 
-    app.manager = FakeManager(reload)  # type: ignore[assignment]
+    app.services.manager = FakeManager(reload)  # type: ignore[assignment]
     code, body = await reload_(app)
     assert code == 500
     assert body["error"]["message"] == (

@@ -50,7 +50,7 @@ async def test_an_embedding_model_does_not_chat(path: str, body: dict[str, Any])
         "The model 'e' does embeddings, not text generation; "
         "it is served under /v1/embeddings, /v2/embed, /pooling, /rerank and /score"
     )
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
 
 
@@ -64,7 +64,7 @@ async def test_a_chat_model_does_not_embed(path: str, body: dict[str, Any]) -> N
     assert "/v1/chat/completions" in error["message"]
     if path not in ("/classify",):
         assert (await post(app, path, body)).status == 200  # the only model for it need not be named
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
 
 
@@ -76,7 +76,7 @@ async def test_which_model_is_the_default() -> None:
     app.registry.install(other)
     response = await post(app, "/v1/embeddings", {"input": "a"})
     assert (await whole(response))["error"]["message"] == "model field is missing in JSON body"
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()
 
 
@@ -162,5 +162,5 @@ async def test_the_endpoints_that_are_named_take_the_model_and_no_others_do(task
         response = await post(app, path, {"model": "e", **body})
         answer = await whole(response)
         assert (response.status == 200) is (path in named), (path, answer)
-    app.image_loader.close()
+    app.services.image_loader.close()
     await app.close()

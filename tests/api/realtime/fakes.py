@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from lean_ovms.api import route_index
+from lean_ovms.api import router, routes
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
@@ -26,9 +26,9 @@ from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
 from lean_ovms.types import Request
 from lean_ovms.websocket_types import Close
 
-for module in route_index.modules(route_index.read()):
-    if module.name == "realtime.endpoint":  # else the first request imports it in a thread, unknown to a JumpLoop
-        asyncio.run(module.handlers())
+for route in routes.ROUTES:
+    if route.module == "realtime.endpoint":  # else the first request imports it in a thread, unknown to a JumpLoop
+        router.imported(route)
 
 APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "commit", "clear"))
 

@@ -183,7 +183,7 @@ async def test_open_sessions_are_counted() -> None:
     def shown() -> str:
         return next(
             line
-            for line in app.metrics.expose().decode().splitlines()
+            for line in app.services.metrics.expose().decode().splitlines()
             if line.startswith("lean_ovms_realtime_sessions")
         )
 

@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
         await engine.caught_up()
         assert engine.open
     assert not engine.open
-    service = app.service(Realtime)
+    service = app.services.get(Realtime)
     assert not service._sessions
     assert not service._places._clients
 
@@ -196,7 +196,7 @@ async def test_a_bug_closes_with_an_error_code(
         raise ZeroDivisionError
 
     app, _ = await speech_app()
-    monkeypatch.setattr(session_module.Session, "_read", broken)
+    monkeypatch.setattr(session_module.TranscriptionSession, "_read", broken)
     async with session(app) as client:
         assert await client.closed() == Close(1011, "internal error")
     assert "ZeroDivisionError" in caplog.text
@@ -232,7 +232,7 @@ async def test_the_access_line_and_the_metrics() -> None:
 async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
     app, _ = await speech_app()
     async with session(app) as client:
-        app.service(Realtime)._sessions.copy().pop().stop()
+        app.services.get(Realtime)._sessions.copy().pop().stop()
         await client.closed()
         with pytest.raises(Closed):
             await client.send(COMMIT)
@@ -244,7 +244,7 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monk
     original = json_pieces.loads
 
     def loads(data: bytes) -> object:
-        seen.append((app.bodies.taken, threading.current_thread() is threading.main_thread()))
+        seen.append((app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
         return original(data)
 
     monkeypatch.setattr(json_pieces, "loads", loads)
@@ -257,5 +257,5 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monk
     [(taken, on_loop)] = seen
     assert taken > BODY_FACTOR * 150_000
     assert not on_loop
-    assert app.bodies.taken == 0
+    assert app.services.bodies.taken == 0
     await stopped(app)

@@ -70,7 +70,7 @@ async def test_errors_are_those_of_the_endpoint(make_app: MakeApp) -> None:
 )
 async def test_models_that_pool(make_pooling: MakePooling, task: str, body: dict[str, Any], path: str) -> None:
     app, _ = await make_pooling(task)
-    assert endpoint(body, app) == path
+    assert endpoint(body, app.services) == path
     response = await post(app, "/invocations", body)
     assert response.status == 200, response.body
 
@@ -78,7 +78,7 @@ async def test_models_that_pool(make_pooling: MakePooling, task: str, body: dict
 async def test_a_reranker_takes_no_single_input(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling("rerank")
     with pytest.raises(BadRequest, match="query and documents"):
-        endpoint({"input": "a"}, app)
+        endpoint({"input": "a"}, app.services)
 
 
 async def test_without_any_model_the_members_decide(make_app: MakeApp) -> None:

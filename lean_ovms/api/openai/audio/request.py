@@ -13,11 +13,11 @@ from ....observability.records import current_record
 from ....speech_types import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
 from ....types import Json
 from ....util.languages import find
-from ...app import App
 from ...fields import FieldSet, read
 from ...forms import Form, body_of
 from ...generation import unsupported
 from ...response import warning_headers
+from ...services import Services
 
 WITH_SEGMENTS = ("srt", "vtt")
 
@@ -38,14 +38,14 @@ class AudioRequest:
     headers: list[tuple[str, str]]
 
 
-def parse(form: Form, app: App, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
+def parse(form: Form, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
     """The request and its file. Raises RequestError."""
     body = body_of(fields, form)
     values = read(fields, body)
-    name = values["model"] or app.registry.default_of(SpeechModel)
+    name = values["model"] or services.registry.default_of(SpeechModel)
     if not name:
         raise BadRequest("model field is missing, and more than one model is served", param="model")
-    model = app.registry.get(name, SpeechModel)
+    model = services.registry.get(name, SpeechModel)
     if record := current_record.get():
         record.stream = values["stream"]
     if values["file"] is None:
@@ -63,7 +63,7 @@ def parse(form: Form, app: App, fields: FieldSet, task: str) -> tuple[AudioReque
         words=params.words,
         logprobs=bool(values.get("include")),
         stream=values["stream"],
-        include_usage=values["stream_include_usage"] or app.config.enable_force_include_usage,
+        include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
         continuous_usage=values["stream_continuous_usage_stats"],
         headers=warning_headers([*_ignored(values), *_unknown(fields, body)]),
     )

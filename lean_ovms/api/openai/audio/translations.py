@@ -8,23 +8,15 @@ from __future__ import annotations
 
 from ....speech_types import TRANSLATE
 from ....types import Request, Response
-from ...app import App
-from ...router import RouteDoc, for_each_prefix
+from ...route_doc import RouteDoc
+from ...services import Services
 from . import fields, handler
 
 FIELDS = fields.TRANSLATIONS
 
 
-async def handle(request: Request, app: App) -> Response:
-    return await handler.serve(request, app, FIELDS, TRANSLATE)
-
-
-DOC = RouteDoc(
-    summary="What is said in an audio file, in English",
-    body=FIELDS,
-    form=True,
-    answer="Transcription",
-    chunks="TranscriptionEvent",
-    media=("text/plain", "text/vtt"),
+@RouteDoc(
+    "What is said in an audio file, in English", body=FIELDS, form=True, media=("text/plain", "text/vtt"), stream=True
 )
-ROUTES = for_each_prefix("POST", "/audio/translations", handle, doc=DOC)
+async def handle(request: Request, services: Services) -> Response:
+    return await handler.serve(request, services, FIELDS, TRANSLATE)

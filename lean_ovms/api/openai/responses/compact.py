@@ -10,10 +10,10 @@ from ....errors import EngineFailure
 from ....models.collect import collect
 from ....types import Json, Request, Response
 from ... import schemas
-from ...app import App
 from ...fields import FieldSet
 from ...response import json, now, warning_headers
-from ...router import RouteDoc, for_each_prefix
+from ...route_doc import RouteDoc
+from ...services import Services
 from . import compaction
 from .fields import ALL_FIELDS
 from .output_items import item_id
@@ -31,11 +31,12 @@ MAX_TOKENS = 8192
 FIELDS = FieldSet(field for field in ALL_FIELDS if field.name in _NAMES)
 
 
-async def handle(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, _parse)
-    context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
+@RouteDoc("A summary in place of a conversation", body=FIELDS, rules=schemas.some_of("input", "previous_response_id"))
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, _parse)
+    context = await services.get(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
     items = compaction.current(context.items)
-    generation = await asked.start(items, app, compaction.asking)
+    generation = await asked.start(items, services, compaction.asking)
     try:
         [choice] = await collect(generation, 1)
     finally:
@@ -56,17 +57,8 @@ async def handle(request: Request, app: App) -> Response:
     return json(body, asked.headers + warning_headers(generation.warnings))
 
 
-DOC = RouteDoc(
-    summary="A summary in place of a conversation",
-    body=FIELDS,
-    answer="Compaction",
-    rules=schemas.some_of("input", "previous_response_id"),
-)
-ROUTES = for_each_prefix("POST", "/responses/compact", handle, doc=DOC, bare=True)
-
-
-def _parse(body: Json, app: App) -> ResponsesRequest:
+def _parse(body: Json, services: Services) -> ResponsesRequest:
     """The body without the fields that this endpoint does not have: many clients send those of a response."""
     mine = {name: value for name, value in body.items() if name in FIELDS.names and value is not None}
-    most = min(MAX_TOKENS, app.config.max_tokens_limit or MAX_TOKENS)
-    return parse_response({"max_output_tokens": most, **mine, "truncation": "auto"}, app)
+    most = min(MAX_TOKENS, services.config.max_tokens_limit or MAX_TOKENS)
+    return parse_response({"max_output_tokens": most, **mine, "truncation": "auto"}, services)

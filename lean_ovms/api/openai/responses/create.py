@@ -10,9 +10,9 @@ from __future__ import annotations
 from ....errors import RequestError
 from ....models.generation import DeltaStream
 from ....types import ByteStream, Delta, Json, Request, Response, Usage
-from ...app import App
 from ...response import json, warning_headers
-from ...router import RouteDoc, for_each_prefix
+from ...route_doc import RouteDoc
+from ...services import Services
 from ...sse import HEADERS, EventStream
 from . import fields
 from .background import EventFollower
@@ -23,18 +23,18 @@ from .service import ResponseService
 from .store import Context
 
 FIELDS = fields.FIELDS
-FOR_OPTION = "response_store"
 
 
-async def prepare(app: App) -> None:
+async def prepare(services: Services) -> None:
     """Open the store, so that the server does not start with one that cannot be opened. Raises StartError."""
-    await app.service(ResponseService).open()
+    await services.get(ResponseService).open()
 
 
-async def handle_create(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, parse_response)
-    context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
-    generation = await asked.start(context.items, app)
+@RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
+async def handle_create(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, parse_response)
+    context = await services.get(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
+    generation = await asked.start(context.items, services)
     stream = asked.generation.deltas(generation)
     body = ResponseObject(
         model=asked.generation.model.name,
@@ -47,27 +47,17 @@ async def handle_create(request: Request, app: App) -> Response:
         timed_events=asked.timings_per_token,
     )
     if asked.background:
-        response = await start_background(asked, body, stream, context, app)
+        response = await start_background(asked, body, stream, context, services)
     elif asked.generation.stream:
-        response = Response(200, list(HEADERS), stream_response(asked, body, stream, context, app))
+        response = Response(200, list(HEADERS), stream_response(asked, body, stream, context, services))
     else:
-        response = json(await collect_response(asked, body, stream, context, app))
+        response = json(await collect_response(asked, body, stream, context, services))
     response.headers += asked.headers + warning_headers(generation.warnings)
     return response
 
 
-DOC = RouteDoc(
-    summary="A response to an input",
-    body=fields.ALL_FIELDS,
-    answer="Response",
-    chunks="ResponseEvent",
-    rules=fields.SOME_INPUT,
-)
-ROUTES = for_each_prefix("POST", "/responses", handle_create, doc=DOC, bare=True)
-
-
 async def collect_response(
-    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, app: App
+    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
 ) -> Json:
     """The final response object, from the stream read to its end; of several choices one after the other."""
     events = Events(body, silent=True)
@@ -82,23 +72,23 @@ async def collect_response(
         await stream.aclose()
     final = events.finalize(stream.usage)
     if asked.store:
-        await app.service(ResponseService).save(final, context)
+        await services.get(ResponseService).save(final, context)
     return final
 
 
 async def start_background(
-    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, app: App
+    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
 ) -> Response:
     """The response object at the start, or its events; the generation goes on whether they are read or not."""
     events = Events(body, queued=True, obfuscate=asked.obfuscate)
-    background = await app.service(ResponseService).start_background(events, stream, context)
+    background = await services.get(ResponseService).start_background(events, stream, context)
     if asked.generation.stream:
-        return Response(200, list(HEADERS), EventFollower(background, 0, app.config.sse_ping_s))
+        return Response(200, list(HEADERS), EventFollower(background, 0, services.config.sse_ping_s))
     return json(events.response())
 
 
 def stream_response(
-    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, app: App
+    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
 ) -> ByteStream:
     """The events as they occur. The response is stored before the last event, which says so, is sent."""
     events = Events(body, obfuscate=asked.obfuscate)
@@ -106,10 +96,12 @@ def stream_response(
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)
         if asked.store:
-            await app.service(ResponseService).save(final, context)
+            await services.get(ResponseService).save(final, context)
 
     opening = b"".join(events.start())
-    return EventStream(stream, ResponseRenderer(events), app.config.sse_ping_s, opening=opening, before_end=before_end)
+    return EventStream(
+        stream, ResponseRenderer(events), services.config.sse_ping_s, opening=opening, before_end=before_end
+    )
 
 
 class ResponseRenderer:

@@ -13,12 +13,12 @@ from ....errors import TOO_LONG, BadRequest
 from ....models.generation import Generation
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json
-from ...app import INLINE_BYTES, App
 from ...generation.common_fields import template_kwargs
 from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import GenerationRequest, RequestSchema, parse
 from ...generation.sampling import Limits, check_max_tokens
 from ...response import warning_headers
+from ...services import INLINE_BYTES, Services
 from .agent_tools import ToolOrigin, read_agent_tools
 from .echo import echo
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
@@ -57,14 +57,16 @@ class ResponsesRequest:
     origins: dict[str, ToolOrigin]
     headers: list[tuple[str, str]]
 
-    async def start(self, items: list[Json], app: App, close: Callable[[list[Json]], list[Json]] = list) -> Generation:
+    async def start(
+        self, items: list[Json], services: Services, close: Callable[[list[Json]], list[Json]] = list
+    ) -> Generation:
         """The running generation; with truncation auto without old turns that do not fit. Raises RequestError.
 
         close: adds the end of the prompt, which is no turn.
         """
         while True:
             try:
-                return await self.generation.start(await self.prompt(close(items), app), echo=self.token_ids)
+                return await self.generation.start(await self.prompt(close(items), services), echo=self.token_ids)
             except BadRequest as error:
                 if error.param and error.param.startswith("messages"):
                     error.param = "input"
@@ -73,9 +75,11 @@ class ResponsesRequest:
                     raise
                 items = less
 
-    async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
+    async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
         """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
-        return await app.offload.run(ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES)
+        return await services.offload.run(
+            ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
+        )
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
@@ -93,10 +97,10 @@ class ResponsesRequest:
         return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=self.template_kwargs)
 
 
-def parse_response(body: Json, app: App) -> ResponsesRequest:
+def parse_response(body: Json, services: Services) -> ResponsesRequest:
     """Raises RequestError."""
     _refuse(body)
-    generation = parse(body, SCHEMA, app)
+    generation = parse(body, SCHEMA, services)
     values = generation.values
     return ResponsesRequest(
         generation=generation,

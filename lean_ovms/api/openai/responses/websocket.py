@@ -24,10 +24,11 @@ from ....types import Json, Request, Response, Usage
 from ....util import json_pieces
 from ....util.concurrency import INLINE_CHARACTERS
 from ....websocket_types import GOING_AWAY, NORMAL, Close, Message, Upgrade, WebSocket
-from ...app import App
 from ...fields import Field, FieldSet, read
 from ...middleware import keys_in_subprotocols
-from ...router import BASES, RouteDoc, for_each_prefix
+from ...route_doc import RouteDoc
+from ...routes import BASES
+from ...services import Services
 from ...websockets import Places, no_upgrade, read_event
 from .items import is_usable, read_input, without_logprobs
 from .output_items import item_id
@@ -101,28 +102,25 @@ class ResponseSockets:
         self.stopping.set()
 
 
-async def handle(request: Request, app: App) -> Response:
+@RouteDoc("Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
+async def handle(request: Request, services: Services) -> Response:
     """Opens the WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
-    service, record = app.service(ResponseSockets), current_record.get()
+    service, record = services.get(ResponseSockets), current_record.get()
     if service.stopping.is_set():
         raise Unavailable("the server is shutting down", code="shutting_down")
     client = record.client if record is not None else ""
 
     async def serve(websocket: WebSocket) -> Close:
-        socket = ResponseSocket(app, websocket, request)
+        socket = ResponseSocket(services, websocket, request)
         with service.opened(socket):
             return await socket.run(service.stopping)
 
-    upgrade = Upgrade(serve, max_message_bytes=app.config.max_body_bytes)
+    upgrade = Upgrade(serve, max_message_bytes=services.config.max_body_bytes)
     service.places.reserve(client)
     upgrade.on_close.append(lambda: service.places.release(client))
     return upgrade
-
-
-DOC = RouteDoc(summary="Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
-ROUTES = for_each_prefix("GET", "/responses", handle, doc=DOC, bare=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +168,9 @@ class Turn:
 class ResponseSocket:
     """One WebSocket. Events are handled in the order in which they come."""
 
-    def __init__(self, app: App, websocket: WebSocket, handshake: Request) -> None:
-        self._app = app
-        self._service = app.service(ResponseSockets)
+    def __init__(self, services: Services, websocket: WebSocket, handshake: Request) -> None:
+        self._services = services
+        self._service = services.get(ResponseSockets)
         self._websocket = websocket
         headers = _of_requests(handshake)
         self._request = replace(handshake, method="POST", path=PATH, query="", websocket=False, headers=headers)
@@ -182,7 +180,7 @@ class ResponseSocket:
     async def run(self, stopping: asyncio.Event) -> Close:
         """Serve the client until it leaves (then this is cancelled), the server stops or the time is over."""
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._app.config.max_realtime_session_s
+        ends_at = loop.time() + self._services.config.max_realtime_session_s
         stopped = asyncio.ensure_future(stopping.wait())
         try:
             while True:
@@ -206,7 +204,7 @@ class ResponseSocket:
         """received: one message, which is taken out, so that nothing of it stays while the response is generated."""
         self._lane = None
         try:
-            turn = await read_event(received.pop(), self._app, self._read)
+            turn = await read_event(received.pop(), self._services, self._read)
             if isinstance(turn, Turn):
                 await self._create(turn)
             else:
@@ -239,10 +237,10 @@ class ResponseSocket:
         return Turn(body, written, kept, generate, event.get("max_output_tokens"))
 
     async def _create(self, turn: Turn) -> None:
-        most = self._app.config.max_body_bytes
+        most = self._services.config.max_body_bytes
         size = turn.kept.size + len(turn.items)
-        data = await self._app.offload.run(size, partial(turn.post, most), inline_below=INLINE_CHARACTERS)
-        response = await self._app.handle(replace(self._request, body=data))
+        data = await self._services.offload.run(size, partial(turn.post, most), inline_below=INLINE_CHARACTERS)
+        response = await self._services.handle(replace(self._request, body=data))
         del data
         final = await (self._generated(response) if turn.generate else self._prepared(response, turn))
         if final is not None and not final.get("store"):

@@ -93,7 +93,7 @@ async def test_an_error_before_the_first_event_has_its_status(make_speech: MakeS
     engine.script = [RuntimeError("a bug")]
     assert (await refused(app, STREAM, status=500))[0] == "internal error"
     assert engine.closed == 2
-    assert app.service(AudioDecoder)._slots.taken == 0
+    assert app.services.get(AudioDecoder)._slots.taken == 0
 
 
 async def test_an_error_after_it_is_an_event(make_speech: MakeSpeech) -> None:
@@ -108,8 +108,8 @@ async def test_an_error_after_it_is_an_event(make_speech: MakeSpeech) -> None:
 async def test_a_stream_has_its_access_line(make_speech: MakeSpeech) -> None:
     app, _ = await make_speech(TWO, access_log=True)
     seen: list[RequestRecord] = []
-    finish = app.records.finish
-    app.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
+    finish = app.services.records.finish
+    app.services.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
 
     async def as_a_transport() -> None:  # in a task whose context has no record
         await events(response)
@@ -165,4 +165,4 @@ async def test_a_client_that_leaves_ends_the_work(make_speech: MakeSpeech, read:
         await anext(body)
     await response.aclose()
     assert engine.closed == 1
-    assert app.service(AudioDecoder)._slots.taken == 0
+    assert app.services.get(AudioDecoder)._slots.taken == 0

@@ -375,7 +375,7 @@ async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> 
     message, param = await refused(app, file=wav(data.tobytes(), tag=3, bits=32))
     assert (param, "not numbers" in message) == ("file", True)
     assert engine.closed == 1
-    decoder = app.service(AudioDecoder)
+    decoder = app.services.get(AudioDecoder)
     assert decoder._slots.taken == 0
 
 
@@ -388,7 +388,7 @@ async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
 async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech(root_path="/llm")  # which is cut off the request's path
     taken: list[int] = []
-    engine.script = lambda data, params: taken.append(app.bodies.taken) or HELLO
+    engine.script = lambda data, params: taken.append(app.services.bodies.taken) or HELLO
     request = form_request(f"/llm{TRANSCRIBE}", [("file", ("a.wav", plain_wav(20.0)))])
     response = await app.handle(request)
     assert response.status == 200
@@ -432,7 +432,7 @@ async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> 
         return Never()
 
     engine.transcribe = transcribe  # type: ignore[method-assign,assignment]
-    decoder = app.service(AudioDecoder)
+    decoder = app.services.get(AudioDecoder)
     for parts in ([], [("stream", "true")]):
         waiting.clear()
         task = asyncio.create_task(send(app, *parts, file=sound(tone(9.0), "FLAC")))
@@ -450,8 +450,8 @@ async def test_a_request_has_its_access_line_and_usage(make_speech: MakeSpeech) 
 
     app, _ = await make_speech(TWO, access_log=True)
     seen: list[RequestRecord] = []
-    finish = app.records.finish
-    app.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
+    finish = app.services.records.finish
+    app.services.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
     response = await send(app)
     await response.aclose()
     [record] = seen

@@ -188,7 +188,7 @@ async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(ma
 async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None:
     slow.engine.refusal = TooManyRequests("the queue is full")
     assert (await post(slow.app, PATH, {"model": "m", "input": "hi", "background": True})).status == 429
-    assert slow.app.service(ResponseService)._background == {}
+    assert slow.app.services.get(ResponseService)._background == {}
 
 
 async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def opened(make_app: MakeApp, kept_in: str, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def make(script: Any = None, **options: Any) -> Slow:
         app, engine = await make_app([] if script is None else script, **{"response_store": kept_in, **options})
-        await app.service(ResponseService).open()
+        await app.services.get(ResponseService).open()
         return Slow(app, engine)
 
     return make
@@ -157,11 +157,11 @@ async def test_what_a_dead_server_was_making_has_failed_for_the_others(
 ) -> None:
     a, b = await opened(), await opened()
     dead, alive = await a.start(), await b.start()
-    run = a.app.service(ResponseService)._background[dead["id"]]
-    a.app.service(ResponseService)._monitor_task.cancel()  # type: ignore[union-attr]
+    run = a.app.services.get(ResponseService)._background[dead["id"]]
+    a.app.services.get(ResponseService)._monitor_task.cancel()  # type: ignore[union-attr]
     run.task.cancel()  # as if the process were gone: nothing is written any more
-    await a.app.service(ResponseService).store.close()
-    await hours_later(b.app.service(ResponseService).store, dead["id"])
+    await a.app.services.get(ResponseService).store.close()
+    await hours_later(b.app.services.get(ResponseService).store, dead["id"])
     cancelling = asyncio.ensure_future(post(b.app, f"{PATH}/{dead['id']}/cancel", b""))
     body = await b.until_over(dead["id"])
     check_response(body)
@@ -178,7 +178,7 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     """Its server was only slow: what the others were told does not change any more."""
     a, b = await opened(), await opened()
     made = await a.start()
-    kept = a.app.service(ResponseService).store
+    kept = a.app.services.get(ResponseService).store
     looked = asyncio.Event()
     look = kept.poll_stops
 
@@ -196,7 +196,7 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     failed = await b.until_over(made["id"])
     assert failed["status"] == "failed"
     await a.say("Hello", "stop")
-    await a.app.service(ResponseService).drain(30)
+    await a.app.services.get(ResponseService).drain(30)
     assert await b.get(made["id"]) == failed
 
 
@@ -255,7 +255,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     kept = await slow.start()
     await slow.say("Kept", "stop")
     await slow.until_over(kept["id"])
-    await app.service(ResponseService).drain(30)
+    await app.services.get(ResponseService).drain(30)
     running = await slow.start()
     own_postgres.stop(signal.SIGKILL)
     for _ in range(2):
@@ -270,7 +270,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     await slow.say("Hello", "stop")
     own_postgres.start()
     assert (await get(app, f"{PATH}/{kept['id']}")).status == 200
-    while running["id"] in app.service(ResponseService)._background:
+    while running["id"] in app.services.get(ResponseService)._background:
         await asyncio.sleep(0.01)
     assert (await slow.get(running["id"]))["status"] == "completed", "kept as soon as the database is back"
     own_postgres.stop()
@@ -308,7 +308,7 @@ async def test_a_url_that_cannot_work_stops_the_start_and_keeps_its_password(
     for url in (*wrong, *invalid):
         app, _ = await make_app([], response_store=url)
         with pytest.raises(StartError) as caught:
-            await app.service(ResponseService).open()
+            await app.services.get(ResponseService).open()
         assert "--response_store" in str(caught.value)
         assert "secret" not in str(caught.value)
         assert databases.PASSWORD not in str(caught.value)
@@ -320,7 +320,7 @@ async def test_without_psycopg_the_start_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     app, _ = await make_app([], response_store="postgresql://lean:secret@host/x")
     with pytest.raises(StartError, match=re.escape(install_command("postgres"))) as caught:
-        await app.service(ResponseService).open()
+        await app.services.get(ResponseService).open()
     assert "secret" not in str(caught.value)
 
 

@@ -432,7 +432,7 @@ async def test_an_answer_that_cannot_be_kept_says_so_and_is_not_lost(open_app: O
     async def full(*args: Any, **fields: Any) -> None:
         raise StoreFailure("the response store failed: disk full")
 
-    app.service(ResponseService).store.finish = full  # type: ignore[method-assign]
+    app.services.get(ResponseService).store.finish = full  # type: ignore[method-assign]
     body = await respond(app)
     assert (body["status"], body["store"]) == ("completed", False)
     events = parse_sse(

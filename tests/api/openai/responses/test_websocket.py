@@ -205,7 +205,7 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
     original = json_pieces.loads
 
     def loads(data: bytes) -> Any:
-        seen.append((len(data), app.bodies.taken, threading.current_thread() is threading.main_thread()))
+        seen.append((len(data), app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
         return original(data)
 
     monkeypatch.setattr(json_pieces, "loads", loads)
@@ -215,7 +215,7 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
         for size, taken, on_loop in seen:
             assert taken == BODY_FACTOR * size > BODY_FACTOR * 400_000
             assert not on_loop
-        assert app.bodies.taken == 0
+        assert app.services.bodies.taken == 0
         await create(websocket, input="a" * 1000)
         assert len(seen) == 2
     assert engine.submitted[-1][0] == f"user:{'a' * 1000};"
@@ -225,13 +225,13 @@ async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, mon
     monkeypatch.setattr(budget, "MAX_WAIT_S", 0.05)
     app, _ = await make_app(say("x"), max_body_memory_mb=1)
     async with opened(app) as websocket:
-        lease = await app.count_body(1 << 20)
+        lease = await app.services.count_body(1 << 20)
         [error] = await create(websocket, user="a" * 400_000)
         assert (error["status"], error["error"]["code"]) == (503, "too_many_large_requests")
         assert (await create(websocket))[-1]["type"] == "response.completed"  # a small one goes on
         lease.release()
         assert (await create(websocket, user="a" * 400_000))[-1]["type"] != "error"
-    assert (app.bodies.taken, app.bodies.waiting) == (0, 0)
+    assert (app.services.bodies.taken, app.services.bodies.waiting) == (0, 0)
 
 
 async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_needs(make_app: MakeApp) -> None:
@@ -248,7 +248,7 @@ async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_ne
         finally:
             tracemalloc.stop()
             gc.enable()
-        [socket] = app.service(ResponseSockets)._open
+        [socket] = app.services.get(ResponseSockets)._open
         assert 0 < socket.kept.size < 1000
         await create(websocket, store=False, input="go", previous_response_id=final["response"]["id"])
         assert engine.submitted[-1][0] == "assistant:old;user:hi;assistant:new;user:go;"
@@ -261,7 +261,7 @@ async def test_what_all_websockets_keep_is_limited(make_app: MakeApp, monkeypatc
         ids = []
         for websocket, text in ((short, "a"), (long, "a" * 900)):
             ids.append((await create(websocket, store=False, input=text))[-1]["response"]["id"])
-        sockets = app.service(ResponseSockets)
+        sockets = app.services.get(ResponseSockets)
         assert sorted(bool(socket.kept.size) for socket in sockets._open) == [False, True]
         [error] = await create(long, store=False, previous_response_id=ids[1])
         assert error["error"]["code"] == "previous_response_not_found"
@@ -275,7 +275,7 @@ async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
         last = None
         for _ in range(30):
             last = (await create(websocket, store=False, previous_response_id=last))[-1]["response"]["id"]
-        [socket] = app.service(ResponseSockets)._open
+        [socket] = app.services.get(ResponseSockets)._open
         items = orjson.loads(b"[%b]" % b",".join(socket.kept.turns))
         assert [item["role"] for item in items] == ["user", "assistant"] * 30
     assert engine.submitted[-1][0] == "user:hi;assistant:x;" * 29 + "user:hi;"

@@ -1,0 +1,177 @@
+"""The table of routes. An endpoint is one row here, and the handler that the row names.
+
+A handler is "module:function", the module below lean_ovms/api; its first request imports it (router.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cache
+
+from ..types import Request
+
+BASES = ("/v1", "/v3", "/v3/v1")
+"""Prefixes of the generative BASES: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""
+EVERYWHERE = (*BASES, "")
+"""Without a prefix as well, as in vLLM or in llama.cpp's server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method and path, and its handler. "{id}" in path matches any text, slashes included. bases: what precedes path.
+
+    auth: whether the BASES key is required: "key" always, "models" only with --protect_models, "open" never.
+    vital: it reports on the server, cheaply, and is served when there are too many connections, too.
+    changes: it changes the state of the server for all clients, so that without a key no foreign page may use it.
+    header: the route is taken instead of the one without it by requests that have this header.
+    model: the handler is imported while a server starts that has a model of this class.
+    option: so it is with this option, and `prepare(services)` of its module is awaited.
+    """
+
+    method: str
+    path: str
+    handler: str
+    bases: tuple[str, ...] = ("",)
+    _: KW_ONLY
+    auth: str = "key"
+    vital: bool = False
+    changes: bool = False
+    header: str = ""
+    model: str = ""
+    option: str = ""
+
+    @property
+    def module(self) -> str:
+        """The name of the handler's module."""
+        return self.handler.partition(":")[0]
+
+
+# fmt: off
+ROUTES: tuple[Route, ...] = (
+    # openai
+    Route("POST", "/audio/transcriptions", "openai.audio.transcriptions:handle", EVERYWHERE, model="SpeechModel"),
+    Route("POST", "/audio/translations", "openai.audio.translations:handle", BASES),
+    Route("POST", "/audio/speech", "openai.audio_speech:handle", BASES, model="VoiceModel"),
+    Route("GET", "/audio/voices", "openai.audio_speech:handle_voices", BASES, auth="models"),
+    Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
+    Route("POST", "/chat/completions/batch", "openai.chat_batch:handle", BASES),
+    Route("POST", "/chat/completions/input_tokens", "openai.chat_input_tokens:handle", EVERYWHERE),
+    Route("POST", "/completions", "openai.completions:handle", BASES),
+    Route("POST", "/decisions", "openai.decisions:handle", BASES),
+    Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
+    Route("GET", "/models", "openai.models:handle_list", EVERYWHERE, auth="models"),
+    Route("GET", "/models/{id}", "openai.models:handle_one", BASES, auth="models"),
+    Route("POST", "/responses/compact", "openai.responses.compact:handle", EVERYWHERE),
+    Route("POST", "/conversations", "openai.responses.conversations:handle_create", BASES),
+    Route("GET", "/conversations/{id}", "openai.responses.conversations:handle_get", BASES),
+    Route("POST", "/conversations/{id}", "openai.responses.conversations:handle_update", BASES),
+    Route("DELETE", "/conversations/{id}", "openai.responses.conversations:handle_delete", BASES),
+    Route("GET", "/conversations/{id}/items", "openai.responses.conversations:handle_items", BASES),
+    Route("POST", "/conversations/{id}/items", "openai.responses.conversations:handle_add_items", BASES),
+    Route("GET", "/conversations/{id}/items/{id}", "openai.responses.conversations:handle_item", BASES),
+    Route("DELETE", "/conversations/{id}/items/{id}", "openai.responses.conversations:handle_delete_item", BASES),
+    Route("POST", "/responses", "openai.responses.create:handle_create", EVERYWHERE, option="response_store"),
+    Route("POST", "/responses/input_tokens", "openai.responses.input_tokens:handle", EVERYWHERE),
+    Route("GET", "/responses/{id}", "openai.responses.stored:handle_get", BASES),
+    Route("DELETE", "/responses/{id}", "openai.responses.stored:handle_delete", BASES),
+    Route("POST", "/responses/{id}/cancel", "openai.responses.stored:handle_cancel", BASES),
+    Route("GET", "/responses/{id}/input_items", "openai.responses.stored:handle_input_items", BASES),
+    Route("GET", "/responses", "openai.responses.websocket:handle", EVERYWHERE),
+    # vllm
+    Route("POST", "/classify", "vllm.classify:handle", EVERYWHERE),
+    Route("POST", "/generative_scoring", "vllm.generative_scoring:handle", EVERYWHERE),
+    Route("POST", "/invocations", "vllm.invocations:handle"),
+    Route("GET", "/load", "vllm.load:handle", auth="open", vital=True),
+    Route("POST", "/load_lora_adapter", "vllm.lora_adapters:handle_load", BASES, changes=True),
+    Route("POST", "/unload_lora_adapter", "vllm.lora_adapters:handle_unload", BASES, changes=True),
+    Route("POST", "/pooling", "vllm.pooling:handle", EVERYWHERE),
+    Route("POST", "/rerank", "vllm.rerank:handle", EVERYWHERE),
+    Route("POST", "/v2/rerank", "vllm.rerank:handle", EVERYWHERE),
+    Route("POST", "/reranking", "vllm.rerank:handle", EVERYWHERE),
+    Route("POST", "/score", "vllm.score:handle", EVERYWHERE),
+    Route("POST", "/sleep", "vllm.sleep:handle_sleep", changes=True),
+    Route("POST", "/wake_up", "vllm.sleep:handle_wake_up", changes=True),
+    Route("GET", "/is_sleeping", "vllm.sleep:handle_is_sleeping"),
+    Route("POST", "/tokenize", "vllm.tokenize:handle", EVERYWHERE),
+    Route("POST", "/detokenize", "vllm.tokenize:handle_detokenize", EVERYWHERE),
+    Route("GET", "/tokenizer_info", "vllm.tokenizer_info:handle"),
+    # anthropic
+    Route("POST", "/messages/count_tokens", "anthropic.count_tokens:handle", BASES),
+    Route("POST", "/messages", "anthropic.messages:handle", BASES),
+    Route("GET", "/models", "anthropic.models:handle_list", BASES, auth="models", header="anthropic-version"),
+    Route("GET", "/models/{id}", "anthropic.models:handle_one", BASES, auth="models", header="anthropic-version"),
+    # cohere
+    Route("POST", "/v2/chat", "cohere.chat:handle", EVERYWHERE),
+    Route("POST", "/cohere/v2/chat", "cohere.chat:handle"),
+    Route("POST", "/v2/embed", "cohere.embed:handle", EVERYWHERE),
+    Route("POST", "/embed", "cohere.embed:handle", BASES),
+    # tei
+    Route("POST", "/embed", "tei.embed:handle"),
+    # llama_cpp
+    Route("POST", "/apply-template", "llama_cpp.apply_template:handle"),
+    Route("POST", "/completion", "llama_cpp.completion:handle_completion"),
+    Route("POST", "/completions", "llama_cpp.completion:handle_completion"),
+    Route("POST", "/infill", "llama_cpp.completion:handle_infill"),
+    Route("POST", "/embedding", "llama_cpp.embedding:handle"),
+    Route("POST", "/embeddings", "llama_cpp.embedding:handle"),
+    Route("GET", "/lora-adapters", "llama_cpp.lora_adapters:handle"),
+    Route("POST", "/models/load", "llama_cpp.models:handle_load", changes=True),
+    Route("POST", "/models/unload", "llama_cpp.models:handle_unload", changes=True),
+    Route("GET", "/props", "llama_cpp.props:handle"),
+    Route("GET", "/slots", "llama_cpp.slots:handle"),
+    # realtime
+    Route("GET", "/realtime", "realtime.endpoint:handle", BASES),
+    # ovms
+    Route("GET", "/config", "ovms.config:handle", BASES, auth="models"),
+    Route("POST", "/config/reload", "ovms.config:handle_reload", BASES, changes=True),
+    Route("GET", "/v2/health/live", "ovms.kserve:handle_live", auth="open", vital=True),
+    Route("GET", "/v2/health/ready", "ovms.kserve:handle_ready", auth="open", vital=True),
+    Route("GET", "/v2/models/{id}/ready", "ovms.kserve:handle_model_ready", auth="models", vital=True),
+    # admin
+    Route("GET", "/openapi.json", "admin.docs:handle", auth="models"),
+    Route("GET", "/docs", "admin.docs:handle_page", auth="open"),
+    Route("GET", "/health", "admin.health:handle_health", ("", "/v1"), auth="open", vital=True),
+    Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),
+    Route("POST", "/ping", "admin.health:handle_ping", auth="open"),
+    Route("GET", "/version", "admin.health:handle_version", auth="open"),
+    Route("GET", "/metrics", "admin.metrics:handle", auth="open", vital=True),
+    Route("GET", "/", "admin.page:handle_root", auth="open"),
+    Route("GET", "/web/{id}", "admin.page:handle_file", auth="open"),
+    Route("GET", "/server_info", "admin.server_info:handle"),
+)
+# fmt: on
+
+
+@cache
+def every() -> tuple[Route, ...]:
+    """Each route under each of its bases, as a route with that whole path."""
+    return tuple(replace(route, path=base + route.path, bases=("",)) for route in ROUTES for base in route.bases)
+
+
+def modules() -> list[str]:
+    """The modules of the table, each once."""
+    return list(dict.fromkeys(route.module for route in ROUTES))
+
+
+def follows_ovms(request: Request) -> bool:
+    """Whether the path is one of OVMS's."""
+    return request.path.startswith("/v3/")
+
+
+def ids_in(path: str, pattern: str) -> tuple[str, ...]:
+    """The text in a path for each "{id}" of a pattern, under any prefix."""
+    bases = sorted(BASES, key=len, reverse=True)
+    return next(found.groups() for base in bases if (found := compiled(base + pattern).fullmatch(path)))
+
+
+def id_in(path: str, pattern: str) -> str:
+    """As ids_in, for a pattern with one "{id}"."""
+    [found] = ids_in(path, pattern)
+    return found
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a path with "{id}"."""
+    return re.compile("(.+)".join(map(re.escape, pattern.split("{id}"))), re.DOTALL)

@@ -1,0 +1,153 @@
+"""What endpoints work with: the options, the models, and the state that one API keeps for the life of an App."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from ..config import Config
+from ..errors import RequestError, Unavailable
+from ..media.images.loader import ImageLoader
+from ..models.model import NotLoaded
+from ..models.registry import ModelRegistry
+from ..models.residency import Residency
+from ..models.text_model import TextModel
+from ..observability.metrics import Metrics
+from ..types import Json, Request, Response
+from ..util import json_pieces
+from ..util.budget import Budget, Lease
+from ..util.concurrency import Offload
+from .fields import json_body
+from .middleware import RequestRecords
+from .response import model_name
+
+INLINE_BYTES = 32768
+"""A body below this size is parsed on the event loop: a thousand messages, 3 ms at most (2026-11)."""
+
+LARGE_BODY = 65536
+"""Bodies from this size on count in --max_body_memory_mb."""
+BODY_FACTOR = 2
+"""Memory of a request in work by the size of its body: the body and what is parsed of it, or that and the prompt."""
+
+T = TypeVar("T")
+S = TypeVar("S", bound="Service")
+
+
+Handler = Callable[[Request, "Services"], Awaitable[Response]]
+
+
+class Service(Protocol):
+    """State that one API keeps for the life of an App. It is made by its first use."""
+
+    def __init__(self, config: Config) -> None: ...
+
+    async def drain(self, timeout_s: float) -> None:
+        """Finish what runs, within timeout_s."""
+
+    async def close(self) -> None:
+        """End what still runs, and release files. Idempotent."""
+
+
+class ModelManager(Protocol):
+    """Keeps the registry in line with the configuration (deployment.manager). residency: what is in memory."""
+
+    @property
+    def residency(self) -> Residency: ...
+
+    async def check(self) -> None: ...
+
+    async def load(self) -> None: ...
+
+    async def reload(self) -> bool: ...
+
+    async def watch(self, period_s: float) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers may use. manager: loads and replaces the models; None: they stay as they are.
+
+    handle: the response to a request like that of a client. forward: the response of another endpoint to a POST whose
+    API key is checked. draining: the server stops serving. stopping: no further state is made; states: what was made.
+    """
+
+    config: Config
+    registry: ModelRegistry
+    metrics: Metrics
+    offload: Offload
+    bodies: Budget
+    image_loader: ImageLoader
+    records: RequestRecords
+    handle: Callable[[Request], Awaitable[Response]]
+    forward: Callable[[Request, str], Awaitable[Response]]
+    manager: ModelManager | None = None
+    draining: bool = False
+    stopping: bool = False
+    states: dict[type[Any], Any] = field(default_factory=dict)
+
+    def get(self, kind: type[S]) -> S:
+        """The one instance of a class, made by its first use. Raises Unavailable."""
+        if kind not in self.states:
+            if self.stopping:
+                raise Unavailable("the server is shutting down", code="shutting_down")
+            self.states[kind] = kind(self.config)
+        found: S = self.states[kind]
+        return found
+
+    def default_model(self, values: Json) -> TextModel:
+        """The model that is named, or else the only one that generates text. Raises RequestError."""
+        return self.registry.get(
+            values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel
+        )
+
+    async def parse_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
+        """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError.
+
+        A model that is not known yet is loaded first: its properties decide what a request may ask for.
+        """
+        if request.size >= INLINE_BYTES:
+            return await self._parse_large_body(request, parse)
+        body = json_body(request)
+        request.body = b""
+        while True:
+            try:
+                return parse(body, self)
+            except NotLoaded as error:
+                model = error.model
+            await model.wait_known()
+
+    async def _parse_large_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
+        """As parse_body, in the offload thread."""
+        parsed: list[Json] = []  # when its model is not known yet
+
+        def work() -> T:
+            body = parsed.pop() if parsed else json_body(request, self.config.max_body_values)
+            request.body = b""
+            try:
+                return parse(body, self)
+            except NotLoaded:
+                parsed.append(body)
+                raise
+            except RequestError:
+                json_pieces.free(body)  # here, rather than with the error's traceback on the event loop
+                raise
+
+        size = request.size
+        return await self.when_known(lambda: self.offload.run(size, work))
+
+    async def count_body(self, size: int) -> Lease:
+        """Room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
+        return await self.bodies.take(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
+
+    async def when_known(self, find: Callable[[], Awaitable[T]]) -> T:
+        """What find returns; the models that it misses are loaded, after which it is called again. Raises
+        RequestError."""
+        while True:
+            try:
+                return await find()
+            except NotLoaded as error:
+                model = error.model
+            await model.wait_known()

@@ -1,0 +1,53 @@
+"""The console command: a command of the command line, or the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from ..errors import StartError
+from ..server import exit_status
+from ..util import child_process
+from .arguments import parse
+
+STDERR = 2
+
+
+def main() -> NoReturn:
+    """The console command; it exits with one of `server/exit_status.py`."""
+    _exit_on_ctrl_c()
+    _open_standard_streams()
+    if sys.argv[1:2] == ["healthcheck"]:
+        from . import healthcheck  # late: a server needs no HTTP client
+
+        sys.exit(healthcheck.main(sys.argv[2:], os.environ))
+    try:
+        config = parse(sys.argv[1:], os.environ)
+    except StartError as error:
+        print(f"lean_ovms: {error}", file=sys.stderr)
+        sys.exit(exit_status.USAGE)
+    if child_process.not_posix():
+        print(f"lean_ovms: {child_process.NEEDS_POSIX}", file=sys.stderr)
+        sys.exit(exit_status.NEVER_SERVED)
+    from .commands import run  # late: --help and --version do not need it
+
+    sys.exit(run(config))
+
+
+def _exit_on_ctrl_c() -> None:
+    """Exit at once on SIGINT, until the command sets its own handlers. A KeyboardInterrupt during an import crashes
+    some libraries (orjson), and nothing has started yet that needs cleaning up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent has it ignored
+        signal.signal(signal.SIGINT, lambda number, _: os._exit(exit_status.SIGNALLED + number))
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null as stdin, stdout or stderr where one is closed. Otherwise the next socket gets its number and
+    receives all that libraries print; and libuv aborts the process when it closes one of the three."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(STDERR, "w", closefd=False)

@@ -1,0 +1,104 @@
+"""A module of endpoints is imported by its first request; every row of the table has its handler."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+
+import pytest
+
+from lean_ovms.api import route_doc, router, routes
+from lean_ovms.api.routes import Route
+from lean_ovms.config import Config
+from lean_ovms.errors import Unavailable
+from lean_ovms.models.pooling_model import PoolingModel
+from lean_ovms.models.speech_model import SpeechModel
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.models.voice_model import VoiceModel
+from tests.api.conftest import MakeApp, get
+
+BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open")
+
+
+def test_every_row_names_a_handler_with_a_description() -> None:
+    for route in routes.ROUTES:
+        assert inspect.iscoroutinefunction(router.imported(route)), route
+        assert route.header or router.imported(route) in route_doc._docs, route
+        assert route.auth in ("key", "models", "open"), route
+
+
+def test_every_handler_with_a_description_has_a_row() -> None:
+    handlers = {router.imported(route) for route in routes.ROUTES}
+    assert {handler.__qualname__ for handler in route_doc._docs.keys() - handlers} == set()
+
+
+def test_a_module_may_be_needed_early() -> None:
+    early = {(route.module, route.model, route.option) for route in routes.ROUTES if route.model or route.option}
+    assert ("openai.chat", "TextModel", "") in early
+    assert ("openai.responses.create", "", "response_store") in early
+    for _, model, option in early:
+        assert not option or option in Config.__dataclass_fields__
+        assert not model or model in {kind.__name__ for kind in (TextModel, PoolingModel, SpeechModel, VoiceModel)}
+
+
+async def test_the_first_request_imports_its_module(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "_handlers", {})
+    app, _ = await make_app()
+    assert (await get(app, "/nowhere")).status == 404
+    assert (await get(app, "/v1/chat/completions")).status == 405
+    assert router._handlers == {}
+    assert (await get(app, "/health")).status == 200
+    assert (await get(app, "/v1/models")).status == 200
+    assert [*router._handlers] == ["admin.health:handle_health", "openai.models:handle_list"]
+
+
+async def test_what_cannot_be_imported_fails_alone(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = (*routes.every(), BROKEN)
+    monkeypatch.setattr(routes, "every", lambda: table)
+    app, _ = await make_app()
+    with caplog.at_level(logging.ERROR):
+        response = await get(app, "/broken")
+    assert response.status == 500
+    assert b"no_such_module" not in bytes(response.body)  # type: ignore[arg-type]
+    assert "no_such_module" in caplog.text
+    assert (await get(app, "/health")).status == 200
+
+
+async def test_the_endpoints_of_the_models_are_imported_before_they_are_called(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "_handlers", {})
+    app, _ = await make_app()
+    await app.preload()
+    assert [*router._handlers] == ["openai.chat:handle"]
+
+
+class State:
+    """A service."""
+
+    def __init__(self, config: Config) -> None:
+        self.closed = False
+
+    async def drain(self, timeout_s: float) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Other(State):
+    """Another one."""
+
+
+async def test_a_service_is_made_once_and_closed_and_none_is_made_by_a_server_that_stops(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    state = app.services.get(State)
+    assert app.services.get(State) is state
+    await app.drain(0)
+    assert app.services.get(State) is state
+    with pytest.raises(Unavailable):
+        app.services.get(Other)
+    await app.close()
+    assert state.closed
