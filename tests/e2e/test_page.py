@@ -84,8 +84,12 @@ def test_a_conversation_streams_and_survives_a_reload(page: Any) -> None:
 
 
 def test_an_answer_can_be_stopped_and_made_again(page: Any) -> None:
-    page.fill("#settings [name=max_tokens]", "4000")
+    def never_ends(route: Any) -> None:
+        route.continue_(post_data=json.dumps(route.request.post_data_json | {"ignore_eos": True}))
+
+    page.fill("#settings [name=max_tokens]", "100000")
     page.fill("#settings [name=stop]", "")
+    page.route("**/chat/completions", never_ends)
     ask(page, "Count from 1 to 100.")
     page.locator(".message.assistant .body p").wait_for()
     page.click("#stop")

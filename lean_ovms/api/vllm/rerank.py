@@ -135,7 +135,7 @@ def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> Rerank
     documents = _documents(values[name], name, ovms=ovms)
     most = call.model.config.max_allowed_chunks
     if len(documents) > most:
-        raise BadRequest("Number of documents exceeds max_allowed_chunks", param=name)
+        raise BadRequest("Number of documents exceeds max_allowed_chunks", param=name, code="too_many_inputs")
     pieces = values["max_chunks_per_doc"]
     in_pieces = pieces is not None or (ovms and values["truncate_prompt_tokens"] is None)
     of_tei = name == "texts" and not ovms
