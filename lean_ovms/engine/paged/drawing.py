@@ -38,7 +38,7 @@ class Drawing:
 
     def positions(self) -> Numbers:
         """The places in their texts of the tokens to be drawn."""
-        return np.array([len(s.ids) - s.counted for s in self.sequences], np.uint64)
+        return np.array([s.generated for s in self.sequences], np.uint64)
 
 
 NOBODY = Drawing([], [])

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from . import wide
-from .sequence import TokenLogprobs
 
 Lines = NDArray[np.float32]
 
 UNKNOWN = -1
 """In the place of a token: the greatest of its line is meant."""
+
+
+@dataclass(slots=True)
+class TokenLogprobs:
+    """Of one token, from the model's own logits: its log probability, its rank (1: the likeliest), the likeliest."""
+
+    logprob: float
+    rank: int
+    top: list[tuple[int, float]]
 
 
 def log_sum_exp(lines: Lines) -> NDArray[np.float64]:

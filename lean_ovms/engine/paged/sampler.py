@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from . import wide
 from .drawing import NOBODY, Drawing, draw
 from .logits import NoToken, edit, touched
-from .logprobs import UNKNOWN, details, named
+from .logprobs import UNKNOWN, TokenLogprobs, details, named
 from .params import NO_LOGPROBS
-from .sequence import Sequence, TokenLogprobs
+from .sequence import Sequence
 
 Lines = NDArray[np.float32]
 Tokens = NDArray[np.int64]
@@ -46,7 +46,8 @@ class SamplingBatch:
         self.early = [i for i in self.greedy if i not in late]
         self.few = Drawing([i for i in hot if asked[i].top_k], sequences) if hot else NOBODY
         self.many = Drawing([i for i in hot if not asked[i].top_k], sequences) if hot else NOBODY
-        self.searching = any(s.request.search is not None for s in sequences)
+        self.searching = any(s.search is not None for s in sequences)
+        self.repeating = [s for s in sequences if s.repetition is not None]
         self.none = not (self.edited or self.with_logprobs or hot)
 
 
