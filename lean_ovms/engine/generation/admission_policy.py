@@ -51,8 +51,8 @@ class Runner(Protocol[S]):
         """It cannot start now, and those behind it may."""
         ...
 
-    def reserve(self, sequence: S) -> bool:
-        """Reserve room for a sequence, which is started then; False if there is none now."""
+    def reserve(self, sequence: S, leaving: S | None) -> bool:
+        """Reserve room for a sequence, which is started then; False if there is none now. leaving: gives its slot."""
         ...
 
     def start(self, sequence: S) -> None:
@@ -91,7 +91,7 @@ class AdmissionPolicy(Generic[S]):
             if scheduler.must_wait(sequence):
                 passed.append(sequence)
                 continue
-            if not self._makes_room(sequence, lacking):
+            if not self._makes_room(sequence, lacking, leaving):
                 lacking = lacking or client
                 passed.append(sequence)
                 queue.hold(client)
@@ -112,15 +112,15 @@ class AdmissionPolicy(Generic[S]):
         least = group.priority if self._queue.across else None
         return preemption.for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
-    def _makes_room(self, sequence: S, lacking: Client | None) -> bool:
+    def _makes_room(self, sequence: S, lacking: Client | None, leaving: S | None) -> bool:
         """Whether a sequence may start, where needed after others of clients beyond their share were preempted.
 
-        lacking: the client that has to be passed.
+        lacking: the client that has to be passed. leaving: as in Runner.reserve.
         """
         scheduler, queue = self._scheduler, self._queue
         if lacking is not None and (lacking.passes >= MAX_PASSES or not self._within_share(sequence)):
             return False
-        if scheduler.reserve(sequence):
+        if scheduler.reserve(sequence, leaving):
             return True
         if len(queue.clients) == 1 or not self._within_share(sequence):
             return False
@@ -133,7 +133,7 @@ class AdmissionPolicy(Generic[S]):
             if victim is None:
                 return False
             scheduler.preempt(victim)
-            if scheduler.reserve(sequence):
+            if scheduler.reserve(sequence, leaving if scheduler.full else None):
                 return True
 
     def _within_share(self, sequence: S) -> bool:

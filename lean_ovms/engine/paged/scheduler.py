@@ -128,9 +128,9 @@ class Scheduler(RunningSequences):
         mine = any(s.client is sequence.client for s in self.prefilling)
         return mine and len(sequence.ids) > self._half() and sum(self._prompts_left()) >= self._budget()
 
-    def reserve(self, sequence: Sequence) -> bool:
+    def reserve(self, sequence: Sequence, leaving: Sequence | None) -> bool:
         running, used = self.running, self.in_use + sum(s.rows - 1 for s in self._searching)
-        if running and used + sequence.rows > self._max_rows:
+        if running and used - (leaving is not None) + sequence.rows > self._max_rows:
             return False
         found = self._known(sequence, 0)
         promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.prefilling)

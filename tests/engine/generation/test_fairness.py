@@ -59,6 +59,17 @@ def test_a_request_of_another_client_starts_within_a_few_steps_of_a_batch_that_i
     assert rig.answer(polite).text() == "hello"
 
 
+def test_a_batch_with_as_many_sequences_as_a_step_can_take_gives_way_too():
+    rig = make(slots=64, step_tokens=16)
+    hostile(rig, prompts=8, n=4)
+    rig.turn(40)
+    full = rig.stats().running
+    assert full == 12  # a fourth of the step is kept for prompts
+    polite = rig.submit("hello", client="polite", max_tokens=5)
+    assert turns_until_first_token(rig, polite) <= 2 + MIN_RUN_STEPS
+    assert rig.stats().running == full
+
+
 def test_a_batch_that_has_just_started_gives_way_after_its_least_run():
     rig = make()
     hostile(rig)

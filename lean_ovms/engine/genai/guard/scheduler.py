@@ -200,7 +200,7 @@ class GuardedScheduler:
             return True
         return self._images_added and _has_images(sequence)
 
-    def reserve(self, sequence: GuardedSequence) -> bool:
+    def reserve(self, sequence: GuardedSequence, leaving: GuardedSequence | None) -> bool:
         """A fourth of the others can still grow by a block, or the new sequence would be the next to be preempted."""
         needed, spare = self.blocks_needed(sequence), len(self.running) // 4
         return not self.running or self.kv.used + needed + spare <= self.kv.total
