@@ -109,7 +109,7 @@ class Rig:
         self.transport = MemoryTransport()
         self.task = GenerationTask(self.backend, limits)
         self.worker = Worker(self.task, self.transport)
-        self.scheduler = self.backend.scheduler
+        self.scheduler = getattr(self.backend, "scheduler", self.backend)  # the guard of a pipeline is one itself
         self._ids = 0
         self._read = 0
         self._answers = {}

@@ -27,7 +27,6 @@ from ..generation.pipeline import ASSISTANT_TOKENS, BesideEncoder, Grammars, Ima
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading.text_encoder import TextEncoder
-from ..protocol import Failed
 from .adapters import Adapter, AdapterTable, fits
 from .capacity import divide
 from .draft import DraftModel
@@ -35,8 +34,8 @@ from .engine import Engine
 from .grammar import Library, Matcher, Prepare
 from .model import NotPageable, PagedModel
 from .params import Params, read
+from .reductions import cores
 from .sequence import Sequence
-from .wide import cores
 
 log = logging.getLogger(__name__)
 
@@ -209,11 +208,10 @@ class PagedPipeline(Engine):
                 request = GenerationRequest(number, sampling, {0}, prompt=tokens, max_tokens=8)
                 request.native = Params(lookahead=drafted, salt="warm-up")
                 self.add(request)
-            while not self.idle:
+            while self._working:
                 self.admit()
-                self.step()
-            if any(isinstance(record, Failed) for record in self.out):
-                raise StartError("the model cannot be computed; the log says why")
+                self.compute()
+            self._outputs.tell()
             self.out.clear()
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()

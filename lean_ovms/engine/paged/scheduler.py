@@ -153,7 +153,6 @@ class Scheduler(RunningSequences):
             self._fail(sequence.request, error)
             return
         self.waiting.started(sequence)
-        self._grammar_load.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
         sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
         self._network.clear_state(sequence.row)

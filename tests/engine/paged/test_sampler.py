@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
-from lean_ovms.engine.paged import drawing, logprobs, sampler
 from lean_ovms.engine.paged import logits as edits
+from lean_ovms.engine.paged import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.prompt_lookup import guess
 from lean_ovms.engine.paged.sequence import Sequence
 from lean_ovms.types import SamplingParams
@@ -165,7 +165,7 @@ def test_the_place_in_the_completion_decides():
 
 def test_random_numbers_are_spread_evenly():
     seeds, places = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
-    numbers = drawing.uniform(seeds.reshape(-1), places.reshape(-1), 0)
+    numbers = random_sampling.uniform(seeds.reshape(-1), places.reshape(-1), 0)
     assert 0 <= numbers.min() < 0.001
     assert 0.999 < numbers.max() < 1
     counts = np.histogram(numbers, 50, (0, 1))[0]

@@ -7,27 +7,22 @@ from collections.abc import Iterable
 from ....config import Config
 from ....engine_types import EngineStats
 from ....errors import BadRequest
-from ...generation.fair_queue import FairQueue
 from ...generation.pipeline import BesideEncoder, ImagePlaceholders
 from ...generation.sequence import GenerationRequest
 from .pipeline import Pipeline
 from .scheduler import GuardedScheduler
-from .sequence import GuardedSequence
 from .step import Stepper
 
 
-class GuardedPipeline:
+class GuardedPipeline(GuardedScheduler):
     """A Backend that keeps a pipeline from what it cannot do."""
 
     def __init__(self, pipeline: Pipeline, max_running: int, *, across: bool = False) -> None:
-        """max_running: sequences in the pipeline at once. across: priorities order the requests of all clients."""
-        self.pipeline = pipeline
+        super().__init__(pipeline, max_running, across=across)
         self.info, self.vocabulary, self.grammars = pipeline.info, pipeline.vocabulary, pipeline.grammars
         self.image_placeholders: ImagePlaceholders | None = pipeline.image_token_counter
         self.beside: BesideEncoder | None = pipeline.beside
-        self.scheduler = GuardedScheduler(pipeline, max_running, across=across)
-        self.stepper = Stepper(self.scheduler)
-        self.out, self.requests = self.scheduler.out, self.scheduler.requests
+        self.stepper = Stepper(self)
 
     @classmethod
     def from_config(cls, pipeline: Pipeline, config: Config) -> GuardedPipeline:
@@ -36,18 +31,6 @@ class GuardedPipeline:
         """
         limits = (config.max_num_seqs, config.draft_max_num_seqs, pipeline.info.max_sequences)
         return cls(pipeline, min(limit for limit in limits if limit), across=config.priority_across_clients)
-
-    @property
-    def waiting(self) -> FairQueue[GuardedSequence]:
-        return self.scheduler.waiting
-
-    @property
-    def idle(self) -> bool:
-        return self.scheduler.idle
-
-    @property
-    def calm(self) -> bool:
-        return self.scheduler.calm
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self.pipeline.encode(text, add_special_tokens)
@@ -73,18 +56,9 @@ class GuardedPipeline:
             raise BadRequest("structured output cannot be combined with beam search (best_of > 1)", param="best_of")
         if request.constraint and sampling.min_tokens:
             raise BadRequest("structured output cannot be combined with min_tokens", param="min_tokens")
-        request.sequences = list(self.scheduler.sequences(request))
+        request.sequences = list(self.sequences(request))
         request.native = request.sequences[0].pipeline_request()
         self.pipeline.check(request.native)
-
-    def add(self, request: GenerationRequest) -> None:
-        self.scheduler.add(request)
-
-    def cancel(self, request_id: int, index: int | None) -> None:
-        self.scheduler.cancel(request_id, index)
-
-    def admit(self, *, compiling: bool = False) -> None:
-        self.scheduler.admit(compiling=compiling)
 
     def step(self) -> Iterable[str]:
         return self.stepper.step()

@@ -35,7 +35,7 @@ class GuardedScheduler:
     """
 
     def __init__(self, pipeline: Pipeline, max_running: int, *, across: bool = False) -> None:
-        """across: as in FairQueue."""
+        """max_running: sequences in the pipeline at once. across: priorities order the requests of all clients."""
         info = pipeline.info
         self.pipeline = pipeline
         self.kv = KvBudget(info.kv_blocks, info.block_size)
