@@ -62,6 +62,10 @@ class Loop:
         self._number += 1
         return self._engine._pipe.add_request(self._number, ov.Tensor(np.array([ids], dtype=np.int64)), config)
 
+    def step(self) -> None:
+        """One step of the engine."""
+        self._engine.step()
+
     def answer(self, question: dict) -> dict:
         """One Work. With messages instead of prompts: one turn of a conversation, and its text."""
         ignore_eos = bool(question.pop("ignore_eos", False))
@@ -87,7 +91,7 @@ class Loop:
             if not live:
                 time.sleep(max(0.0, start + work.arrivals[sent] - now))
                 continue
-            self._engine.step()
+            self.step()
             live = self._read(live, outcome, work.max_tokens, frozenset() if ignore_eos else self._stops)
         outcome.wall_s, outcome.cpu_s = time.perf_counter() - start, time.process_time() - cpu
         return outcome, last

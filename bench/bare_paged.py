@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from bench import bare
+from bench.direct import Completion, Requests
 from bench.processes import answering
 from lean_ovms.config import Config
-from lean_ovms.engine.generation.pipeline import Handle, PipelineRequest
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 
@@ -18,20 +18,24 @@ from lean_ovms.types import SamplingParams
 class Loop(bare.Loop):
     """Adds requests, steps, reads."""
 
+    def __init__(self, argv: list[str]) -> None:
+        super().__init__(argv)
+        self._requests = Requests(self._engine)
+
+    def step(self) -> None:
+        """One step of the engine."""
+        self._requests.step()
+
     @staticmethod
     def load(config: Config) -> PagedPipeline:
         """The pipeline, warm."""
         return PagedPipeline(replace(config, pipeline_type="PAGED"))
 
-    def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Handle:
+    def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Completion:
         """Add a request to the next steps."""
         stops = frozenset() if ignore_eos else self._stops
         sampling = SamplingParams(temperature=0.0, ignore_eos=ignore_eos)
-        return self._engine.add(
-            PipelineRequest(
-                tokens=ids.tolist(), sampling=sampling, max_tokens=max_tokens, min_tokens=0, seed=0, stops=stops
-            )
-        )
+        return self._requests.add(ids.tolist(), sampling, max_tokens, stops=stops)
 
 
 if __name__ == "__main__":

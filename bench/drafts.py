@@ -66,13 +66,13 @@ def compare(pipes: dict[str, PagedPipeline], count: int, arguments: argparse.Nam
     for number in range(arguments.rounds):
         for name in list(pipes)[:: 1 if number % 2 else -1]:
             pipe = pipes[name]
-            before = pipe._engine.steps
+            before = pipe.scheduler.steps
             prompts = [
                 pipe.encode(f"<|im_start|>user\n{QUESTIONS[i % 5]}<|im_end|>\n<|im_start|>assistant\n", False)
                 for i in range(count)
             ]
             rounds[name].append(run(pipe, prompts, arguments.tokens, asked))
-            steps[name] = pipe._engine.steps - before
+            steps[name] = pipe.scheduler.steps - before
     plain = next(iter(rounds.values()))
     for name, found in rounds.items():
         ratio = statistics.median(a.wall_s / b.wall_s for a, b in zip(plain, found, strict=True))

@@ -1,6 +1,6 @@
 """Both engines for text in one process, in turns: openvino_genai's pipeline (LM_CB) and the paged one (PAGED).
 
-Bare loops on the same interface (engine.generation.pipeline): N requests with random prompts are added, stepped and
+Bare loops on the same interface (engine.generation.backend): N requests with random prompts are added, stepped and
 read to their end. Per round both get the same prompts, in alternating order; the figures are medians over rounds and
 the ratio is taken round by round, as the machine's load changes. Greedy tokens are compared as well.
 
@@ -19,10 +19,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bench.direct import Requests
 from lean_ovms.cli.arguments import parse
 from lean_ovms.engine.genai import settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
-from lean_ovms.engine.generation.pipeline import Pipeline, PipelineRequest
+from lean_ovms.engine.genai.guard.backend import GuardedPipeline
+from lean_ovms.engine.generation.backend import Backend
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 
@@ -40,29 +42,20 @@ class Round:
 
 
 def run(
-    pipe: Pipeline, prompts: list[list[int]], tokens: int, sampling: SamplingParams, adapters: Sequence[str] = ("",)
+    pipe: Backend, prompts: list[list[int]], tokens: int, sampling: SamplingParams, adapters: Sequence[str] = ("",)
 ) -> Round:
-    """adapters: the requests have them in turns, as in PipelineRequest."""
+    """adapters: the requests have them in turns, as in protocol.Submit."""
     wall, cpu = time.perf_counter(), time.process_time()
+    requests = Requests(pipe)
     handles = [
-        pipe.add(
-            PipelineRequest(
-                tokens=p,
-                sampling=sampling,
-                max_tokens=tokens,
-                min_tokens=0,
-                seed=seed,
-                stops=frozenset(),
-                adapter=adapters[seed % len(adapters)],
-            )
-        )
+        requests.add(p, replace(sampling, seeds=(seed,)), tokens, adapter=adapters[seed % len(adapters)])
         for seed, p in enumerate(prompts)
     ]
     found: list[list[int]] = [[] for _ in handles]
     steps = []
-    while pipe.busy():
+    while requests.busy():
         start, outputs = time.perf_counter(), 0
-        pipe.step()
+        requests.step()
         for handle, ids in zip(handles, found, strict=True):
             if handle.can_read():
                 ids += handle.read()[0].generated_ids
@@ -73,7 +66,7 @@ def run(
     return Round(*took, statistics.median(steps) if steps else 0.0, found)
 
 
-def compare(pipes: list[Pipeline], streams: int, args: argparse.Namespace) -> str:
+def compare(pipes: list[Backend], streams: int, args: argparse.Namespace) -> str:
     """One line of the table. The first round of all is thrown away."""
     rng, rounds = random.Random(streams), []
     vocab = min(pipe.info.vocab_size for pipe in pipes)
@@ -109,8 +102,8 @@ def main() -> None:
     args, rest = parser.parse_known_args()
     config = parse(rest, {})
     made = replace(settings.resolve(config, 1 << 30), blocks=BLOCKS)
-    pipes: list[Pipeline] = [
-        ContinuousPipeline(config, made),
+    pipes: list[Backend] = [
+        GuardedPipeline.from_config(ContinuousPipeline(config, made), config),
         PagedPipeline(replace(config, pipeline_type="PAGED"), made),
     ]
     gc.collect()

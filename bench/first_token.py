@@ -117,18 +117,18 @@ class Pipe:
 def child_rows(texts: list[str], evict: Callable[[], object]) -> list[Row]:
     """The child's parts for each text, nested ones subtracted."""
     pipeline, pipe = PagedPipeline(Config()), Pipe()
-    child = Worker(GenerationTask(pipeline, Limits(queued=64, running=16, sequences=16)), pipe)  # type: ignore[arg-type]
-    task, engine = child.task, pipeline._engine
+    child = Worker(GenerationTask(pipeline, Limits(queued=64, sequences=16)), pipe)  # type: ignore[arg-type]
+    task = child.task
     clock: Row = {}
     for owner, name, part in (
         (pipe, "receive", "child: frame read"),
         (pipeline, "encode", "child: tokenized"),
-        (task.admission, "request", "child: checked"),
-        (task.scheduler, "admit", "child: started"),
-        (engine, "_schedule", "child: inputs of the step"),
-        (engine._network, "infer", "child: network"),
-        (engine, "step", "child: sampled, appended"),
-        (task.stepper, "step", "child: output read"),
+        (task.validator, "request", "child: checked"),
+        (pipeline, "admit", "child: started"),
+        (pipeline, "_schedule", "child: inputs of the step"),
+        (pipeline._network, "infer", "child: network"),
+        (pipeline, "compute", "child: sampled, appended"),
+        (pipeline, "step", "child: records made"),
         (pipe, "send", "child: frames written"),
     ):
         timed(owner, name, part, clock)

@@ -1,4 +1,5 @@
-"""The paged engine's own part of a step: schedule, write the inputs, sample, append; the network computes nothing.
+"""The paged engine's own part of a step: schedule, write the inputs, sample, append, make the records; the network
+computes nothing.
 
 The logits are random, the same in every step; their width is the vocabulary's. Times are CPU time of all threads and
 wall time, in us: lowest tenth and median over steps in which every sequence gets one token.
@@ -18,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from bench.figures import quantile
+from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.network import LOGITS_INPUT
 from lean_ovms.engine.paged.params import Params
+from lean_ovms.types import SamplingParams
 
 NAMES = frozenset(
     ("input_ids", "position_ids", "past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
@@ -79,20 +82,20 @@ def measure(streams: int, steps: int, args: argparse.Namespace) -> str:
     blocks = streams * (CONTEXT // BLOCK)
     engine = Engine(network, blocks=blocks, block_size=BLOCK, context=CONTEXT, step_tokens=4096, max_sequences=8)
     asked = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
-    requests = [
-        engine.add(
-            [i % args.vocab for i in range(n, n + 24)], Params(max_tokens=1500, seed=n, logprobs=args.logprobs, **asked)
-        )
-        for n in range(streams)
-    ]
+    for n in range(streams):
+        sampling = SamplingParams(logprobs=args.logprobs >= 0, seeds=(n,))
+        tokens = [i % args.vocab for i in range(n, n + 24)]
+        request = GenerationRequest(n, sampling, {0}, prompt=tokens, max_tokens=1500, details=args.logprobs > 0)
+        request.native = Params(logprobs=args.logprobs, **asked)
+        engine.add(request)
     wall, cpu = [], []
     for number in range(steps + 20):
         network.restore()
         began, used = time.perf_counter(), time.process_time()
+        engine.admit()
         engine.step()
         took = time.perf_counter() - began, time.process_time() - used
-        for request in requests:
-            request.read()
+        engine.out.clear()
         if number >= 20:
             wall.append(took[0] * 1e6)
             cpu.append(took[1] * 1e6)

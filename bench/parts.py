@@ -28,8 +28,9 @@ from lean_ovms.api.openai import chat, embeddings
 from lean_ovms.api.openai.audio import stream, transcript
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
+from lean_ovms.engine.genai.guard.backend import GuardedPipeline
+from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation import fake_tokenizer
-from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation.task import GenerationTask, Limits
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.models.output_decoder import OutputDecoder
@@ -179,10 +180,10 @@ class _Pipe:
 
 def worker() -> Iterator[Part]:
     """The engine child's own work for a request: two turns, with its acceptance and its only token."""
-    pipeline = FakePipeline(Script())
+    backend = GuardedPipeline(FakePipeline(Script()), 16)
     transport = _Pipe()
-    limits = Limits(queued=64, running=16, sequences=16)
-    child = Worker(GenerationTask(pipeline, limits), transport)  # type: ignore[arg-type]
+    limits = Limits(queued=64, sequences=16)
+    child = Worker(GenerationTask(backend, limits), transport)  # type: ignore[arg-type]
     sampling = asdict(SamplingParams(max_tokens=1, temperature=0.0))
     numbers = itertools.count(1)
 
@@ -194,7 +195,7 @@ def worker() -> Iterator[Part]:
         while not child.task.idle:
             child.turn()
 
-    yield "the engine child: a request of one token, without its pipeline", request, 1
+    yield "the engine child: a request of one token, with a scripted pipeline", request, 1
 
 
 def text() -> Iterator[Part]:

@@ -18,7 +18,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import Engine
-from lean_ovms.engine.generation.fake_pipeline import FakePipeline
+from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.connection import Connection

@@ -75,17 +75,17 @@ def front(file: str, argv: list[str]) -> int:
 
 def child(file: str, fd: str) -> int:
     """The engine child."""
-    from lean_ovms.engine.generation.admission import Admission
-    from lean_ovms.engine.generation.scheduler import Scheduler
-    from lean_ovms.engine.generation.step import Stepper
+    from lean_ovms.engine.generation.fair_queue import FairQueue
+    from lean_ovms.engine.generation.request_validator import RequestValidator
+    from lean_ovms.engine.generation.task import GenerationTask
     from lean_ovms.engine.worker import __main__ as entry
     from lean_ovms.engine.worker.transport import SocketTransport
 
     after(SocketTransport, "receive", "frame read")
-    after(Admission, "request", "encoded, checked")
-    after(Scheduler, "admit", "added")
-    before(Stepper, "step", "step begins")
-    after(Stepper, "step", "step ends")
+    after(RequestValidator, "request", "encoded, checked")
+    after(FairQueue, "started", "added")
+    before(GenerationTask, "step", "step begins")
+    after(GenerationTask, "step", "step ends")
     after(SocketTransport, "send", "frame sent")
     try:
         return entry.main([fd])

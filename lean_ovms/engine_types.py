@@ -113,7 +113,7 @@ class EngineStats:
 
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
     state_bytes: memory of the states of running sequences, beside keys and values.
-    speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in GuessCounts.
+    speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in SpecDecodeStats.
     Of a pooling model running and queued are texts, steps are batches, and tokens, padded_tokens count those computed
     since the start.
     """

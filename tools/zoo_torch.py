@@ -18,12 +18,12 @@ import tempfile
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import settings
-from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.protocol import Tokens
 from lean_ovms.types import SamplingParams
 from tools.zoo import COMMON, MODELS, network
 
@@ -51,19 +51,21 @@ def paged(name: str) -> list[Answer]:
             (Path(folder) / file.name).symlink_to(file)
         config = Config(model_path=folder, pipeline_type="PAGED", max_num_batched_tokens=64, **EXACT)
         pipe = PagedPipeline(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=60))
-        handles, answers = [], list[Answer]()
-        for ids in prompts():
-            fields: dict[str, Any] = {"min_tokens": 0, "seed": 0, "stops": frozenset()}
-            handles.append(pipe.add(PipelineRequest(tokens=ids, sampling=asked, max_tokens=TOKENS, **fields)))
-            answers.append(([], []))
+        answers: list[Answer] = [([], []) for _ in LENGTHS]
+        waiting = list(enumerate(prompts()))
+        while waiting or not pipe.idle:
+            if waiting:
+                number, ids = waiting.pop(0)
+                request = GenerationRequest(number, asked, {0}, prompt=ids, max_tokens=TOKENS)
+                pipe.check(request)
+                pipe.add(request)
+            pipe.admit()
             pipe.step()
-        while pipe.busy() or any(handle.can_read() for handle in handles):
-            for handle, (tokens, logprobs) in zip(handles, answers, strict=True):
-                while handle.can_read():
-                    output = handle.read()[0]
-                    tokens += output.generated_ids
-                    logprobs += output.generated_log_probs
-            pipe.step()
+        for record in pipe.out:
+            if isinstance(record, Tokens):
+                tokens, logprobs = answers[record.id]
+                tokens += record.tokens
+                logprobs += record.logprobs or []
     return answers
 
 

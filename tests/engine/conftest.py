@@ -4,6 +4,7 @@ import pytest
 
 from lean_ovms.config import Config
 from tests.engine.real import EXACT, load
+from tests.engine.rig import Rig
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,10 @@ def stateful():
     from lean_ovms.engine.genai.stateful import StatefulPipeline
 
     return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))
+
+
+@pytest.fixture(params=["guarded", "paged"])
+def each_backend(request, monkeypatch):
+    """A Rig has the guarded scripted pipeline, then the paged engine on a scripted network."""
+    monkeypatch.setattr(Rig, "paged", request.param == "paged")
+    return request.param

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import settings
-from tests.engine.rig import Rig
+from lean_ovms.engine.generation.sequence import GenerationRequest
+from tests.engine.rig import Replies, Rig, take_in
 
 EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
 QUESTIONS = [
@@ -58,4 +59,23 @@ def quiet(engine, prompts, **sampling):
 def assert_empty(rig):
     stats = rig.stats()
     assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
-    assert not rig.pipeline.busy()
+    assert rig.backend.idle
+    assert rig.pipeline is rig.backend or not rig.pipeline.busy()
+
+
+def generate(backend, *requests):
+    """The replies to requests that were added to a backend directly, all at once."""
+    replies = {}
+    for number, (sampling, fields) in enumerate(requests, 1):
+        request = GenerationRequest(number, sampling, set(range(sampling.n)), details=True, **fields)
+        backend.check(request)
+        backend.add(request)
+        replies[number] = Replies()
+        replies[number].accepted = True
+    while not backend.idle:
+        backend.admit()
+        backend.step()
+        records, backend.out[:] = list(backend.out), []
+        for record in records:
+            take_in(replies[record.id], record)
+    return list(replies.values())

@@ -3,7 +3,8 @@
 from collections import deque
 from dataclasses import asdict
 
-from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
+from lean_ovms.engine.genai.guard.backend import GuardedPipeline
+from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation.task import GenerationTask, Limits
 from lean_ovms.engine.protocol import (
     Accepted,
@@ -23,7 +24,8 @@ from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.types import SamplingParams
 
-LIMITS = Limits(queued=64, running=64, sequences=20)
+LIMITS = Limits(queued=64, sequences=20)
+RUNNING = 64
 
 
 class MemoryTransport:
@@ -70,15 +72,44 @@ class Replies:
         return bytes(t for t in self.tokens[index] if t < 256).decode()
 
 
-class Rig:
-    """A worker and the records that it has sent so far, by request."""
+def scripted(**options):
+    """The paged engine on a scripted network."""
+    from tests.engine.paged.scripted import ScriptedBackend  # numpy takes 0.1 s to import
 
-    def __init__(self, script=None, pipeline=None, limits=LIMITS, priority_across_clients=False, **changes):
-        self.pipeline = pipeline or FakePipeline(script or Script(**changes))
+    return ScriptedBackend(**options)
+
+
+def fresh(backend):
+    """A backend that is used by one rig after the other, each with ids of its own."""
+    assert backend.idle
+    backend.out.clear()
+    return backend
+
+
+class Rig:
+    """A worker and the records that it has sent so far, by request.
+
+    pipeline: one of openvino_genai, which is guarded; or a whole backend. paged: the paged engine instead of the
+    scripted pipeline. changes: of the script.
+    """
+
+    paged = False  # the default, which a fixture may change
+
+    def __init__(
+        self, pipeline=None, limits=LIMITS, running=RUNNING, priority_across_clients=False, paged=None, **changes
+    ):
+        if self.paged if paged is None else paged:
+            self.backend = scripted(running=running, priority_across_clients=priority_across_clients, **changes)
+        elif hasattr(pipeline, "admit"):
+            self.backend = fresh(pipeline)
+        else:
+            pipeline = pipeline or FakePipeline(Script(**changes))
+            self.backend = GuardedPipeline(pipeline, running, across=priority_across_clients)
+        self.pipeline = getattr(self.backend, "pipeline", self.backend)
         self.transport = MemoryTransport()
-        self.task = GenerationTask(self.pipeline, limits, priority_across_clients=priority_across_clients)
+        self.task = GenerationTask(self.backend, limits)
         self.worker = Worker(self.task, self.transport)
-        self.scheduler = self.task.scheduler
+        self.scheduler = getattr(self.backend, "scheduler", self.backend)  # the guard of a pipeline is one itself
         self._ids = 0
         self._read = 0
         self._answers = {}
@@ -123,7 +154,7 @@ class Rig:
     def run(self, most=2000):
         """Turn until the task is idle."""
         for _ in range(most):
-            if self.scheduler.idle and not self.transport.inbox:
+            if self.backend.idle and not self.transport.inbox:
                 return self
             self.turn()
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")

@@ -1,15 +1,15 @@
-"""The promises of contract.Pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy.
+"""The promises of a guarded pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy.
 
-Those that hold for a stateful pipeline too, which computes one request at a time, are tested on that as well (`each`).
+What every backend promises is in test_backend_contract.py. Those promises that hold for a stateful pipeline too, which
+computes one request at a time, are tested on that as well (`each`).
 """
 
 from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
-from lean_ovms.engine.generation.pipeline import PipelineRequest
-from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
+from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import chat, draft_model, load
@@ -23,26 +23,22 @@ def genai(speculative=""):
     return load(blocks=BLOCKS, **OPTIONS.get(speculative, {}))
 
 
-def paged(speculative=""):
-    return load(blocks=BLOCKS, pipeline_type="PAGED", **OPTIONS.get(speculative, {}))
-
-
 def build(name, request):
     if name == "scripted":
         return FakePipeline(Script(blocks=BLOCKS, context=131_072))
-    return request.getfixturevalue("stateful") if name == "stateful" else {"genai": genai, "paged": paged}[name]()
+    return request.getfixturevalue("stateful") if name == "stateful" else genai()
 
 
 def real(*names):
     return [pytest.param(name, marks=pytest.mark.model) for name in names]
 
 
-@pytest.fixture(scope="module", params=["scripted", *real("genai", "paged")])
+@pytest.fixture(scope="module", params=["scripted", *real("genai")])
 def pipeline(request):
     return build(request.param, request)
 
 
-@pytest.fixture(scope="module", params=["scripted", *real("genai", "paged", "stateful")])
+@pytest.fixture(scope="module", params=["scripted", *real("genai", "stateful")])
 def each(request):
     return build(request.param, request)
 
@@ -258,32 +254,18 @@ def test_whoever_does_not_fit_the_cache_takes_others_along(brittle):
         assert not lost.can_read()
 
 
-def poison(pipe, monkeypatch):
+def poison(pipe):
     """A request whose computation raises: unchecked on purpose."""
     if isinstance(pipe, FakePipeline):
         return pipe.add(work(pipe.encode("<|raise|>", False)))
-    if isinstance(pipe, PagedPipeline):
-        monkeypatch.setattr(pipe._model, "_logits", fail_once(pipe._model._logits, monkeypatch))
-        return pipe.add(work())
     return pipe.add(work([10**6], sampling=replace(GREEDY, repetition_penalty=1.5)))
 
 
-def fail_once(logits, monkeypatch):
-    """The network fails after it has computed."""
-
-    def failing():
-        logits()
-        monkeypatch.undo()
-        raise RuntimeError("the network failed")
-
-    return failing
-
-
-def test_after_an_exception_all_can_be_cancelled_and_added_again(pipeline, monkeypatch):
+def test_after_an_exception_all_can_be_cancelled_and_added_again(pipeline):
     handle = pipeline.add(work(max_tokens=20))
     pipeline.step()
     got = handle.read()[0].generated_ids
-    culprit = poison(pipeline, monkeypatch)
+    culprit = poison(pipeline)
     with pytest.raises(RuntimeError):
         pipeline.step()
     culprit.cancel()
@@ -296,10 +278,10 @@ def test_after_an_exception_all_can_be_cancelled_and_added_again(pipeline, monke
     assert whole == got + after
 
 
-def test_an_exception_poisons_every_step_until_all_are_cancelled(brittle, monkeypatch):
+def test_an_exception_poisons_every_step_until_all_are_cancelled(brittle):
     handle = brittle.add(work(max_tokens=20))
     brittle.step()
-    culprit = poison(brittle, monkeypatch)
+    culprit = poison(brittle)
     for _ in range(2):
         with pytest.raises(RuntimeError):
             brittle.step()
@@ -358,8 +340,6 @@ def test_the_model_says_what_it_is(pipeline):
     [
         (lambda: genai("draft"), False),
         (lambda: genai("prompt_lookup"), True),
-        (lambda: paged("draft"), True),
-        (lambda: paged("prompt_lookup"), True),
     ],
 )
 def test_assisted_pipelines_bring_several_tokens_and_the_same_text(make, recoverable, engine):

@@ -17,18 +17,10 @@ from ...config import Config
 from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
-from ..generation.guesses import GuessCounts
-from ..generation.pipeline import (
-    ASSISTANT_TOKENS,
-    NGRAM_SIZE,
-    BesideEncoder,
-    Handle,
-    ImageTokenCounter,
-    PipelineRequest,
-    Status,
-)
+from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, BesideEncoder
 from ..loading.text_encoder import TextEncoder
 from . import generation_config, model_info, vocabulary
+from .guard.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .scheduler_config import draft_scheduler, scheduler
@@ -59,9 +51,7 @@ class ContinuousPipeline:
             blocks = self._measure(settings)
             self._warm_up(settings)
         self.recoverable = settings.speculative != "draft"
-        self.step_tokens, self.shares_steps = settings.step_tokens, False
-        self.cancels_prefill = False
-        self.guesses: GuessCounts | None = None
+        self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
@@ -86,9 +76,6 @@ class ContinuousPipeline:
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
         return handle
-
-    def start(self) -> bool:
-        return False
 
     def step(self) -> None:
         self._pipe.step()

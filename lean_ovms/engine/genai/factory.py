@@ -12,9 +12,9 @@ import openvino as ov
 
 from ...config import Config
 from ...errors import StartError
-from ..generation.pipeline import Pipeline
 from . import devices
 from .continuous import ContinuousPipeline
+from .guard.pipeline import Pipeline
 from .settings import free_memory_bytes, resolve, resolve_stateful
 from .stateful import StatefulPipeline
 from .vlm_continuous import VlmContinuous

@@ -11,12 +11,9 @@ from typing import Any
 
 import openvino_genai as genai
 
-from ..generation.pipeline import PipelineRequest
-from ..generation.validation import MAX_SEED
+from ..generation.validation import GREEDY_BELOW, MAX_SEED
 from .grammar_compiler import structured
-
-GREEDY_BELOW = 1e-5
-"""Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""
+from .guard.pipeline import PipelineRequest
 
 
 def build(request: PipelineRequest, eos: int, speculative: str) -> Any:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ...util.files import read_bytes
 from ..generation.image_prompts import TAG
-from ..generation.pipeline import Handle, ImagePrompt
+from ..generation.pipeline import ImagePrompt
+from .guard.pipeline import Handle
 
 Size = tuple[int, int]
 """Height and width."""

@@ -27,10 +27,10 @@ from ...config import Config
 from ...errors import BadRequest, too_long
 from ...types import SamplingParams
 from ..errors import last_line
-from ..generation.guesses import GuessCounts
-from ..generation.pipeline import BesideEncoder, Handle, ImageTokenCounter, PipelineRequest, Status
+from ..generation.pipeline import BesideEncoder
 from ..loading.text_encoder import TextEncoder
 from . import generation_config, model_info, vocabulary
+from .guard.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
@@ -113,9 +113,7 @@ class StatefulPipeline:
         self.grammars = model_info.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
-        self.step_tokens, self.shares_steps = settings.step_tokens, False
-        self.cancels_prefill = True  # there is no prefix cache
-        self.guesses: GuessCounts | None = None
+        self.step_tokens = settings.step_tokens
         self.max_prompt_tokens = settings.max_prompt_tokens
         self.token_timeout_s = config.engine_watchdog_s
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step
@@ -149,9 +147,6 @@ class StatefulPipeline:
             self._queue.append(handle)
             self._changed.notify_all()
         return handle
-
-    def start(self) -> bool:
-        return False
 
     def step(self) -> None:
         with self._changed:

@@ -22,9 +22,10 @@ from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image, SamplingParams
 from ..errors import last_line
-from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
+from ..generation.pipeline import ImagePrompt
 from . import model_info
 from .continuous import ContinuousPipeline
+from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens
 from .settings import PipelineSettings
 

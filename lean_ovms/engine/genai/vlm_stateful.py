@@ -16,7 +16,8 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image
-from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
+from ..generation.pipeline import ImagePrompt
+from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size
 from .settings import PipelineSettings
 from .stateful import StatefulHandle, StatefulPipeline, Streamer

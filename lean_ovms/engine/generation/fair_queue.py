@@ -1,4 +1,4 @@
-"""Whose sequence starts next: fair by client, then by request. Knows no pipeline and no clock.
+"""Whose sequence starts next: fair by client, then by request. Knows no backend.
 
 Between clients: each is charged the tokens of its prompts and answers, and of those that wait the least charged is
 next, which is fair whatever the lengths are ("Fairness in Serving Large Language Models", OSDI 2024). One that comes
@@ -11,56 +11,27 @@ its client. One below its share comes before one above it, and may take a slot f
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
-from .sequence import Request, Sequence
+from .sequence import Client, GenerationRequest, Group, Sequence
 
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """A client with work. charged: its tokens, from where the others were when it came.
-
-    groups: all its requests; levels: those with waiting sequences, by priority, the next one first.
-    queued, queued_tokens: requests of which no sequence has started, and their prompts. prefilling: sequences whose
-    prompt is being computed. passes: starts of others since its next sequence lacks KV blocks. held: not now.
-    """
-
-    name: str
-    serial: int
-    charged: float
-    groups: dict[int, Group] = field(default_factory=dict)
-    levels: dict[int, OrderedDict[int, Group]] = field(default_factory=dict)
-    running: int = 0
-    blocks: int = 0
-    queued: int = 0
-    queued_tokens: int = 0
-    prefilling: int = 0
-    passes: int = 0
-    held: bool = False
+S = TypeVar("S", bound=Sequence)
 
 
-@dataclass(slots=True, eq=False)
-class Group:
-    """The sequences of one HTTP request, which may be several Submits (a list of prompts)."""
-
-    client: Client
-    key: int
-    priority: int
-    waiting: deque[Sequence] = field(default_factory=deque)
-    running: int = 0
-
-
-class FairQueue:
+class FairQueue(Generic[S]):
     """Waiting sequences, and the counts of the running ones by client. len, iteration: the waiting ones."""
 
-    def __init__(self, slots: int, *, across: bool = False) -> None:
+    def __init__(self, slots: int, *, across: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """slots: sequences that run at once. across: priorities order the requests of all clients."""
+        self.clock = clock
         self.clients: dict[str, Client] = {}  # those with waiting or running sequences
         self.queued = 0  # requests of which no sequence has started
-        self._slots = slots
-        self._across = across
+        self.slots = slots
+        self.across = across
+        self._starts: deque[float] = deque(maxlen=32)  # the latest
         self._size = 0
         self._serial = 0
         self._mean = 0.0  # grows as the clients' `charged` does on average
@@ -69,7 +40,7 @@ class FairQueue:
     def __len__(self) -> int:
         return self._size
 
-    def __iter__(self) -> Iterator[Sequence]:
+    def __iter__(self) -> Iterator[S]:
         for client in self.clients.values():
             for level in client.levels.values():
                 for group in level.values():
@@ -77,7 +48,7 @@ class FairQueue:
 
     # --- in and out
 
-    def add(self, request: Request) -> None:
+    def add(self, request: GenerationRequest) -> None:
         """Queue all sequences of a new request, behind those of the same HTTP request."""
         client = self.clients.get(request.client)
         if client is None:
@@ -90,29 +61,29 @@ class FairQueue:
         request.group, request.queued = group, True
         self.queued += 1
         client.queued += 1
-        client.queued_tokens += len(request.sequences[0].prompt)
+        client.queued_tokens += len(request.prompt)
         group.waiting.extend(request.sequences)
         self._size += len(request.sequences)
         self._insert(group)
 
-    def put_back(self, sequence: Sequence, *, first: bool) -> None:
+    def put_back(self, sequence: S, *, first: bool) -> None:
         """Queue a sequence that has run, before the others of its request. first: before its client's others, too."""
-        group = group_of(sequence)
+        group = sequence.group
         self._size += 1
         group.waiting.appendleft(sequence)
         self._insert(group)
         if first:
             group.client.levels[group.priority].move_to_end(group.key, last=False)
 
-    def pop(self, group: Group) -> Sequence:
+    def pop(self, group: Group) -> S:
         """The group's next sequence, out of the queue."""
-        sequence = group.waiting.popleft()
+        sequence: S = group.waiting.popleft()
         self._size -= 1
         if not group.waiting:
             self._leave_level(group)
         return sequence
 
-    def remove(self, request: Request, index: int | None = None) -> None:
+    def remove(self, request: GenerationRequest, index: int | None = None) -> None:
         """Take the waiting sequences of a request out, or one of them."""
         group = request.group
         if group is None or not group.waiting:
@@ -126,14 +97,14 @@ class FairQueue:
             self._leave_level(group)
             self._tidy(group)
 
-    def dequeued(self, request: Request) -> None:
+    def dequeued(self, request: GenerationRequest) -> None:
         """A sequence of the request has started, or it has ended before that."""
         if request.queued and request.group is not None:
             request.queued = False
             client = request.group.client
             self.queued -= 1
             client.queued -= 1
-            client.queued_tokens -= len(request.sequences[0].prompt)
+            client.queued_tokens -= len(request.prompt)
 
     def clear(self) -> None:
         """Forget everything, the counts of running sequences too."""
@@ -162,10 +133,11 @@ class FairQueue:
 
     # --- running sequences
 
-    def started(self, sequence: Sequence) -> None:
+    def started(self, sequence: S) -> None:
         """It runs from now on; the next turn is that of another request of its client."""
         self.dequeued(sequence.request)
-        group = group_of(sequence)
+        self._starts.append(self.clock())
+        group = sequence.group
         client = group.client
         group.running += 1
         client.running += 1
@@ -173,9 +145,9 @@ class FairQueue:
         if group.waiting:
             client.levels[group.priority].move_to_end(group.key)
 
-    def stopped(self, sequence: Sequence) -> None:
+    def stopped(self, sequence: S) -> None:
         """It runs no longer."""
-        group = group_of(sequence)
+        group = sequence.group
         group.running -= 1
         group.client.running -= 1
         self._tidy(group)
@@ -185,6 +157,10 @@ class FairQueue:
         client.charged += tokens
         self._mean += tokens / max(1, len(self.clients))
 
+    def seconds_per_start(self) -> float:
+        """Mean time between the latest starts; the present moment counts as one."""
+        return (self.clock() - self._starts[0]) / len(self._starts) if self._starts else 0.0
+
     # --- the order
 
     def next_group(self) -> Group | None:
@@ -192,11 +168,11 @@ class FairQueue:
         if len(self.clients) == 1:
             [client] = self.clients.values()
             return None if client.held or not client.levels else self._first(client)
-        share = self.share(self._slots)
+        share = self.share(self.slots)
         best, least = None, None
         for client in self.clients.values():
             if client.levels and not client.held:
-                level = min(client.levels) if self._across else 0
+                level = min(client.levels) if self.across else 0
                 rank = (level, client.running >= share, client.charged, client.running, client.serial)
                 if least is None or rank < least:
                     best, least = client, rank
@@ -217,11 +193,11 @@ class FairQueue:
         return max(1, total // max(1, len(self.clients)))
 
     def _group_share(self, client: Client) -> int:
-        return max(1, max(client.running, self.share(self._slots)) // len(client.groups))
+        return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
 
     def giver(self, group: Group) -> Client | Group | None:
         """Who has more than its share of the slots, where this request, or its client, has less: it gives one."""
-        client, share = group.client, self.share(self._slots)
+        client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
             most = max(self.clients.values(), key=_running)
             if most.running > share:
@@ -244,16 +220,10 @@ class FairQueue:
         while self._held:
             self._held.pop().held = False
 
-    def restore(self, passed: list[Sequence]) -> None:
+    def restore(self, passed: list[S]) -> None:
         """Queue again what was popped and not started, in its place."""
         for sequence in reversed(passed):
             self.put_back(sequence, first=True)
-
-
-def group_of(sequence: Sequence) -> Group:
-    """The group of a sequence that was added."""
-    assert sequence.request.group is not None
-    return sequence.request.group
 
 
 def _running(one: Client | Group) -> int:

@@ -37,7 +37,7 @@ class GrammarLoad:
             return True
         if cost.mask_s <= FREE_S:
             return False
-        masks = [s.request.cost.mask_s for s in running if s.request.cost is not None]
+        masks: list[float] = [s.request.cost.mask_s for s in running if s.request.cost is not None]
         alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
         return alike > 0 and alike + cost.mask_s > MASKS_S
 

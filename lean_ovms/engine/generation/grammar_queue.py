@@ -26,7 +26,7 @@ from ..protocol import Submit
 from . import grammar_limits
 from .item_thread import ItemThread
 from .pipeline import GrammarChecker, GrammarCost, Grammars
-from .sequence import Request
+from .sequence import GenerationRequest
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ class Waiting(NamedTuple):
     """A request that waits for its grammar."""
 
     submit: Submit
-    request: Request
+    request: GenerationRequest
 
 
 class Outcome(NamedTuple):
     """A request that no longer waits. error: None when it may run."""
 
     submit: Submit
-    request: Request
+    request: GenerationRequest
     error: RequestError | None
 
 
@@ -105,7 +105,7 @@ class GrammarQueue:
     def __contains__(self, request_id: int) -> bool:
         return any(item.submit.id == request_id for items in self._waiting.values() for item in items)
 
-    def add(self, submit: Submit, request: Request) -> bool:
+    def add(self, submit: Submit, request: GenerationRequest) -> bool:
         """True: it may run now. False: it waits until `poll` returns it. Raises RequestError: it will not run."""
         tag = submit.constraint
         result = self._results.get(tag)

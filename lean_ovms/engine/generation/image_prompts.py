@@ -11,7 +11,7 @@ import re
 from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
 from ..protocol import Submit
-from .pipeline import ImagePrompt, ImageTokenCounter
+from .pipeline import ImagePlaceholders, ImagePrompt
 
 TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>)?")
 """An image tag, or the beginning of other text that openvino_genai might read as one."""
@@ -52,7 +52,7 @@ def _image(size: list[int], pixels: bytes) -> Image:
     return Image(size[0], size[1], pixels)
 
 
-def placeholder_ids(counter: ImageTokenCounter, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:
+def placeholder_ids(counter: ImagePlaceholders, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:
     """The prompt as ids, negative ones for images. Raises BadRequest."""
     ids = counter.placeholder_ids(image_prompt)
     if truncate is not None and truncate < len(ids):

@@ -1,6 +1,6 @@
 """Text generation as a task of the worker: commands to requests, and one step of all sequences.
 
-Knows no openvino: any pipeline.Pipeline will do.
+Knows no openvino: any backend.Backend will do.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from ...config import Config
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
-from .admission import Admission, BadWords
+from .backend import Backend
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
-from .long_texts import LongTexts
-from .pipeline import Pipeline
-from .scheduler import Scheduler
-from .sequence import Request
-from .step import Stepper
+from .request_validator import BadWords, RequestValidator
+from .sequence import GenerationRequest
+from .tokenize_queue import TokenizeQueue
 
 log = logging.getLogger(__name__)
 
@@ -47,107 +45,90 @@ GRAMMAR_GROWTH = 8
 class Limits:
     """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts.
 
-    running: most sequences in the pipeline. sequences: most of one request.
+    sequences: most of one request.
     """
 
     queued: int
-    running: int
     sequences: int
     queued_by_client: int = 1 << 30
     queued_tokens: int = 1 << 30
 
 
-def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config], Pipeline]) -> GenerationTask:
-    """The task on the pipeline that the options name. wake: ends the loop's wait. Raises StartError."""
-    if config.fake_engine:
-        from .fake_pipeline import FakePipeline
-
-        pipeline: Pipeline = FakePipeline.from_config(config)
-    else:
-        pipeline = load_model(config)
-    # A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
-    drafted = 0 if pipeline.info.pipeline == "PAGED" else config.draft_max_num_seqs
-    states = pipeline.info.max_sequences
-    running = min(config.max_num_seqs, drafted or config.max_num_seqs, states or config.max_num_seqs)
+def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config], Backend]) -> GenerationTask:
+    """The task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
+    backend = load_model(config)
     limits = Limits(
         queued=config.max_queued_requests,
-        running=running,
         sequences=config.best_of_limit,
         queued_by_client=config.max_queued_requests_per_client,
         queued_tokens=config.max_queued_tokens_per_client,
     )
-    grammars = make_grammar_queue(config, pipeline, wake)
-    across = config.priority_across_clients
-    return GenerationTask(pipeline, limits, grammars, wake, priority_across_clients=across)
+    return GenerationTask(backend, limits, make_grammar_queue(config, backend, wake), wake)
 
 
-def make_grammar_queue(config: Config, pipeline: Pipeline, wake: Callable[[], None]) -> GrammarQueue | None:
-    """The queue of requests whose grammar is not compiled yet; None if the pipeline cannot compile grammars."""
-    if pipeline.grammars is None:
+def make_grammar_queue(config: Config, backend: Backend, wake: Callable[[], None]) -> GrammarQueue | None:
+    """The queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
+    if backend.grammars is None:
         return None
     bounds = Bounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
     limits = grammar_queue.Limits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
-    return GrammarQueue(pipeline.grammars, wake, limits)
+    return GrammarQueue(backend.grammars, wake, limits)
 
 
 class GenerationTask:
-    """A worker.task.Task that generates text with one pipeline."""
+    """A worker.task.Task that generates text with one backend."""
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        backend: Backend,
         limits: Limits,
         grammars: GrammarQueue | None = None,
         wake: Callable[[], None] = lambda: None,
-        *,
-        priority_across_clients: bool = False,
     ) -> None:
         """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
-        self.pipeline = pipeline
+        self.backend = backend
         self.limits = limits
-        self.scheduler = Scheduler(pipeline, limits.running, priority_across_clients=priority_across_clients)
-        self.stepper = Stepper(self.scheduler)
-        self.admission = Admission(pipeline, limits.sequences)
+        self.validator = RequestValidator(backend, limits.sequences)
         self.grammars = grammars
-        self.long_texts = LongTexts(pipeline, self.admission, wake)
-        self.out = self.scheduler.out
+        self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
+        self.out = backend.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
     @property
     def idle(self) -> bool:
-        return self.scheduler.idle
+        return self.backend.idle
 
     @property
     def accepts_commands(self) -> bool:
         """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
-        return self._characters_left > 0 or self.scheduler.idle
+        return self._characters_left > 0 or self.backend.idle
 
     def ready(self) -> Ready:
-        return Ready(asdict(self.pipeline.info), **self.pipeline.vocabulary.to_wire())
+        return Ready(asdict(self.backend.info), **self.backend.vocabulary.to_wire())
 
     def stats(self) -> dict[str, int]:
-        stats: dict[str, int] = asdict(self.stepper.stats())
-        stats["queued"] += self._waiting_for_grammars + self.long_texts.waiting
+        stats: dict[str, int] = asdict(self.backend.stats())
+        stats["queued"] += self._waiting_for_grammars + self.tokenize_queue.waiting
         return stats
 
     def admit(self) -> None:
         """Start sequences, those first whose grammar is compiled now."""
         self._characters_left = TURN_CHARACTERS
-        if self.long_texts.waiting:
-            self._process_long_texts()
+        if self.tokenize_queue.waiting:
+            self._process_tokenized()
         if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
             self._process_grammars(self.grammars)
-        if self.scheduler.waiting:
-            self.scheduler.admit()
+        self._start_waiting()
 
     def step(self) -> None:
-        self.stepper.step()
-        if self.stepper.too_slow and self.grammars is not None:
-            for tag in self.stepper.too_slow:
+        for tag in self.backend.step():
+            if self.grammars is not None:
                 self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
-            self.stepper.too_slow.clear()
+
+    def _start_waiting(self) -> None:
+        self.backend.admit(compiling=self.grammars is not None and self.grammars.compiling)
 
     # --- commands
 
@@ -161,8 +142,8 @@ class GenerationTask:
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
             case Cancel():
-                self.long_texts.cancel(command.id, command.index)
-                self.scheduler.cancel(command.id, command.index)
+                self.tokenize_queue.cancel(command.id, command.index)
+                self.backend.cancel(command.id, command.index)
                 if self.grammars is not None:
                     self.grammars.cancel(command.id, command.index)
             case Encode():
@@ -174,10 +155,10 @@ class GenerationTask:
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
         """tokens, bad_words: if they were tokenized beside the loop."""
         try:
-            if submit.id in self.scheduler.requests:
+            if submit.id in self.backend.requests:
                 raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
-            request = self.admission.request(submit, tokens, bad_words)
+            request = self.validator.request(submit, tokens, bad_words)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
@@ -187,19 +168,19 @@ class GenerationTask:
 
     def _tokenize_beside(self, command: Submit | Encode) -> bool:
         """Whether a command has a text so long that it is tokenized beside the loop, or was refused for it."""
-        if (work := self.long_texts.work(command)) is None:
+        if (work := self.tokenize_queue.work(command)) is None:
             return False
         try:
             if isinstance(command, Submit):
                 self._check_queue(command)
-            self.long_texts.add(command, work)
+            self.tokenize_queue.add(command, work)
         except RequestError as error:
             self.out.append(Refused(command.id, error.to_wire()))
         return True
 
-    def _process_long_texts(self) -> None:
+    def _process_tokenized(self) -> None:
         """Go on with the commands whose texts are tokenized now."""
-        for command, result, cancelled in self.long_texts.poll():
+        for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
                 self.out.append(Refused(command.id, result.to_wire()))
             elif isinstance(command, Encode):
@@ -207,9 +188,9 @@ class GenerationTask:
             else:
                 self._submit(command, result.prompt, result.bad_words)
                 for index in cancelled:
-                    self.scheduler.cancel(command.id, index)
+                    self.backend.cancel(command.id, index)
 
-    def _has_compiled_grammar(self, submit: Submit, request: Request) -> bool:
+    def _has_compiled_grammar(self, submit: Submit, request: GenerationRequest) -> bool:
         """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
         if self.grammars is None:
             raise GrammarInvalid("Structured output is not possible with this model")
@@ -217,20 +198,15 @@ class GenerationTask:
 
     def _process_grammars(self, grammars: GrammarQueue) -> None:
         """Accept the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
-        scheduler = self.scheduler
-        calm = all(s.has_output or not s.constrained for s in scheduler.running) and not any(
-            s.constrained and not scheduler.grammar_load.must_wait(s, scheduler.running) for s in scheduler.waiting
-        )
-        for submit, request, error in grammars.poll(calm):
+        for submit, request, error in grammars.poll(self.backend.calm):
             if error is None:
                 self._accept(submit, request)
             else:
                 self.out.append(Refused(submit.id, error.to_wire()))
-        scheduler.compiling = grammars.compiling
 
-    def _accept(self, submit: Submit, request: Request) -> None:
-        self.scheduler.add(request)
-        prompt = request.sequences[0].prompt
+    def _accept(self, submit: Submit, request: GenerationRequest) -> None:
+        self.backend.add(request)
+        prompt = request.prompt
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
         notices = list(request.cost.notices) if request.cost is not None else []
         self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
@@ -245,7 +221,7 @@ class GenerationTask:
         What came with the same HTTP request shares its fate: one refusal ends all of it. Its further prompts pass, but
         for the tokens where those of other requests wait, too.
         """
-        client = self.scheduler.waiting.clients.get(submit.client)
+        client = self.backend.waiting.clients.get(submit.client)
         if client is not None and submit.group in client.groups:
             others = any(group.waiting for key, group in client.groups.items() if key != submit.group)
             if others and client.queued_tokens >= self.limits.queued_tokens:
@@ -255,7 +231,7 @@ class GenerationTask:
         if submit.group and submit.group in self._refused_groups:
             raise self._too_many("another prompt of this request was refused", self.limits.queued)
         if self._refusal_of(submit.client) is not None:
-            self.scheduler.admit()
+            self._start_waiting()
             if error := self._refusal_of(submit.client):
                 self._refused_groups.append(submit.group)
                 raise error
@@ -265,14 +241,14 @@ class GenerationTask:
 
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
-        limits, queue, grammars = self.limits, self.scheduler.waiting, self._waiting_for_grammars
-        total = queue.queued + grammars + self.long_texts.waiting
+        limits, queue, grammars = self.limits, self.backend.waiting, self._waiting_for_grammars
+        total = queue.queued + grammars + self.tokenize_queue.waiting
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
         mine += self.grammars.waiting_of(name) if grammars and self.grammars is not None else 0
-        mine += self.long_texts.waiting_of(name)
+        mine += self.tokenize_queue.waiting_of(name)
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:
@@ -288,7 +264,7 @@ class GenerationTask:
     def _too_many(self, why: str, queued: int) -> TooManyRequests:
         error = TooManyRequests(f"{why}; please try again later")
         # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
-        seconds = self.scheduler.seconds_per_admission() * queued / 8
+        seconds = self.backend.waiting.seconds_per_start() * queued / 8
         error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
         return error
 
@@ -303,7 +279,7 @@ class GenerationTask:
                 raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
             while len(done) < len(command.texts) and size < TURN_CHARACTERS:
                 text = command.texts[len(done)]
-                done.append(self.pipeline.encode(text, command.add_special_tokens))
+                done.append(self.backend.encode(text, command.add_special_tokens))
                 size += len(text) + CALL_CHARACTERS
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(command, error))
@@ -318,10 +294,10 @@ class GenerationTask:
         return finished
 
     def _decode(self, command: Decode) -> Record:
-        pipeline = self.pipeline
+        backend = self.backend
         try:
-            validation.token_ids(command.tokens, pipeline.info.vocab_size, "tokens")
-            return Decoded(command.id, pipeline.decode(command.tokens, command.skip_special_tokens))
+            validation.token_ids(command.tokens, backend.info.vocab_size, "tokens")
+            return Decoded(command.id, backend.decode(command.tokens, command.skip_special_tokens))
         except Exception as error:  # an error in one request must not end the loop
             return _refusal(command, error)
 

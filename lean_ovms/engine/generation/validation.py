@@ -14,6 +14,8 @@ from ...errors import BadRequest
 from ...types import SamplingParams
 
 MAX_COUNT = (1 << 31) - 1
+GREEDY_BELOW = 1e-5
+"""Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""
 
 
 class Range(NamedTuple):

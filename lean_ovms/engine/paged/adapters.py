@@ -71,7 +71,7 @@ class AdapterTable:
         self.ranks = 1
         self._write()
 
-    def take(self, adapter: Adapter | None) -> bool:
+    def acquire(self, adapter: Adapter | None) -> bool:
         """One more sequence with this adapter; False if there is no room for it now."""
         if adapter is None:
             return True
@@ -83,7 +83,7 @@ class AdapterTable:
         self._users[adapter] += 1
         return True
 
-    def give(self, adapter: Adapter | None) -> None:
+    def release(self, adapter: Adapter | None) -> None:
         """One sequence less."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1

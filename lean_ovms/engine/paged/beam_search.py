@@ -18,11 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .grammar import Matcher
 from .logits import FORBIDDEN, NONE_LEFT, NoToken, edit
-from .logprobs import log_sum_exp, top
-from .params import NO_LOGPROBS, Params
-from .sequence import Output, Request, Sequence, TokenLogprobs
+from .logprobs import TokenLogprobs, log_sum_exp, top
+from .params import NO_LOGPROBS
+from .sequence import Sequence
 
 
 class Continuation(NamedTuple):
@@ -38,22 +37,33 @@ class Continuation(NamedTuple):
     detail: TokenLogprobs | None
 
 
+class Hypothesis(NamedTuple):
+    """A finished text. ids: what was generated. score: the cumulative log probability by the length penalty."""
+
+    ids: list[int]
+    logprobs: list[float]
+    score: float
+    details: list[TokenLogprobs]
+
+
 class BeamSearch:
-    """finished: hypotheses so far."""
+    """sequence.Search. finished: hypotheses so far."""
 
-    def __init__(self, params: Params, matcher: Matcher | None) -> None:
-        """matcher: of the grammar, at its beginning."""
-        self._asked = params
-        self._matcher = matcher
-        self.finished: list[Output] = []
+    def __init__(self, first: Sequence) -> None:
+        """first: the sequence that computes the prompt."""
+        self._asked = first.params
+        self._first = first
+        self.width = first.params.beams
+        self.beams = [first]
+        self.finished: list[Hypothesis] = []
 
-    def begin_again(self, request: Request) -> Sequence:
-        """Nothing but the prompt is left of a search that was preempted; the sequence to compute it with."""
-        first = request.sequences[0]
-        del first.ids[first.prompt :], request.sequences[1:]
+    def begin_again(self) -> Sequence:
+        first = self._first
+        del first.ids[first.prompt :]
         first.score, first.logprobs, first.new_details, self.finished = 0.0, [], [], []
-        first.matcher = self._matcher.fork() if self._matcher is not None else None
+        first.matcher = None  # it is made again when the sequence starts
         first.counts = first.thinking = None  # of tokens that are not there any more
+        self.beams = [first]
         return first
 
     def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:
@@ -88,7 +98,7 @@ class BeamSearch:
                 following.append(one)
         if not following and not self.finished:
             raise dead.get(0) or NoToken(NONE_LEFT)
-        return [] if self._over(front, beams[0].generated, beams[0].limit - beams[0].counted) else following
+        return [] if self._over(front, beams[0].generated, beams[0].limit - beams[0].prompt) else following
 
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
         """For each line of log probabilities the likeliest tokens, or the named ones; [] if none are asked for."""
@@ -99,25 +109,25 @@ class BeamSearch:
             return top(raw, np.zeros(len(raw)), self._asked.logprobs)
         return [[] for _ in raw] if self._asked.logprobs != NO_LOGPROBS else []
 
-    def close(self, beams: Seq[Sequence]) -> list[Output]:
+    def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
         """The `width` best hypotheses, or all there are, best first; beams: running ones that have no more room."""
         for beam in beams:
-            ids = beam.ids[beam.counted :].tolist()
-            self.finished.append(Output(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
-        return sorted(self.finished, key=lambda output: -output.score)[: self._asked.beams]
+            ids = beam.ids[beam.prompt :].tolist()
+            self.finished.append(Hypothesis(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
+        return sorted(self.finished, key=lambda text: -text.score)[: self._asked.beams]
 
     def _finish(self, one: Continuation) -> None:
-        ids = [*one.parent.ids[one.parent.counted :], one.token]
+        ids = [*one.parent.ids[one.parent.prompt :], one.token]
         logprobs = [*one.parent.logprobs, one.logprob]
         details = [*one.parent.new_details, *([one.detail] if one.detail is not None else [])]
-        self.finished.append(Output(ids, logprobs, self._score(one.score, len(ids)), details))
+        self.finished.append(Hypothesis(ids, logprobs, self._score(one.score, len(ids)), details))
 
     def _over(self, front: float, made: int, most: int) -> bool:
         """front: the best running total, of texts with `made` tokens, which may have `most`."""
         width, stopping = self._asked.beams, self._asked.early_stopping
         if len(self.finished) < width:
             return False
-        self.finished = sorted(self.finished, key=lambda output: -output.score)[:width]
+        self.finished = sorted(self.finished, key=lambda text: -text.score)[:width]
         if stopping is True:
             return True
         best_length = most if stopping == "never" and self._asked.length_penalty > 0 else made

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from ..errors import last_line
 from .block_manager import BlockManager
+from .block_tables import BlockTables
 from .grammar import Prepare, one_by_one
 from .logprobs import log_sum_exp
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
-from .rows import Rows
 from .sampler import SamplingBatch, sample
 from .sequence import Sequence, forked
 
@@ -89,7 +89,7 @@ class Draft:
     @property
     def open(self) -> bool:
         """More tokens may be guessed."""
-        return len(self.sequence.guess) < self.most
+        return len(self.sequence.draft_tokens) < self.most
 
 
 class DraftModel:
@@ -116,13 +116,13 @@ class DraftModel:
 
         caching, prepare, tile: as in Engine.
         """
-        rows = Rows(max_sequences, context, block_size)
-        network.allocate(blocks + (tile > 1), rows.total)
+        tables = BlockTables(max_sequences, context, block_size)
+        network.allocate(blocks + (tile > 1), tables.total)
         self.blocks = BlockManager(blocks, block_size)
         self.steps = 0
         self._network = network
-        self._rows = rows
-        self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks)
+        self._tables = tables
+        self._inputs = ModelInputs(network, tables, tile=tile, spare=blocks)
         self._context = context
         self._step_tokens = step_tokens
         self._width = width
@@ -135,7 +135,7 @@ class DraftModel:
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
         for sequence, _ in wanted:
-            sequence.guess = []
+            sequence.draft_tokens = []
         if self._failed:
             return
         try:
@@ -146,14 +146,14 @@ class DraftModel:
             for sequence in list(self._drafts):
                 self.leave(sequence)
             for sequence, _ in wanted:
-                sequence.guess = []
+                sequence.draft_tokens = []
 
     def leave(self, sequence: Sequence) -> None:
         draft = self._drafts.pop(sequence, None)
         if draft is not None:
             self._roll_back(draft)
             self.blocks.release(draft.text.blocks)
-            self._rows.give(draft.text.row)
+            self._tables.free(draft.text.row)
 
     # --- one proposal
 
@@ -178,7 +178,7 @@ class DraftModel:
         if most <= 0:
             return None
         if draft is None:
-            if not self._rows.free:
+            if not self._tables.available:
                 return None
             draft = self._drafts[sequence] = Draft(sequence, self._begun(sequence), Reach(sequence.params.lookahead))
         else:
@@ -188,18 +188,18 @@ class DraftModel:
         if not most:
             del draft.text.ids[draft.base :]  # nothing is to be learned from the last guesses again
             return None
-        before, text = draft.text, forked(sequence, sequence.index, sequence.seed)
+        before, text = draft.text, forked(sequence, sequence.index)
         text.row, text.blocks, text.chain = before.row, before.blocks, before.chain
         draft.text, draft.base, draft.most = text, len(text.ids), most
         return draft
 
     def _begun(self, sequence: Sequence) -> Sequence:
         """A text of which nothing but what the prefix cache has is computed."""
-        text = forked(sequence, sequence.index, sequence.seed)
+        text = forked(sequence, sequence.index)
         if self._caching:
             found = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
             text.blocks, text.chain = [block for block, _ in found], [serial for _, serial in found]
-        text.row = self._rows.take(text.blocks)
+        text.row = self._tables.allocate(text.blocks)
         return text
 
     def _roll_back(self, draft: Draft) -> None:
@@ -208,11 +208,11 @@ class DraftModel:
         At least the newest token is computed again, for its logits.
         """
         text, ids = draft.text, draft.sequence.ids
-        computed = min(int(self._rows.computed[text.row]), len(ids) - 1)
+        computed = min(int(self._tables.computed[text.row]), len(ids) - 1)
         right = min(draft.base, computed)
         while right < computed and text.ids[right] == ids[right]:
             right += 1
-        self._rows.computed[text.row] = right
+        self._tables.computed[text.row] = right
         if self._caching:
             self.blocks.register_all(text.blocks, ids, right, text.chain, text.params.salt)
 
@@ -220,7 +220,7 @@ class DraftModel:
         """Compute what is missing of these texts, the shortest first, within a step. Those of which all is computed,
         with the logits behind it.
         """
-        computed, budget = self._rows.computed, self._step_tokens
+        computed, budget = self._tables.computed, self._step_tokens
         chunks: list[Chunk] = []
         complete: list[Draft] = []
         for draft in sorted(drafts, key=lambda draft: draft.base - int(computed[draft.text.row])):
@@ -242,13 +242,13 @@ class DraftModel:
 
     def _decode(self, rows: NDArray[np.int64], changed: bool) -> Lines:
         """Compute one more token of each. changed: others than before."""
-        held = self._rows.held
-        need = self._rows.computed[rows] // self.blocks.block_size + 1
+        held = self._tables.held
+        need = self._tables.computed[rows] // self.blocks.block_size + 1
         changed = changed or bool((held[rows] != need).any())
         held[rows] = need
         self._inputs.write(rows, [], changed)
         lines = self._infer(prompts=False)
-        self._rows.computed[rows] += 1
+        self._tables.computed[rows] += 1
         return lines
 
     def _draw(self, guessing: list[Draft], lines: Lines, batch: SamplingBatch) -> list[Draft]:
@@ -262,8 +262,8 @@ class DraftModel:
             if place in ended:
                 continue
             draft.text.ids.append(token)
-            draft.sequence.guess.append(token)
-            self._rows.newest[draft.text.row] = token
+            draft.sequence.draft_tokens.append(token)
+            self._tables.newest[draft.text.row] = token
             if token in draft.text.stops or not draft.open:
                 ended.add(place)
         for place in batch.edited:
@@ -279,7 +279,7 @@ class DraftModel:
             return False
         for _ in range(need):
             text.blocks.append(self.blocks.allocate())
-        self._rows.table[text.row, held : len(text.blocks)] = text.blocks[held:]
+        self._tables.table[text.row, held : len(text.blocks)] = text.blocks[held:]
         return True
 
     def _infer(self, prompts: bool) -> Lines:

@@ -25,7 +25,7 @@ from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
 from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, Tokens, forbid
 from .logits import NoToken
-from .wide import cores
+from .reductions import cores
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..generation.pipeline import Thinking
-from .sequence import Sequence
+from .sequence import LogitArrays, Sequence
 from .thinking import ThinkingState
+from .token_counts import TokenCounts
 
 Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
@@ -30,47 +30,6 @@ class NoToken(Exception):
     """The request's parameters leave no token to choose."""
 
 
-class TokenCounts:
-    """The different tokens of a text and how often each was generated; a new token costs no search."""
-
-    def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
-        self._places: dict[int, int] = {}
-        self._ids = np.empty(256, np.int64)
-        self._counts = np.zeros(256, np.float32)
-        for token in prompt:
-            self._place(token)
-        for token in generated:
-            self.add(token)
-
-    def add(self, token: int) -> None:
-        """One more generated token."""
-        place = self._place(token)  # which may make the tables longer
-        self._counts[place] += 1
-
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """Tokens of prompt and answer, each once."""
-        return self._ids[: len(self._places)]
-
-    @property
-    def counts(self) -> NDArray[np.float32]:
-        """How often each of `ids` was generated."""
-        return self._counts[: len(self._places)]
-
-    def copy(self) -> TokenCounts:
-        other = TokenCounts((), ())
-        other._places, other._ids, other._counts = dict(self._places), self._ids.copy(), self._counts.copy()
-        return other
-
-    def _place(self, token: int) -> int:
-        place = self._places.setdefault(token, len(self._places))
-        if place == len(self._ids):
-            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
-            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
-        self._ids[place] = token
-        return place
-
-
 def edit(line: Line, sequence: Sequence) -> None:
     """Apply all parameters of a sequence's request. Raises NoToken."""
     asked = sequence.params
@@ -79,7 +38,7 @@ def edit(line: Line, sequence: Sequence) -> None:
     if asked.allowed_token_ids is not None:
         only(line, _arrays(sequence).allowed)
     if asked.bad_words:
-        forbid(line, banned(sequence.ids, sequence.counted, asked.bad_words))
+        forbid(line, banned(sequence.ids, sequence.prompt, asked.bad_words))
     if sequence.generated < asked.min_tokens and asked.stops:
         _go_on(line, asked.stops, ends=sequence.matcher is not None)
     if asked.logit_bias:
@@ -109,7 +68,7 @@ def touched(sequence: Sequence) -> NDArray[np.int64] | None:
 def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
     """Force the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
     if sequence.thinking is None:
-        sequence.thinking = ThinkingState(asked, sequence.ids[sequence.counted :])
+        sequence.thinking = ThinkingState(asked, sequence.ids[sequence.prompt :])
     token = sequence.thinking.forced
     if token is None or (sequence.matcher is not None and line[token] == FORBIDDEN):
         return
@@ -117,24 +76,15 @@ def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
     line[token] = 0
 
 
-class LogitArrays(NamedTuple):
-    """The lists of a request, which may be as long as the vocabulary, as arrays for every token of all its texts."""
-
-    allowed: NDArray[np.int64]
-    biased: NDArray[np.int64]
-    bias: Line
-
-
 def _arrays(sequence: Sequence) -> LogitArrays:
-    request = sequence.request
-    if request.arrays is None:
-        allowed, bias = request.params.allowed_token_ids or (), request.params.logit_bias
-        request.arrays = LogitArrays(
+    if sequence.arrays is None:
+        allowed, bias = sequence.params.allowed_token_ids or (), sequence.params.logit_bias
+        sequence.arrays = LogitArrays(
             np.array(allowed, np.int64),
             np.fromiter(bias, np.int64, len(bias)),
             np.fromiter(bias.values(), np.float32, len(bias)),
         )
-    return request.arrays
+    return sequence.arrays
 
 
 def only(line: Line, allowed: NDArray[np.int64]) -> None:
@@ -148,9 +98,9 @@ def forbid(line: Line, ids: Iterable[int]) -> None:
     line[list(ids)] = FORBIDDEN
 
 
-def banned(ids: array[int], counted: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:
+def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:
     """Tokens that would complete one of the bad words, of which all but the last is the end of the generated text."""
-    made = len(ids) - counted
+    made = len(ids) - prompt
     found = []
     for word in bad_words:
         before = len(word) - 1
@@ -184,5 +134,5 @@ def _go_on(line: Line, stops: frozenset[int], *, ends: bool) -> None:
 
 def _counts(sequence: Sequence) -> TokenCounts:
     if sequence.counts is None:
-        sequence.counts = TokenCounts(sequence.ids[: sequence.counted], sequence.ids[sequence.counted :])
+        sequence.counts = TokenCounts(sequence.ids[: sequence.prompt], sequence.ids[sequence.prompt :])
     return sequence.counts

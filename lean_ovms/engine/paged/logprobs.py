@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from . import wide
-from .sequence import TokenLogprobs
+from . import reductions
 
 Lines = NDArray[np.float32]
 
 UNKNOWN = -1
 """In the place of a token: the greatest of its line is meant."""
+
+
+@dataclass(slots=True)
+class TokenLogprobs:
+    """Of one token, from the model's own logits: its log probability, its rank (1: the likeliest), the likeliest."""
+
+    logprob: float
+    rank: int
+    top: list[tuple[int, float]]
 
 
 def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
@@ -20,8 +30,8 @@ def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
     In double precision, or the difference of a likely token would be rounded to that of its logit.
     """
     result = np.empty(len(lines), np.float64)
-    for group in wide.groups(*lines.shape):
-        result[group] = wide.log_sums(lines[group], lines[group].max(axis=-1))
+    for group in reductions.groups(*lines.shape):
+        result[group] = reductions.log_sums(lines[group], lines[group].max(axis=-1))
     return result
 
 
@@ -37,13 +47,13 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int
     found: list[list[TokenLogprobs]] = [[] for _ in places]
 
     def work(part: slice) -> None:
-        for group in wide.groups(part.stop - part.start, vocab):
+        for group in reductions.groups(part.stop - part.start, vocab):
             mine = slice(part.start + group.start, part.start + group.stop)
             at = places[mine]
             whole = at[-1] - at[0] == len(at) - 1
             found[mine.start] = _details(lines[at[0] : at[-1] + 1] if whole else lines[at], tokens[mine], most)
 
-    wide.in_parts(len(places), vocab, work)
+    reductions.in_parts(len(places), vocab, work)
     return [detail for group in found for detail in group]
 
 
@@ -52,12 +62,12 @@ def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLo
         maxima, highest, chosen = None, lines.max(axis=-1), _chosen(lines, tokens)
         ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(lines, chosen, strict=True)]
     else:
-        body, tail = wide.table(lines)
+        body, tail = reductions.table(lines)
         maxima = np.maximum.reduce(body, axis=1)
         highest = np.maximum(maxima.max(axis=-1, initial=-np.inf), tail.max(axis=-1, initial=-np.inf))
         chosen = _chosen(lines, tokens)
-        ranks = [wide.above(lines[0], maxima[0], chosen[0]) + 1]
-    norm = wide.log_sums(lines, highest)
+        ranks = [reductions.above(lines[0], maxima[0], chosen[0]) + 1]
+    norm = reductions.log_sums(lines, highest)
     values = (chosen - norm).tolist()
     best = top(lines, norm, most, maxima) if most > 0 else [[] for _ in values]
     return [TokenLogprobs(*row) for row in zip(values, ranks, best, strict=True)]
@@ -81,9 +91,9 @@ def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, fl
 def top(
     lines: Lines, norm: NDArray[np.float64], most: int, maxima: Lines | None = None
 ) -> list[list[tuple[int, float]]]:
-    """The likeliest tokens of each line with their log probabilities. maxima: as in wide.largest."""
+    """The likeliest tokens of each line with their log probabilities. maxima: as in reductions.largest."""
     place = np.arange(len(lines))[:, None]
-    ids = wide.largest(lines, min(most, lines.shape[1]), maxima)
+    ids = reductions.largest(lines, min(most, lines.shape[1]), maxima)
     values = lines[place, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
     ids, logprobs = ids[place, order], values[place, order] - norm[:, None]

@@ -1,8 +1,8 @@
 """The input tensors of the network, written in place; from one decode step to the next little changes.
 
-A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token with
-guesses behind it. Shapes: tokens are concatenated over the batch, [T]; `past_lens` [n] is the number of tokens of each
-sequence in the cache, `subsequence_begins` [n + 1] where its tokens begin, `block_indices` with
+A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token and
+the draft tokens behind it. Shapes: tokens are concatenated over the batch, [T]; `past_lens` [n] is the number of tokens
+of each sequence in the cache, `subsequence_begins` [n + 1] where its tokens begin, `block_indices` with
 `block_indices_begins` [n + 1] its blocks.
 
 Padding is one more sequence, for which nothing is wanted: it makes the number of tokens a multiple of `tile`. openvino
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .adapters import CHOICE, AdapterTable
+from .block_tables import BlockTables
 from .network import LOGITS_INPUT, Network
-from .rows import Rows
 from .sequence import Sequence
 
 Ints = NDArray[np.int32]
@@ -40,7 +40,13 @@ class ModelInputs:
     """Writes a step into the tensors of one network."""
 
     def __init__(
-        self, network: Network, rows: Rows, *, tile: int = 1, spare: int = 0, adapters: AdapterTable | None = None
+        self,
+        network: Network,
+        tables: BlockTables,
+        *,
+        tile: int = 1,
+        spare: int = 0,
+        adapters: AdapterTable | None = None,
     ) -> None:
         """tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to.
 
@@ -49,7 +55,7 @@ class ModelInputs:
         self._network = network
         self._tile = tile
         self._spare = np.array([spare], np.int32)
-        self._rows = rows
+        self._tables = tables
         self._names = network.inputs
         self._adapters = adapters if CHOICE in network.inputs else None
         self._choice: tuple[Any, NDArray[Any]] | None = None  # with its memory
@@ -71,8 +77,8 @@ class ModelInputs:
         past = self._sized("past_lens", batch + (padding > 0))
         longest = padding
         if decoding:
-            np.take(self._rows.newest, rows, out=ids[:decoding])
-            np.take(self._rows.computed, rows, out=past[:decoding])
+            np.take(self._tables.newest, rows, out=ids[:decoding])
+            np.take(self._tables.computed, rows, out=past[:decoding])
             positions[:decoding] = past[:decoding]
             longest = max(longest, int(past[:decoding].max()) + 1)
         if changed or chunks or not self._settled:
@@ -105,23 +111,23 @@ class ModelInputs:
             self._sized("block_indices_begins", batch + 1),
         )
         begins[: decoding + 1] = self._count[: decoding + 1]
-        tables, wanted = [self._rows.tables(rows)], [self._count[:decoding]]
-        held = self._rows.held[rows].tolist()
+        tables, wanted = [self._tables.tables(rows)], [self._count[:decoding]]
+        held = self._tables.held[rows].tolist()
         at = decoding
         for place, chunk in enumerate(chunks, decoding):
             sequence, start, count = chunk.sequence, chunk.start, chunk.length
             known = np.array(sequence.ids[start : start + count], np.int64)
             ids[at : at + len(known)] = known
             if len(known) < count:
-                ids[at + len(known) : at + count] = sequence.guess
+                ids[at + len(known) : at + count] = sequence.draft_tokens
             positions[at : at + count] = np.arange(start, start + count)
             past[place] = start
             at += count
             begins[place + 1] = at
             wanted.append(self._count[at - chunk.wanted : at])
-            used = self._rows.blocks(start + count)
+            used = self._tables.blocks(start + count)
             held.append(used)
-            tables.append(self._rows.table[sequence.row, :used])
+            tables.append(self._tables.table[sequence.row, :used])
         if padding:
             ids[at : at + padding] = 0
             positions[at : at + padding] = self._count[:padding]
@@ -147,7 +153,7 @@ class ModelInputs:
         at = 0
         self._network.adapting = False
         for row, count in [*((row, 1) for row in rows.tolist()), *((c.sequence.row, c.length) for c in chunks)]:
-            adapter = self._rows.adapters[row]
+            adapter = self._tables.adapters[row]
             if adapter is not None:
                 self._network.adapting = True
                 data[at : at + count, adapters.columns(adapter)] = adapter.scale

@@ -1,4 +1,4 @@
-"""Parameters of one request, complete and in range. Pure data, without numpy."""
+"""Sampling parameters of one request as the engine needs them, complete and in range. Without numpy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..generation.pipeline import Thinking
+from ..generation.sequence import GenerationRequest
+from ..generation.validation import GREEDY_BELOW
 
 if TYPE_CHECKING:
     from .adapters import Adapter
 
 NO_LOGPROBS = -1
+MAX_DRAFTED = 20
+"""Draft tokens of a step at most where a draft model's confidence alone decides: transformers' default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +27,11 @@ class Params:
     is generated among the first min_tokens tokens. logprobs: -1 none, 0 of the chosen token, k also of the k likeliest.
     logprob_token_ids: these tokens instead of the likeliest. thinking: a limit of reasoning, or None.
     early_stopping: of beam search: True, False or "never", as in transformers.
-    prompt_logprobs: the same for the prompt's tokens. seed: with the place in the text it determines the random number.
-    beams: 1 is off. lookahead: most tokens guessed per step; ngram: longest run of tokens that a guess goes on from.
-    confidence: a draft model's guess ends before a token that is less likely by its own logits.
-    priority: smaller goes first. salt: texts find only blocks of the same salt in the prefix cache.
-    group: texts of one group begin with the same prompt and share its blocks, also without a prefix cache; "": none.
-    adapter: LoRA weights that are added to the model's.
+    prompt_logprobs: the same for the prompt's tokens. beams: 1 is off.
+    lookahead: most draft tokens per step; ngram: longest run of tokens that prompt lookup goes on from.
+    confidence: a draft model's draft ends before a token that is less likely by its own logits.
+    salt: texts find only blocks of the same salt in the prefix cache. adapter: LoRA weights that are added to the
+    model's.
     """
 
     temperature: float = 0.0
@@ -41,24 +44,19 @@ class Params:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
-    max_tokens: int = 16
     min_tokens: int = 0
     stops: frozenset[int] = frozenset()
-    seed: int = 0
     logprobs: int = NO_LOGPROBS
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int = NO_LOGPROBS
     thinking: Thinking | None = None
-    n: int = 1
     beams: int = 1
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     lookahead: int = 0
     ngram: int = 3
     confidence: float = 0.0
-    priority: int = 0
     salt: str = ""
-    group: str = ""
     adapter: Adapter | None = None
 
     @property
@@ -77,3 +75,35 @@ class Params:
             or self.thinking is not None
             or (self.min_tokens and self.stops)
         )
+
+
+def read(request: GenerationRequest, *, speculative: bool, adapter: Adapter | None) -> Params:
+    """The parameters of a request. speculative: there is something to draft with."""
+    asked = request.sampling
+    cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
+    return Params(
+        temperature=0.0 if cold else asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        min_p=asked.min_p,
+        repetition_penalty=asked.repetition_penalty,
+        presence_penalty=asked.presence_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        min_tokens=min(asked.min_tokens, request.max_tokens),
+        stops=request.stops,
+        logit_bias=dict(asked.logit_bias),
+        allowed_token_ids=asked.allowed_token_ids,
+        bad_words=request.bad_words,
+        thinking=request.thinking,
+        logprobs=asked.top_logprobs if asked.logprobs else NO_LOGPROBS,
+        logprob_token_ids=asked.logprob_token_ids if asked.logprobs else (),
+        prompt_logprobs=asked.prompt_top_logprobs if asked.prompt_logprobs else NO_LOGPROBS,
+        salt=asked.cache_salt,
+        adapter=adapter,
+        beams=asked.beams,
+        length_penalty=asked.length_penalty,
+        early_stopping=asked.early_stopping,
+        lookahead=(asked.num_assistant_tokens or MAX_DRAFTED) if speculative and asked.beams == 1 else 0,
+        ngram=asked.max_ngram_size,
+        confidence=asked.assistant_confidence_threshold,
+    )

@@ -1,4 +1,4 @@
-"""The paged engine as a pipeline.Pipeline: text models on the CPU."""
+"""The paged engine as a generation.backend.Backend: text models on the CPU."""
 
 from __future__ import annotations
 
@@ -17,42 +17,33 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, StartError
+from ...types import SamplingParams
 from ..genai import lora, model_info, pipeline_choice, vocabulary
-from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ..generation.guesses import GuessCounts
-from ..generation.pipeline import (
-    ASSISTANT_TOKENS,
-    BesideEncoder,
-    Grammars,
-    Handle,
-    ImageTokenCounter,
-    PipelineRequest,
-    Status,
-)
+from ..generation.pipeline import ASSISTANT_TOKENS, BesideEncoder, Grammars, ImagePlaceholders
+from ..generation.sequence import GenerationRequest
+from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading.text_encoder import TextEncoder
 from .adapters import Adapter, AdapterTable, fits
 from .capacity import divide
 from .draft import DraftModel
 from .engine import Engine
-from .grammar import Library, Prepare
+from .grammar import Library, Matcher, Prepare
 from .model import NotPageable, PagedModel
-from .params import NO_LOGPROBS, Params
-from .sequence import Request
-from .wide import cores
+from .params import Params, read
+from .reductions import cores
+from .sequence import Sequence
 
 log = logging.getLogger(__name__)
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 TILE = 16
 """Tokens. Padding costs a larger network more than it saves: this one's steps take as long with 16 tokens as with 1."""
-TWICE = 1 << 30
+TWO_COPIES_MAX_BYTES = 1 << 30
 """Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
-MOST_DRAFTED = 20
-"""Tokens that a draft model guesses at most where its confidence alone decides: transformers' default."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 XGRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.xgrammar_process")
 
@@ -66,7 +57,7 @@ class Adapters:
         self._read: dict[str, Adapter] = {}
 
     def get(self, text: str) -> Adapter | None:
-        """The adapter of PipelineRequest.adapter. Raises EngineFailure."""
+        """The adapter of protocol.Submit.adapter. Raises EngineFailure."""
         if not text:
             return None
         adapter = self._read.pop(text, None)
@@ -84,8 +75,8 @@ class Adapters:
         return adapter
 
 
-class PagedPipeline:
-    """A pipeline.Pipeline on paged.engine."""
+class PagedPipeline(Engine):
+    """A generation.backend.Backend for one model."""
 
     def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
         """Load and warm up. Raises errors.StartError with the reason in one line, NotPageable where LM_CB may serve."""
@@ -112,36 +103,35 @@ class PagedPipeline:
             blocks = capacity.blocks
             self._adapters = Adapters(self._model, config.max_loras)
             tile = TILE if small and not self._model.hybrid else 1
-            self._engine = Engine(
+            super().__init__(
                 self._model,
                 blocks=blocks,
                 block_size=settings.block_size,
                 context=settings.context + ASSISTANT_TOKENS,
                 step_tokens=settings.step_tokens,
                 max_sequences=config.best_of_limit,
+                max_running=config.max_num_seqs,
                 states=capacity.states,
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
+                across=config.priority_across_clients,
+                # Two more threads want a core then, this one and the front end's. Where the network's threads have all
+                # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
+                overlapping=cores() >= self._model.threads + 2,
+                matcher=self._begin_grammar,
                 prepare=prepare,
                 tile=tile,
                 adapters=AdapterTable(self._model, self._model.groups, config.max_loras),
                 proposer=self._draft(draft, config, settings, blocks, prepare) if draft is not None else None,
             )
-            # Two more threads want a core then, this one and the front end's. Where the network's threads have all
-            # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
-            self._overlapping = cores() >= self._model.threads + 2
-            self._speculative = settings.speculative
+            self._speculative = bool(settings.speculative)
             self._warm_up(settings)
-        settings = replace(settings, prefix_caching=self._engine.scheduler.caching)
-        self.recoverable = True
-        self.step_tokens, self.shares_steps = settings.step_tokens, settings.split_prompts
-        self.cancels_prefill = True
-        self.guesses: GuessCounts | None = self._engine.guesses if self._speculative else None
+        settings = replace(settings, prefix_caching=self.scheduler.caching)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         if capacity.states:
-            per_state = self._model.state_bytes
-            log.info("memory for the states of %d sequences, %.1f MB each", capacity.states, per_state / 1e6)
-            self.info = replace(self.info, max_sequences=self._engine.max_sequences, state_bytes=per_state)
+            self._state_bytes = self._model.state_bytes
+            log.info("memory for the states of %d sequences, %.1f MB each", capacity.states, self._state_bytes / 1e6)
+            self.info = replace(self.info, max_sequences=self.max_sequences, state_bytes=self._state_bytes)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
@@ -151,49 +141,15 @@ class PagedPipeline:
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)
         self._compiler = self._grammars(config)
         self.grammars = Grammars(self._compiler, self._compiler) if self._compiler is not None else None
-        self.image_token_counter: ImageTokenCounter | None = None
+        self.image_placeholders: ImagePlaceholders | None = None
 
-    # --- pipeline.Pipeline
+    # --- generation.backend.Backend
 
-    def check(self, request: PipelineRequest) -> None:
-        if not request.tokens:
-            raise BadRequest("prompt is empty")
-        if request.max_tokens < 1:
-            raise BadRequest("max_tokens must be positive")
-        vocab = self._model.vocab_size
-        for ids, what in ((request.tokens, "prompt"), (request.stops, "stop_token_ids")):
-            if ids and not (min(ids) >= 0 and max(ids) < vocab):
-                raise BadRequest(f"{what} has token ids that are not in [0, {vocab})")
-        if request.sampling.beams > self._engine.max_sequences:
-            raise BadRequest(f"more than {self._engine.max_sequences} beams")
-        request.native = self._params(request)
-
-    def add(self, request: PipelineRequest) -> Handle:
-        if request.native is None:
-            self.check(request)
-        assert isinstance(request.native, Params)
-        matcher = None
-        if request.constraint:
-            if self._compiler is None:
-                raise BadRequest("structured output is not possible with this model")
-            matcher = self._compiler.matcher(request.constraint, request.stops)
-        return self._engine.add(request.tokens, request.native, done=request.done, echo=request.echo, matcher=matcher)
-
-    def start(self) -> bool:
-        return self._overlapping and self._engine.start()
-
-    def step(self) -> None:
-        self._engine.step()
-
-    def busy(self) -> bool:
-        return self._engine.busy()
-
-    def scheduled(self) -> int:
-        return self._engine.scheduled
-
-    def status(self, handle: Handle) -> Status:
-        assert isinstance(handle, Request)
-        return "finished" if handle.status == "cancelled" else handle.status
+    def check(self, request: GenerationRequest) -> None:
+        if request.sampling.beams > self.max_sequences:
+            raise BadRequest(f"more than {self.max_sequences} beams")
+        adapter = self._adapters.get(request.adapter)
+        request.native = read(request, speculative=self._speculative, adapter=adapter)
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._encode(text, add_special_tokens)
@@ -201,38 +157,10 @@ class PagedPipeline:
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
 
-    def _params(self, request: PipelineRequest) -> Params:
-        asked = request.sampling
-        cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
-        return Params(
-            temperature=0.0 if cold else asked.temperature,
-            top_k=asked.top_k,
-            top_p=asked.top_p,
-            min_p=asked.min_p,
-            repetition_penalty=asked.repetition_penalty,
-            presence_penalty=asked.presence_penalty,
-            frequency_penalty=asked.frequency_penalty,
-            max_tokens=request.max_tokens,
-            min_tokens=request.min_tokens + request.done,
-            stops=request.stops,
-            seed=request.seed,
-            logit_bias=dict(asked.logit_bias),
-            allowed_token_ids=asked.allowed_token_ids,
-            bad_words=request.bad_words,
-            thinking=request.thinking,
-            logprobs=asked.top_logprobs if asked.logprobs or request.echo else NO_LOGPROBS,
-            logprob_token_ids=asked.logprob_token_ids if asked.logprobs else (),
-            prompt_logprobs=asked.prompt_top_logprobs if request.echo else NO_LOGPROBS,
-            salt=asked.cache_salt,
-            group="" if request.group is None else str(request.group),
-            adapter=self._adapters.get(request.adapter),
-            beams=asked.beams,
-            length_penalty=asked.length_penalty,
-            early_stopping=asked.early_stopping,
-            lookahead=(asked.num_assistant_tokens or MOST_DRAFTED) if self._speculative and asked.beams == 1 else 0,
-            ngram=asked.max_ngram_size,
-            confidence=asked.assistant_confidence_threshold,
-        )
+    def _begin_grammar(self, sequence: Sequence) -> Matcher:
+        if self._compiler is None:
+            raise BadRequest("structured output is not possible with this model")
+        return self._compiler.matcher(sequence.request.constraint, sequence.stops)
 
     # --- loading
 
@@ -272,16 +200,23 @@ class PagedPipeline:
         )
 
     def _warm_up(self, settings: PipelineSettings) -> None:
-        most = min(settings.context, settings.step_tokens, self._engine.blocks.total * settings.block_size) - 8
-        guesses = ASSISTANT_TOKENS if settings.speculative == "draft" else 0
+        most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8
+        drafted = ASSISTANT_TOKENS if settings.speculative == "draft" else 0
+        sampling = SamplingParams(temperature=0.0, ignore_eos=True)
         for prompts in warm_up_prompts(most):
-            for tokens in prompts:
-                self._engine.add(tokens, Params(max_tokens=8, lookahead=guesses, salt="warm-up"))
-            while self._engine.busy():
-                self._engine.step()
-        self._engine.blocks.clear_cache()
-        self._engine.scheduler.chunk_sizes.forget()
-        self._engine.guesses = GuessCounts(drafted=0)
+            for number, tokens in enumerate(prompts, 1):
+                request = GenerationRequest(number, sampling, {0}, prompt=tokens, max_tokens=8)
+                request.native = Params(lookahead=drafted, salt="warm-up")
+                self.add(request)
+            while self._working:
+                self.admit()
+                self.compute()
+            self._outputs.tell()
+            self.out.clear()
+        self.blocks.clear_cache()
+        self.scheduler.chunk_sizes.forget()
+        self.scheduler.steps = 0
+        self.drafts = SpecDecodeStats(drafted=0 if settings.speculative else None)
 
 
 def _library(config: Config) -> tuple[Callable[[Config, Seq[bytes], int, Seq[int]], Library], Prepare]:
@@ -335,7 +270,7 @@ def _network(config: Config, settings: PipelineSettings) -> PagedModel:
         settings.device,
         settings.properties,
         adapted=config.allow_runtime_lora,
-        plain=file.with_suffix(".bin").stat().st_size < TWICE,
+        plain=file.with_suffix(".bin").stat().st_size < TWO_COPIES_MAX_BYTES,
         twice=is_small(file),
     )
 

@@ -14,7 +14,7 @@ class PromptLookup:
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
         for sequence, most in wanted:
-            sequence.guess = guess(sequence.ids, most, sequence.params.ngram) if most > 0 else []
+            sequence.draft_tokens = guess(sequence.ids, most, sequence.params.ngram) if most > 0 else []
 
     def leave(self, sequence: Sequence) -> None:
         pass

@@ -1,7 +1,7 @@
-"""The interface of what guesses tokens ahead: prompt lookup and draft models.
+"""The interface of what drafts tokens: prompt lookup and draft models.
 
-Whether a guess is right is decided where the model's own token is known (`engine`): a guess is kept when it is the
-token that would have been drawn there anyway, so answers are the same with and without guesses, sampled ones too.
+Whether a draft token is right is decided where the model's own token is known (`engine`): it is kept when it is the
+token that would have been sampled there anyway, so completions are the same with and without drafts.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from .sequence import Sequence
 
 
 class Proposer(Protocol):
-    """Guesses for the decoding sequences of one engine."""
+    """Draft tokens for the decoding sequences of one engine."""
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        """Set the guess of each of these sequences, of at most so many tokens; none may be right. Raises nothing."""
+        """Set the draft tokens of each of these sequences, at most so many; none may be right. Raises nothing."""
         ...
 
     def leave(self, sequence: Sequence) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import wide
-from .drawing import NOBODY, Drawing, draw
+from . import reductions, rejection
 from .logits import NoToken, edit, touched
-from .logprobs import UNKNOWN, details, named
+from .logprobs import UNKNOWN, TokenLogprobs, details, named
 from .params import NO_LOGPROBS
-from .sequence import Sequence, TokenLogprobs
+from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
+from .sequence import Sequence
 
 Lines = NDArray[np.float32]
 Tokens = NDArray[np.int64]
+
+
+NOBODY = Sampling([], [])
+_Draw = Callable[[Lines, Sampling, slice, Numbers], Tokens]
 
 
 class Sampled(NamedTuple):
@@ -44,9 +49,10 @@ class SamplingBatch:
         late = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
         self.late = sorted(late)
         self.early = [i for i in self.greedy if i not in late]
-        self.few = Drawing([i for i in hot if asked[i].top_k], sequences) if hot else NOBODY
-        self.many = Drawing([i for i in hot if not asked[i].top_k], sequences) if hot else NOBODY
-        self.searching = any(s.request.search is not None for s in sequences)
+        self.few = Sampling([i for i in hot if asked[i].top_k], sequences) if hot else NOBODY
+        self.many = Sampling([i for i in hot if not asked[i].top_k], sequences) if hot else NOBODY
+        self.searching = any(s.search is not None for s in sequences)
+        self.repeating = [s for s in sequences if s.repetition is not None]
         self.none = not (self.edited or self.with_logprobs or hot)
 
 
@@ -65,11 +71,11 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
         except Exception as error:  # one request's fault must not end the step of all
             failed[place] = RuntimeError(f"the token could not be chosen: {error}")
             lines[place] = 0
-    together = lines.shape[1] >= wide.WIDE
+    together = lines.shape[1] >= reductions.WIDE
     tokens = _greatest(lines, batch.early if together else batch.greedy)
     if together:
         tokens[batch.late] = UNKNOWN
-    draw(lines, batch.few, batch.many, tokens)
+    _sample_random(lines, batch.few, batch.many, tokens)
     if not batch.with_logprobs:
         return Sampled(tokens, {}, failed)
     before.restore(lines)
@@ -91,11 +97,13 @@ class _Before:
 
     def __init__(self, lines: Lines, batch: SamplingBatch) -> None:
         both = sorted(set(batch.edited).intersection(batch.with_logprobs))
-        changed = {place: touched(batch.sequences[place]) for place in both} if lines.shape[1] >= wide.WIDE else {}
+        changed = (
+            {place: touched(batch.sequences[place]) for place in both} if lines.shape[1] >= reductions.WIDE else {}
+        )
         self._parts = [(place, ids, lines[place, ids]) for place, ids in changed.items() if ids is not None]
         self._whole = [place for place in both if changed.get(place) is None]
         if self._whole:
-            copies = wide.scratch("before", (len(self._whole), lines.shape[1]))
+            copies = reductions.scratch("before", (len(self._whole), lines.shape[1]))
             self._copies = lines.take(self._whole, axis=0, out=copies, mode="clip")
 
     def restore(self, lines: Lines) -> None:
@@ -108,7 +116,7 @@ class _Before:
 def _greatest(lines: Lines, places: list[int]) -> Tokens:
     """The greatest token of each of these lines; others have none yet."""
     count, vocab = lines.shape
-    if len(places) == count and count * vocab < wide.SHARED:
+    if len(places) == count and count * vocab < reductions.SHARED:
         greatest: Tokens = lines.argmax(axis=-1)
         return greatest
     tokens = np.zeros(count, np.int64)
@@ -117,5 +125,29 @@ def _greatest(lines: Lines, places: list[int]) -> Tokens:
         for place in places[part]:
             tokens[place] = lines[place].argmax()
 
-    wide.in_parts(len(places), vocab, work)
+    reductions.in_parts(len(places), vocab, work)
     return tokens
+
+
+def _sample_random(lines: Lines, few: Sampling, many: Sampling, tokens: Tokens) -> None:
+    """Write a token for each line of both drawings. few: those with a top_k; many: those without."""
+    if few.places:
+        _in_parts(lines, few, sample_top_k, False, tokens)
+    if many.places:
+        narrow = lines.shape[1] < reductions.WIDE
+        _in_parts(lines, many, sample_full if narrow else rejection.sample, narrow, tokens)
+
+
+def _in_parts(lines: Lines, sampling: Sampling, method: _Draw, grouped: bool, tokens: Tokens) -> None:
+    vocab, positions, places = lines.shape[1], sampling.positions(), sampling.places
+
+    def work(part: slice) -> None:
+        inside = reductions.groups(part.stop - part.start, vocab) if grouped else [slice(0, part.stop - part.start)]
+        for group in inside:
+            mine = slice(part.start + group.start, part.start + group.stop)
+            chosen = places[mine]
+            whole = chosen[-1] - chosen[0] == len(chosen) - 1
+            rows = lines[chosen[0] : chosen[-1] + 1] if whole else lines[chosen]
+            tokens[chosen] = method(rows, sampling, mine, positions[mine])
+
+    reductions.in_parts(len(places), vocab, work)

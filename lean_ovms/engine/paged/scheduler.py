@@ -1,34 +1,42 @@
 """The scheduler: a step computes one token of every decoding sequence, then prompts in chunks, up to its token limit.
 
-Blocks are allocated as sequences grow. When none is left, the sequence of lowest priority (then the youngest) is
-preempted: its blocks are freed, it waits, and it is computed again later from its tokens and the prefix cache. Only a
-sequence that runs alone and still does not fit is dropped.
+Which waiting sequence starts next is AdmissionPolicy's: fair between clients, by priority. Blocks are allocated as
+sequences grow. When none is left, a sequence is preempted: its blocks are freed, it waits, and it is computed again
+later from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is dropped.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import BadRequest, EngineFailure, RequestError
+from ..generation import preemption
+from ..generation.admission_policy import AdmissionPolicy
+from ..generation.fair_queue import FairQueue
+from ..generation.grammar_load import GrammarLoad
+from ..generation.sequence import Client, GenerationRequest
+from ..generation.suspects import Suspects
 from .adapters import AdapterTable
 from .block_manager import BlockManager, Parent
+from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
+from .grammar import Matcher
 from .model_inputs import Chunk
 from .network import Network
 from .proposer import Proposer
-from .rows import Rows
-from .sequence import Request, Sequence, members
+from .running import RunningSequences
+from .sequence import Sequence
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
-
-MOST_AHEAD = 2
-"""Decoding sequences up to which grammars guess tokens: a step of few of them reads weights more than it computes.
+MAX_JUMPING = 2
+"""Decoding sequences up to which grammars jump forward: a step of few of them reads weights more than it computes.
 With the demo model, whose steps take a quarter of a millisecond, 4 streams took up to a third more CPU time with
-guesses than without, 1 and 2 up to a third less (2026-11)."""
+jumps than without, 1 and 2 up to a third less (2026-11)."""
 
 
 class Step(NamedTuple):
@@ -40,53 +48,140 @@ class Step(NamedTuple):
     changed: bool
 
 
-class Scheduler:
-    """The queue, the running sequences and their blocks."""
+class Scheduler(RunningSequences):
+    """With the queue. steps: since the start, counted by the engine."""
 
     def __init__(
         self,
         network: Network,
         blocks: BlockManager,
-        rows: Rows,
+        tables: BlockTables,
         step_tokens: int,
         proposer: Proposer,
         adapters: AdapterTable,
         *,
+        slots: int,
         split: bool,
         caching: bool,
+        across: bool,
+        matcher: Callable[[Sequence], Matcher],
+        fail: Callable[[GenerationRequest, RequestError], None],
     ) -> None:
-        """split: a prompt may be computed over several steps. caching: prompts begin with the blocks of others."""
-        self.blocks = blocks
-        self.rows = rows
-        self.waiting: deque[Sequence] = deque()
-        self.prefilling: list[Sequence] = []
-        self.decoding: list[Sequence] = []
-        self.preemptions = 0
-        self.caching = caching and not network.hybrid
-        self._network = network
-        self._proposer = proposer
-        self._adapters = adapters
-        self._step_tokens = step_tokens
-        self._split = split
+        """slots: sequences that run at once. split: a prompt may be computed over several steps. caching: prompts begin
+        with the blocks of others. across: as in FairQueue. matcher: of a sequence's grammar; raises BadRequest. fail:
+        ends a request.
+        """
+        reserved = min(PREFILL_TOKENS, step_tokens // 4)
+        most = min(tables.total, max(1, step_tokens - reserved))
+        waiting: FairQueue[Sequence] = FairQueue(min(slots, most), across=across)
+        super().__init__(network, blocks, tables, proposer, adapters, waiting, caching=caching)
+        self.steps = self.preemptions = 0
+        self.suspects: Suspects[Sequence] = Suspects()
         self.chunk_sizes = ChunkSizes(step_tokens, blocks.block_size)
-        self._reserved = min(PREFILL_TOKENS, step_tokens // 4)
-        self._max_rows = min(rows.total, max(1, step_tokens - self._reserved))
-        self._guided: list[Sequence] = []  # of the decoding, those with a grammar that may be guessed ahead
-        self._plain: list[Sequence] = []  # of the decoding, those without guesses
-        self._plain_rows = np.zeros(0, np.int64)
-        self.changed = True  # the decoding sequences, or their blocks
-        self._regroup = True
+        self._step_tokens = step_tokens
+        self._reserved = reserved
+        self._max_rows = most
+        self._split = split
+        self._matcher = matcher
+        self._fail = fail
+        self._policy = AdmissionPolicy(waiting, self)
+        self._grammar_load = GrammarLoad(lambda: waiting.clock())
+        self._searching: list[Sequence] = []  # the sequence that began each running beam search
+
+    def admit(self) -> None:
+        """Start waiting sequences as far as slots, rows, blocks and the next step allow."""
+        if self.waiting:
+            self._policy.admit()
+
+    # --- admission_policy.Runner
 
     @property
-    def running(self) -> list[Sequence]:
-        return self.prefilling + self.decoding
+    def in_use(self) -> int:
+        """Slots that are taken: a beam search has one."""
+        return len(self.decoding) + len(self.prefilling) - sum(len(s.members) - 1 for s in self._searching)
+
+    @property
+    def full(self) -> bool:
+        return self.in_use >= self.waiting.slots
+
+    @property
+    def total_blocks(self) -> int:
+        return self.blocks.total
+
+    def blocks_needed(self, sequence: Sequence) -> int:
+        return self.blocks.blocks(len(sequence.ids))
+
+    def prompts_full(self, client: Client) -> bool:
+        """A long prompt leaves half of each step to prompts that fit into it, so these wait for one another alone."""
+        if not any(s.client is client for s in self.prefilling):
+            return False
+        left, half = self._prompts_left(), self._half()
+        short = [tokens for tokens in left if tokens <= half]
+        return sum(left) >= self._budget() and (not self._split or len(short) == len(left) or sum(short) >= half)
+
+    def must_wait(self, sequence: Sequence) -> bool:
+        """For the masks of other grammars, for its trial as a suspect, or for the long prompt of its client."""
+        if sequence.constrained and self._grammar_load.must_wait(sequence, self.running):
+            return True
+        if not self.suspects.may_start(sequence, self.running):
+            return True
+        mine = any(s.client is sequence.client for s in self.prefilling)
+        return mine and len(sequence.ids) > self._half() and sum(self._prompts_left()) >= self._budget()
+
+    def reserve(self, sequence: Sequence, leaving: Sequence | None) -> bool:
+        running, used = self.running, self.in_use + sum(s.rows - 1 for s in self._searching)
+        if running and used - (leaving is not None) + sequence.rows > self._max_rows:
+            return False
+        found = self._known(sequence, 0)
+        promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.prefilling)
+        need = self.blocks_needed(sequence) - len(found) + promised + used // 4  # a fourth can still grow by a block
+        if (running and need > self.blocks.available) or not self._adapters.acquire(sequence.params.adapter):
+            self.blocks.release([block for block, _ in found])
+            return False
+        sequence.blocks = [block for block, _ in found]
+        sequence.chain = [serial for _, serial in found]
+        return True
+
+    def start(self, sequence: Sequence) -> None:
+        try:
+            if sequence.constrained and sequence.matcher is None:
+                sequence.matcher = self._matcher(sequence)
+        except BadRequest as error:
+            self.blocks.release(sequence.blocks)
+            self._adapters.release(sequence.params.adapter)
+            sequence.blocks, sequence.chain, sequence.state = [], [], "over"
+            self._fail(sequence.request, error)
+            return
+        self.waiting.started(sequence)
+        found = len(sequence.blocks) * self.blocks.block_size
+        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
+        self._network.clear_state(sequence.row)
+        self.prefilling.append(sequence)
+        if sequence.search is not None:
+            self._searching.append(sequence)
+        if not sequence.started:
+            sequence.started, sequence.started_at = True, self.waiting.clock()
+            sequence.cached, sequence.charged = found, len(sequence.ids)
+            self.waiting.charge(sequence.client, len(sequence.ids) - found)
+
+    def preempt(self, sequence: Sequence) -> None:
+        self._requeue(sequence, first=False)
+        self.preemptions += 1
+
+    def _prompts_left(self) -> list[int]:
+        return [len(s.ids) - int(self.tables.computed[s.row]) for s in self.prefilling]
+
+    def _budget(self) -> int:
+        return self._step_tokens - len(self.decoding)
+
+    def _half(self) -> int:
+        return max(1, self._budget() // 2)
 
     # --- one step
 
     def schedule(self) -> Step | None:
         """The next step, with blocks for all of it; None when nothing can be computed."""
-        self._admit()
-        self._look_ahead()
+        self._jump_forward()
         self._extend()
         chunks = self._chunks()
         if self._regroup:
@@ -101,169 +196,104 @@ class Scheduler:
         """A step with chunks took so long."""
         tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
         attended = sum(chunk.length * chunk.start for chunk in step.chunks)
-        self.chunk_sizes.learn(tokens, attended + int(self.rows.computed[step.rows].sum()), seconds)
-
-    def computed(self, sequence: Sequence, tokens: int) -> None:
-        """The first tokens of the sequence are in the cache: its full blocks can be found from now on."""
-        self.rows.computed[sequence.row] = sequence.request.computed = tokens
-        self._register(sequence, tokens)
+        self.chunk_sizes.learn(tokens, attended + int(self.tables.computed[step.rows].sum()), seconds)
 
     def decode(self, sequence: Sequence) -> None:
         """Its prompt is computed."""
         self.prefilling.remove(sequence)
         self.decoding.append(sequence)
-        sequence.state = "decode"
+        sequence.state, sequence.has_output, sequence.output_since = "decode", True, self.steps
+        self.suspects.discard(sequence)
         self._regroup = True
 
-    def fork(self, parent: Sequence, child: Sequence) -> None:
-        """child goes on from where parent is: shares its full blocks, gets a copy of the one that is being written.
-
-        A row and a block must be free.
-        """
-        self._adapters.take(child.params.adapter)
-        row = self.rows.take([], child.params.adapter)
-        self.rows.copy(parent.row, row)
-        whole, rest = divmod(int(self.rows.computed[parent.row]), self.blocks.block_size)
-        child.row, child.state = row, "decode"
-        child.blocks, child.chain = parent.blocks[:whole], list(parent.chain)
-        self.blocks.share(child.blocks)
-        if rest:
-            block = self.blocks.allocate()
-            self._network.copy_block(parent.blocks[whole], block)
-            child.blocks.append(block)
-            self.rows.table[row, whole] = block
-        self.rows.held[row] = len(child.blocks)
-        self._network.copy_state(parent.row, row)
-        self.decoding.append(child)
-        self._regroup = True
-
-    def leave(self, sequence: Sequence) -> None:
-        """Take a sequence out, running or waiting; its blocks are free and can still be found."""
+    def end(self, sequence: Sequence) -> None:
+        """A sequence, or its beam search, is over or not wanted any more, whatever its state."""
+        self.suspects.discard(sequence)
         if sequence.state == "waiting":
-            self.waiting.remove(sequence)
-        elif sequence.row >= 0:
-            (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
-            self._register(sequence, int(self.rows.computed[sequence.row]))
-            self.blocks.release(sequence.blocks)
-            self.rows.give(sequence.row)
-            self._adapters.give(sequence.params.adapter)
-            sequence.blocks, sequence.chain, sequence.row = [], [], -1
-            self._regroup = True
-        sequence.state = "over"
-        sequence.guess, sequence.ahead = [], False
-        self._proposer.leave(sequence)
+            self.waiting.remove(sequence.request, sequence.index)
+            sequence.state = "over"
+        elif sequence.row >= 0 or sequence in self._searching:
+            self._stop(sequence)
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
-        """Preempt sequences until so many blocks are free. False: this one was preempted itself, or dropped."""
+        """Preempt sequences until so many blocks are free. False: this one was preempted itself, or has failed.
+
+        The oldest of the least urgent stays longest.
+        """
         while self.blocks.available < blocks:
-            running = self.running
-            victim = max(running, key=_order)
-            mine = set(members(victim))
+            running = sorted(self.running, key=lambda s: s.arrival)
+            clients = self.waiting.clients.values()
+            victim = preemption.over_budget(
+                running, clients, self.blocks_of, lambda s: (-s.request.priority, -s.arrival)
+            )
+            mine = set(victim.members)
             if mine.issuperset(running):
-                _drop(self, sequence.request)
+                self._fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
                 return False
-            self._preempt(victim)
+            self.preemptions += 1
+            self._requeue(victim, first=True)
             if sequence in mine:
                 return False
         return True
 
-    def recompute(self, sequences: list[Sequence]) -> None:
-        """Send them back to the queue, to be computed from their first token again."""
-        for sequence in sorted(sequences, key=_order, reverse=True):
-            if sequence.row >= 0:
-                self._preempt(sequence)
+    def recover(self) -> Sequence | None:
+        """After a failed step: queue all running sequences again, before all others. The one at fault, if it is known.
 
-    # --- admission
-
-    def _admit(self) -> None:
-        """In order of priority. A sequence that does not fit waits, and so do those behind it, or it would starve."""
-        if len(self.waiting) > 1:
-            first = min(self.waiting, key=_order)
-            if first is not self.waiting[0]:
-                self.waiting = deque(sorted(self.waiting, key=_order))
-        while self.waiting:
-            sequence = self.waiting[0]
-            places, used = _places(sequence.request), self._used()
-            if used and used + places > self._max_rows:
-                return
-            need = self.blocks.blocks(len(sequence.ids))
-            if need > self.blocks.total:
-                _drop(self, sequence.request)
-                continue
-            if not self._start(sequence, need, spare=used // 4):
-                return
-
-    def _used(self) -> int:
-        """Rows that running requests have, or will have when their prompts are computed."""
-        running = {id(s.request): s.request for s in self.running}
-        return sum(_places(request) for request in running.values())
-
-    def _start(self, sequence: Sequence, need: int, spare: int) -> bool:
-        found = self._known(sequence, 0)
-        promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.prefilling)
-        if need - len(found) + promised + spare > self.blocks.available and (self.prefilling or self.decoding):
-            self.blocks.release([block for block, _ in found])
-            return False
-        if not self._adapters.take(sequence.params.adapter):
-            self.blocks.release([block for block, _ in found])
-            return False
-        self.waiting.popleft()
-        sequence.blocks = [block for block, _ in found]
-        sequence.chain = [serial for _, serial in found]
-        sequence.row, sequence.state = self.rows.take(sequence.blocks, sequence.params.adapter), "prefill"
-        self._network.clear_state(sequence.row)
-        if sequence.request.cached < 0:
-            sequence.request.cached = len(found) * self.blocks.block_size
-        self.prefilling.append(sequence)
-        return True
-
-    def _known(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
-        """Blocks from the prefix cache from a block's border on; at least one token is always computed.
-
-        Log probabilities of a prompt need all of it computed.
+        It is queued as well: the caller ends its request.
         """
-        beginning = self._beginning(sequence)
-        if beginning is None or sequence.needs_prompt_logprobs:
-            return []
-        parent = sequence.chain[-1] if sequence.chain else beginning
-        return self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
+        running = {s.arrival: s for s in [*self.running, *self._searching]}
+        interrupted = sorted(running.values(), key=lambda s: s.arrival)
+        at_fault = self.suspects.blame(interrupted)
+        for sequence in reversed(self.suspects.order(interrupted)):
+            self._requeue(sequence, first=True)
+        return at_fault
 
-    def _beginning(self, sequence: Sequence) -> Parent | None:
-        """What its text is found by in the prefix cache; None: it is not in there."""
-        asked = sequence.params
-        salt = asked.salt if self.caching else asked.group
-        if self._network.hybrid or not (self.caching or salt):
-            return None
-        return salt if asked.adapter is None else (asked.adapter.key, salt)
+    def _requeue(self, victim: Sequence, *, first: bool) -> None:
+        victim = self._stop(victim)
+        victim.state = "waiting"
+        self.waiting.put_back(victim, first=first)
+
+    def _stop(self, sequence: Sequence) -> Sequence:
+        """End its running; what would be queued to go on: a beam search begins again."""
+        for member in sequence.members:
+            self.leave(member)
+        self.waiting.stopped(sequence)
+        if sequence.search is not None:
+            sequence = sequence.search.begin_again()
+            self._searching.remove(sequence)
+        if sequence.needs_prompt_logprobs:
+            sequence.prompt_details = []
+        sequence.preempted, sequence.has_output = True, False
+        return sequence
 
     # --- growth
 
-    def _look_ahead(self) -> None:
-        """Guess what grammars leave no choice about. A sequence with a guess is not one of the plain ones."""
+    def _jump_forward(self) -> None:
+        """Draft what grammars leave no choice about. A sequence with such tokens is not one of the plain ones."""
         if self._regroup:
             self._group()
-        few = len(self.decoding) <= MOST_AHEAD and not self._network.hybrid
-        for sequence in self._guided:
+        few = len(self.decoding) <= MAX_JUMPING and not self._network.hybrid
+        for sequence in self._jumping:
             assert sequence.matcher is not None
-            sequence.guess = sequence.matcher.forced() if few and sequence.credit > 0 else []
-            if bool(sequence.guess) is not sequence.ahead:
-                sequence.ahead, self._regroup = bool(sequence.guess), True
+            sequence.draft_tokens = sequence.matcher.forced() if few and sequence.jump_forward_score > 0 else []
+            if bool(sequence.draft_tokens) is not sequence.jump_forward:
+                sequence.jump_forward, self._regroup = bool(sequence.draft_tokens), True
 
     def _extend(self) -> None:
         """Blocks for the next token of decoding sequences."""
         if self._regroup:
             self._group()
         plain = self._plain
-        for place in self.rows.full(self._plain_rows).tolist():
+        for place in self.tables.full(self._plain_rows).tolist():
             sequence = plain[place]
             if sequence.row < 0:
                 continue  # preempted for one before it
-            computed = int(self.rows.computed[sequence.row])
+            computed = int(self.tables.computed[sequence.row])
             self._register(sequence, computed)
             self._grow(sequence, computed + 1)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Blocks for so many tokens. False: it was preempted itself, or dropped."""
+        """Blocks for so many tokens. False: it was preempted itself, or has failed."""
         need = self.blocks.blocks(tokens) - len(sequence.blocks)
         if need <= 0:
             return True
@@ -271,37 +301,45 @@ class Scheduler:
             return False
         blocks = [self.blocks.allocate() for _ in range(need)]
         sequence.blocks += blocks
-        self.rows.append(sequence.row, blocks)
+        self.tables.append(sequence.row, blocks)
+        self._charge(sequence)
         self.changed = True
         return True
 
     def _chunks(self) -> list[Chunk]:
-        """Guesses to be verified, then prompts."""
+        """Draft tokens to be verified, then prompts."""
         chunks: list[Chunk] = []
-        groups: set[str] = set()
         budget = self._step_tokens - len(self._plain)
-        guessing = [s for s in self.decoding if s.params.lookahead or s.ahead]
-        if guessing:
-            self._guess(guessing, budget)
-        for sequence in guessing:
+        drafting = [s for s in self.decoding if s.params.lookahead or s.jump_forward]
+        if drafting:
+            self._draft(drafting, budget)
+        for sequence in drafting:
             if sequence.row >= 0:
                 budget -= self._verify(sequence, chunks)
+        being_computed: set[tuple[Parent, bytes]] = set()
         for sequence, kept in self._prompts(budget):
             if budget <= kept:
                 break
-            if sequence.row >= 0 and not self._waits(sequence, groups):
+            if sequence.row >= 0 and not self._waits(sequence, being_computed):
                 budget -= self._prompt(sequence, budget - kept, chunks)
         return chunks
 
-    def _waits(self, sequence: Sequence, groups: set[str]) -> bool:
-        """Whether another text of its group (groups: those that do) computes blocks in this step that it can share."""
-        group = sequence.params.group
-        if not group or self._beginning(sequence) is None:
+    def _waits(self, sequence: Sequence, being_computed: set[tuple[Parent, bytes]]) -> bool:
+        """Whether another prompt of this step computes the block that it needs next and can share then.
+
+        being_computed: such blocks, by what comes before them and their tokens; its own is added.
+        """
+        beginning, size = self._beginning(sequence), self.blocks.block_size
+        if beginning is None:
             return False
-        left = len(sequence.ids) - int(self.rows.computed[sequence.row])
-        if group in groups and left > self.blocks.block_size and not sequence.needs_prompt_logprobs:
+        self._catch_up(sequence)
+        at = len(sequence.chain)
+        if (at + 1) * size >= len(sequence.ids):
+            return False
+        key = (sequence.chain[-1] if at else beginning, sequence.ids[at * size : (at + 1) * size].tobytes())
+        if key in being_computed and not sequence.needs_prompt_logprobs:
             return True
-        groups.add(group)
+        being_computed.add(key)
         return False
 
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
@@ -313,22 +351,22 @@ class Scheduler:
         prompts = list(self.prefilling)
         if len(prompts) < 2 or not self._split:
             return [(sequence, 0) for sequence in prompts]
-        left = {s: len(s.ids) - int(self.rows.computed[s.row]) for s in prompts[1:]}
+        left = {s: len(s.ids) - int(self.tables.computed[s.row]) for s in prompts[1:]}
         rest = sorted(left, key=lambda s: left[s] > budget // 2)
         work = self.chunk_sizes.work
-        short = (work(int(self.rows.computed[s.row]), n) for s, n in left.items() if n <= budget // 2)
+        short = (work(int(self.tables.computed[s.row]), n) for s, n in left.items() if n <= budget // 2)
         kept = min(budget // 2, sum(short))
         return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
 
-    def _guess(self, sequences: list[Sequence], budget: int) -> None:
-        """Set their guesses, which leave room in the step for all of them, and for prompts."""
+    def _draft(self, sequences: list[Sequence], budget: int) -> None:
+        """Set their draft tokens, which leave room in the step for all of them, and for prompts."""
         left = budget - len(sequences) - (self._reserved if self.prefilling else 0)
         wanted: list[tuple[Sequence, int]] = []
         for sequence in sequences:
-            if sequence.ahead:
+            if sequence.jump_forward:
                 most = min(self._room(sequence), left, (budget - self._reserved) // 2)
-                sequence.guess = sequence.guess[: max(0, most)]
-                left -= len(sequence.guess)
+                sequence.draft_tokens = sequence.draft_tokens[: max(0, most)]
+                left -= len(sequence.draft_tokens)
             elif sequence.row >= 0:
                 room = max(0, min(self._room(sequence), left, sequence.params.lookahead))
                 wanted.append((sequence, room))
@@ -336,7 +374,7 @@ class Scheduler:
         self._proposer.propose(wanted)
 
     def _room(self, sequence: Sequence) -> int:
-        """How long its guess may be. Nobody is preempted for a guess, and a state cannot go back to before it."""
+        """Draft tokens that it may have. Nobody is preempted for them, and a state cannot go back to before them."""
         if self._network.hybrid:
             return 0
         known = len(sequence.ids)
@@ -344,11 +382,13 @@ class Scheduler:
         return min(sequence.limit - known - 1, free)
 
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
-        """Compute its newest token and its guess; the number of tokens."""
+        """Compute its newest token and its draft tokens; how many there are together."""
         known = len(sequence.ids)
-        sequence.guess = sequence.guess[: max(0, self._room(sequence))]  # others have taken blocks meanwhile
-        count = 1 + len(sequence.guess)
-        if not self._grow(sequence, known + len(sequence.guess)):
+        sequence.draft_tokens = sequence.draft_tokens[
+            : max(0, self._room(sequence))
+        ]  # others have taken blocks meanwhile
+        count = 1 + len(sequence.draft_tokens)
+        if not self._grow(sequence, known + len(sequence.draft_tokens)):
             return 0
         chunks.append(Chunk(sequence, known - 1, count, count))
         return count
@@ -358,10 +398,7 @@ class Scheduler:
 
         A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
         """
-        start, known = int(self.rows.computed[sequence.row]), len(sequence.ids)
-        # Nothing of a block is its own, nor does it hold one from a step that failed.
-        if start == self.blocks.block_size * len(sequence.chain) and len(sequence.blocks) == len(sequence.chain):
-            start = self._catch_up(sequence, start)
+        start, known = int(self.tables.computed[sequence.row]), len(sequence.ids)
         count = taken = known - start
         if self._split and not self.decoding and len(self.prefilling) == 1:
             count = taken = min(count, budget)
@@ -372,59 +409,3 @@ class Scheduler:
         wanted = count if sequence.needs_prompt_logprobs else int(start + count == known)
         chunks.append(Chunk(sequence, start, count, wanted))
         return taken
-
-    def _catch_up(self, sequence: Sequence, start: int) -> int:
-        """Share blocks that another sequence with the same prompt has computed meanwhile."""
-        found = self._known(sequence, start)
-        if not found:
-            return start
-        blocks = [block for block, _ in found]
-        sequence.blocks += blocks
-        sequence.chain += [serial for _, serial in found]
-        self.rows.append(sequence.row, blocks)
-        start += len(found) * self.blocks.block_size
-        self.rows.computed[sequence.row] = start
-        if not sequence.preempted:
-            sequence.request.cached += len(found) * self.blocks.block_size
-        return start
-
-    # --- bookkeeping
-
-    def _group(self) -> None:
-        self._plain = [s for s in self.decoding if not (s.params.lookahead or s.ahead)]
-        self._guided = [s for s in self.decoding if s.matcher is not None and s.request.search is None]
-        self._plain_rows = np.array([s.row for s in self._plain], np.int64)
-        self._regroup, self.changed = False, True
-
-    def _register(self, sequence: Sequence, tokens: int) -> None:
-        beginning = self._beginning(sequence)
-        if beginning is not None:
-            self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, beginning)
-
-    def _preempt(self, victim: Sequence) -> None:
-        """Send it back to the queue; a beam search begins again."""
-        self.preemptions += 1
-        request = victim.request
-        for sequence in list(members(victim)):
-            self.leave(sequence)
-        if victim.needs_prompt_logprobs:
-            request.prompt_details = []
-        if request.search is not None:
-            victim = request.search.begin_again(request)
-        victim.state, victim.preempted = "waiting", True
-        self.waiting.appendleft(victim)
-
-
-def _places(request: Request) -> int:
-    """Sequences that a request computes at once."""
-    return max(request.params.beams, request.params.n)
-
-
-def _drop(scheduler: Scheduler, request: Request) -> None:
-    for sequence in list(request.sequences):
-        scheduler.leave(sequence)
-    request.end("lost")
-
-
-def _order(sequence: Sequence) -> tuple[int, int]:
-    return sequence.order

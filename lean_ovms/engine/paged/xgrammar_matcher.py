@@ -26,7 +26,7 @@ from . import xgrammar_core
 from .bounded_calls import LIMIT_S, CallThread
 from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, Tokens, forbid
 from .logits import NoToken
-from .wide import cores
+from .reductions import cores
 
 log = logging.getLogger(__name__)
 

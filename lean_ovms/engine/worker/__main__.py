@@ -22,7 +22,7 @@ from ...observability import logging as logs
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
-from ..generation.pipeline import Pipeline
+from ..generation.backend import Backend
 from ..protocol import TEXT_GENERATION, Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
 from .loop import Worker
@@ -34,8 +34,14 @@ log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" her
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
-def load_pipeline(config: Config) -> Pipeline:
-    """The pipeline that serves the model, with the choice in its info. Raises StartError."""
+def load_text_model(config: Config) -> Backend:
+    """What serves the model, with the choice in its info. Raises StartError."""
+    from ..genai.guard.backend import GuardedPipeline
+
+    if config.fake_engine:
+        from ..genai.guard.fake_pipeline import FakePipeline
+
+        return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
     # openvino takes 0.3 s to import, and the fake engine does without.
     from ..genai import factory, pipeline_choice, settings
     from ..genai.load_errors import TEXT_MODEL
@@ -48,13 +54,13 @@ def load_pipeline(config: Config) -> Pipeline:
         if model.miscounts(config.model_dir / TEXT_MODEL):
             choice = pipeline_choice.miscounted(choice)
     log.info("pipeline %s: %s", *choice)
-    pipeline: Pipeline | None = None
+    backend: Backend | None = None
     if choice.pipeline == pipeline_choice.PAGED:
         from ..paged.model import NotPageable
         from ..paged.pipeline import PagedPipeline
 
         try:
-            pipeline = PagedPipeline(
+            backend = PagedPipeline(
                 config, settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
             )
         except NotPageable as error:
@@ -63,10 +69,10 @@ def load_pipeline(config: Config) -> Pipeline:
                 raise StartError(f"--pipeline_type PAGED: {error}; {other} can serve the model") from error
             choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             log.info("pipeline %s: %s", *choice)
-    if pipeline is None:
-        pipeline = factory.load(config, choice.pipeline, available)
-    pipeline.info = replace(pipeline.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
-    return pipeline
+    if backend is None:
+        backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
+    backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
+    return backend
 
 
 def load_pooling(config: Config, wake: Callable[[], None]) -> Task:
@@ -91,7 +97,7 @@ def load_voice(config: Config, wake: Callable[[], None]) -> Task:
 
 
 TASKS: dict[str, Callable[[Config, Callable[[], None]], Task]] = {
-    TEXT_GENERATION: partial(generation.load, load_model=load_pipeline),
+    TEXT_GENERATION: partial(generation.load, load_model=load_text_model),
     **dict.fromkeys(POOLING_TASKS, load_pooling),
     SPEECH_TO_TEXT: load_speech,
     TEXT_TO_SPEECH: load_voice,

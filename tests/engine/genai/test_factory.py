@@ -4,7 +4,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
-from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 
 
@@ -24,6 +24,6 @@ def test_a_device_that_does_not_exist_stops_the_start(options):
 @pytest.mark.model
 @pytest.mark.parametrize("device", ["auto", "AUTO", "HETERO:CPU", "AUTO:CPU"])
 def test_models_load_on_virtual_devices(device):
-    pipeline = load_pipeline(Config(target_device=device, cache_size=1))
+    pipeline = load_text_model(Config(target_device=device, cache_size=1))
     assert pipeline.info.block_size == 32
     assert pipeline.info.kv_blocks > 100

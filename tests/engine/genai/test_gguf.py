@@ -8,7 +8,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import model_info, vocabulary
 from lean_ovms.engine.generation.grammar_limits import Bounds
-from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config
 from lean_ovms.types import SamplingParams
@@ -199,7 +199,7 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pipeline(path):
 
-    return load_pipeline(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
+    return load_text_model(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
 
 
 @pytest.mark.model
@@ -266,7 +266,8 @@ def test_a_grammar_works_with_it(pipeline):
     from tests.engine.test_pipeline_contract import finish, work
 
     prompt = pipeline.encode(chat("Count from 1 to 9."), False)
-    (ids,) = finish(pipeline, pipeline.add(work(prompt, constraint=tag, max_tokens=30, sampling=GREEDY)))
+    inner = pipeline.pipeline
+    (ids,) = finish(inner, inner.add(work(prompt, constraint=tag, max_tokens=30, sampling=GREEDY)))
     answer = pipeline.decode(ids, True)
     assert answer[:3].isdigit()
     assert answer[3:] == " Grüße"
@@ -275,7 +276,7 @@ def test_a_grammar_works_with_it(pipeline):
 @pytest.mark.model
 def test_a_stateful_pipeline_takes_it_too(pipeline, path):
 
-    stateful = load_pipeline(Config(model_path=str(path), pipeline_type="LM", **EXACT))
+    stateful = load_text_model(Config(model_path=str(path), pipeline_type="LM", **EXACT))
     mine, theirs = (Rig(pipeline=p).ask(chat("Hello!"), max_tokens=20) for p in (stateful, pipeline))
     assert mine.tokens == theirs.tokens
 
@@ -286,7 +287,7 @@ def test_quantized_files_load_and_answer(tmp_path, path):
 
     small = make(tmp_path / "x.gguf", "Q4_0")
     assert small.stat().st_size < path.stat().st_size / 2
-    pipeline = load_pipeline(Config(model_path=str(small), cache_size=1))
+    pipeline = load_text_model(Config(model_path=str(small), cache_size=1))
     assert Rig(pipeline=pipeline).ask(chat("Hello!"), max_tokens=8).tokens[0]
 
 

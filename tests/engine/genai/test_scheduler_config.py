@@ -8,7 +8,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import settings
 from lean_ovms.engine.genai.scheduler_config import draft_scheduler, scheduler
-from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 
 GB = 1 << 30
@@ -176,7 +176,7 @@ def test_a_draft_option_without_a_draft_stops_the_start(option):
 def test_what_the_engine_does_not_take_is_an_error_with_its_option(options, message):
 
     with pytest.raises(StartError, match=message) as caught:
-        load_pipeline(Config(**options))
+        load_text_model(Config(**options))
     assert "\n" not in str(caught.value)
 
 
@@ -193,7 +193,7 @@ def test_what_the_engine_does_not_take_is_an_error_with_its_option(options, mess
 def test_settings_of_the_cache_are_computed_with(options):
     from tests.engine.rig import Rig
 
-    rig = Rig(pipeline=load_pipeline(Config(**options)))
+    rig = Rig(pipeline=load_text_model(Config(**options)))
     answer = rig.ask([40 + i % 90 for i in range(600)], max_tokens=40, ignore_eos=True)
     assert answer.reasons == {0: "length"}
     assert rig.stats().recoveries == 0
@@ -204,7 +204,7 @@ def test_prompts_of_any_length_live_with_cache_eviction():
     from tests.engine.rig import Rig
 
     config = Config(cache_eviction_config=json.dumps(EVICTION), max_num_batched_tokens=64)
-    rig = Rig(pipeline=load_pipeline(config))
+    rig = Rig(pipeline=load_text_model(config))
     requests = [rig.submit([40 + n % 90] * n, max_tokens=9, ignore_eos=True) for n in (1, 8, 31, 32, 33, 34, 65, 300)]
     rig.run()
     assert {rig.answer(r).reasons[0] for r in requests} == {"length"}
@@ -214,5 +214,5 @@ def test_prompts_of_any_length_live_with_cache_eviction():
 @pytest.mark.model
 def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
 
-    load_pipeline(Config(cache_dir=str(tmp_path / "cache")))
+    load_text_model(Config(cache_dir=str(tmp_path / "cache")))
     assert any((tmp_path / "cache").iterdir())

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.pipeline import ImagePrompt, PipelineRequest
+from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
+from lean_ovms.engine.generation.pipeline import ImagePrompt
 from lean_ovms.engine.protocol import Cancel, Counted, Tokens
 from lean_ovms.types import Image, SamplingParams
 from tests.engine.real import assert_empty

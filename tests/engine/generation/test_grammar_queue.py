@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
+from lean_ovms.engine.genai.guard.slow_steps import SlowSteps
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
 from lean_ovms.engine.generation.grammar_load import GrammarLoad
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
-from lean_ovms.engine.generation.sequence import Request, Sequence
-from lean_ovms.engine.generation.slow_steps import SlowSteps
+from lean_ovms.engine.generation.sequence import GenerationRequest, Sequence
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
@@ -87,9 +87,8 @@ class GrammarRig(Rig):
         self.queue = GrammarQueue(
             Grammars(self.compiler, self.compiler), self.transport.wake, grammar_queue.Limits(**changes)
         )
-        self.task = GenerationTask(self.pipeline, limits, self.queue)
+        self.task = GenerationTask(self.backend, limits, self.queue)
         self.worker = Worker(self.task, self.transport)
-        self.scheduler = self.task.scheduler
 
     def send(self, constraint, prompt="hello", **sampling):
         number = self.submit(prompt, **sampling)
@@ -98,7 +97,7 @@ class GrammarRig(Rig):
 
     def run(self, most=4000):
         for _ in range(most):
-            if self.scheduler.idle and not self.transport.inbox and not self.queue.waiting and not self.queue.compiling:
+            if self.backend.idle and not self.transport.inbox and not self.queue.waiting and not self.queue.compiling:
                 return self
             self.turn()
         raise AssertionError("still at work")
@@ -349,7 +348,7 @@ def test_the_text_of_a_long_grammar_is_not_read_in_the_loop():
 def of_client(rig, client, text):
     submit = Submit(rig.submit("hello"), "hello", True, None, False, {}, tag(text))
     rig.transport.inbox.pop()
-    request = Request(submit.id, SamplingParams(), {0}, submit.constraint)
+    request = GenerationRequest(submit.id, SamplingParams(), {0}, submit.constraint)
     rig.queue.add(submit, Asking(request, client))
 
 
@@ -384,7 +383,7 @@ def test_what_a_grammar_costs_is_known_when_its_request_runs():
         rig.turn()
         while rig.queue.waiting:
             rig.turn()
-        (request,) = rig.scheduler.requests.values()
+        (request,) = rig.backend.requests.values()
         assert request.cost == rig.compiler.cost
         rig.run()
 
@@ -409,9 +408,9 @@ def test_masks_of_one_step_are_limited_and_cheap_ones_do_not_wait_for_costly_one
 def test_costly_first_steps_are_spread_over_time_while_others_run():
     now = [0.0]
     load = GrammarLoad(lambda: now[0])
-    request = Request(1, SamplingParams(), {0}, "g", GrammarCost(0.1, 1000, 0.05, 0.0))
-    sequence = Sequence(request, 0, [1], 5, frozenset(), 1)
-    others = [Sequence(Request(2, SamplingParams(), {0}), 0, [1], 5, frozenset(), 1)]
+    request = GenerationRequest(1, SamplingParams(), {0}, "g", GrammarCost(0.1, 1000, 0.05, 0.0))
+    sequence = Sequence(request=request, index=0)
+    others = [Sequence(request=GenerationRequest(2, SamplingParams(), {0}), index=0)]
     assert not load.must_wait(sequence, others)
     load.started(sequence)
     assert load.must_wait(sequence, others)
@@ -424,7 +423,7 @@ def test_a_grammar_that_makes_steps_slow_ends_its_requests_alone_and_is_refused_
     """Steps with its sequence take 3 s of CPU time; the other request and the other grammar go on."""
     rig = GrammarRig()
     cpu = [0.0]
-    rig.task.stepper._slow_steps._clock = lambda: cpu[0]
+    rig.backend.stepper._slow_steps._clock = lambda: cpu[0]
     original = rig.pipeline.step
 
     def step():
@@ -461,8 +460,8 @@ def test_slow_steps_without_grammars_or_beside_a_compilation_make_no_suspect():
         now[0] += seconds
         return watch.suspect(compiling=compiling)
 
-    plain = Sequence(Request(1, SamplingParams(), {0}), 0, [1], 5, frozenset(), 1, has_output=True)
-    matched = Sequence(Request(2, SamplingParams(), {0}, "g"), 0, [1], 5, frozenset(), 1, has_output=True)
+    plain = Sequence(request=GenerationRequest(1, SamplingParams(), {0}), index=0, has_output=True)
+    matched = Sequence(request=GenerationRequest(2, SamplingParams(), {0}, "g"), index=0, has_output=True)
     assert not any(step(0.2, [plain]) for _ in range(20))
     assert not any(step(60, [plain]) for _ in range(3))
     assert not any(step(60, [plain, matched], compiling=True) for _ in range(3))

@@ -9,7 +9,6 @@ import pytest
 
 from lean_ovms.engine.genai.image_tokens import LARGE, SMALL, GenAiImageTokens, Patches
 from lean_ovms.engine.generation import image_prompts
-from lean_ovms.engine.generation.fake_pipeline import Script
 from lean_ovms.engine.generation.pipeline import ImagePrompt
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.errors import BadRequest
@@ -77,7 +76,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized():
 
 
 def test_a_pipeline_that_reads_text_only_refuses_images():
-    rig = Rig(Script())
+    rig = Rig()
     request = rig.submit("<|user|>hi")
     rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [PIXELS]
     rig.run()
@@ -85,7 +84,7 @@ def test_a_pipeline_that_reads_text_only_refuses_images():
 
 
 def test_a_prompt_with_images_cannot_be_cut():
-    rig = Rig(Script(vision=True))
+    rig = Rig(vision=True)
     short, long = rig.submit("<|user|>hello", truncate=3), rig.submit("<|user|>hello", truncate=3000)
     rig.run()
     assert rig.answer(short).refused[3] is None
@@ -94,7 +93,7 @@ def test_a_prompt_with_images_cannot_be_cut():
 
 
 def test_the_scripted_pipeline_reads_images_aloud():
-    rig = Rig(Script(vision=True))
+    rig = Rig(vision=True)
     request = rig.submit("<|user|>see <ov_genai_image_0>!")
     rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [b"\xff\0\x80" * 20]
     rig.run()
@@ -105,7 +104,7 @@ def test_the_scripted_pipeline_reads_images_aloud():
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_pixels_are_freed_with_their_request(cancelled: bool) -> None:
     """A request and its sequences refer to each other: without a collection of garbage they would stay."""
-    rig = Rig(Script(vision=True))
+    rig = Rig(vision=True)
     pixels = bytes(bytearray(PIXELS))
     request = rig.submit("<|user|>see <ov_genai_image_0>!")
     rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [pixels]

@@ -1,15 +1,18 @@
-"""Fields that not every pipeline supports, through the worker on the scripted pipeline with and without them."""
+"""Fields that only the paged engine supports, through the worker on a scripted network."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.repetition import repeats
 from lean_ovms.engine.paged.thinking import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import CAPABILITIES, SamplingParams
-from tests.engine.rig import LIMITS, Rig
+from tests.engine.paged.scripted import line_for
+from tests.engine.rig import Rig
 
+LOOKUP = {"speculative": "prompt_lookup"}
 VALUES = {
     "top_logprobs": 2,
     "logprob_token_ids": (5,),
@@ -24,102 +27,110 @@ VALUES = {
 }
 
 
-def score(token):
-    return -(token + 1) / 1024
-
-
 @pytest.mark.parametrize("name", CAPABILITIES)
 def test_a_pipeline_without_the_capability_refuses_the_field(name):
     refused = Rig().ask("hello", **{name: VALUES[name]}).refused
     assert refused[1:3] == [f"{name} is not supported by this model's pipeline", name]
     fields = {name: VALUES[name], "thinking_open": True, "thinking_tags": ("<a>", "</a>")}
-    assert Rig(capable=True).ask("hello", logprobs=True, **fields).refused is None
+    assert Rig(paged=True).ask("hello", logprobs=True, max_tokens=9, **fields).refused is None
 
 
-@pytest.mark.parametrize("tokens_per_step", [1, 4])
-def test_every_token_has_its_alternatives_up_to_the_end(tokens_per_step):
-    rig = Rig(capable=True, tokens_per_step=tokens_per_step)
-    answer = rig.ask("abcdef", logprobs=True, top_logprobs=2, max_tokens=5)
-    assert answer.text() == "abcde"
-    assert answer.logprobs[0] == [score(token) for token in b"abcde"]
-    assert answer.top[0] == [[(token, score(token)), (token + 1, score(token) - 0.5)] for token in b"abcde"]
-    named = Rig(capable=True).ask("ab", logprobs=True, logprob_token_ids=(9, 7))
-    assert named.top[0] == [[(9, score(9)), (7, score(7))]] * 3
+def scripted_logprobs(token, ids):
+    """Of these ids, where the script says a token."""
+    line = line_for(token).astype(float)
+    return pytest.approx([line[i] - np.log(np.exp(line).sum()) for i in ids], abs=1e-5)
 
 
-def test_a_text_that_was_started_again_has_the_rest_of_its_alternatives():
-    rig = Rig(capable=True)
+def assert_alternatives(top, token, most):
+    """Those of a place where the script says a token: itself and those that follow it."""
+    assert [i for i, _ in top] == [token + place for place in range(most)]
+    assert [value for _, value in top] == scripted_logprobs(token, [i for i, _ in top])
+
+
+@pytest.mark.parametrize("speculative", ["", "prompt_lookup"])
+def test_every_token_has_its_alternatives_up_to_the_end(speculative):
+    rig = Rig(paged=True, speculative=speculative)
+    answer = rig.ask("abcabcabcdef", logprobs=True, top_logprobs=2, max_tokens=11)
+    assert answer.text() == "abcabcabcde"
+    assert rig.stats().steps < 11 or not speculative
+    for token, top in zip(b"abcabcabcde", answer.top[0], strict=True):
+        assert_alternatives(top, token, 2)
+    named = Rig(paged=True).ask("ab", logprobs=True, logprob_token_ids=(9, 7))
+    assert [[i for i, _ in top] for top in named.top[0]] == [[9, 7]] * 3
+
+
+def test_a_preempted_text_has_the_rest_of_its_alternatives():
+    rig = Rig(paged=True)
     request = rig.submit("abcdef", logprobs=True, top_logprobs=1)
     rig.turn(3)
     [sequence] = rig.scheduler.running
-    sequence.request.constraint = "{}"  # a text with a grammar is generated from its beginning once more
-    rig.scheduler._abort(sequence)
-    rig.scheduler.requeue(sequence)
+    rig.scheduler.preempt(sequence)
     rig.run()
     answer = rig.answer(request)
     assert answer.text() == "abcdef"
     assert [top[0][0] for top in answer.top[0]] == answer.tokens[0]
 
 
-def test_a_prompt_is_scored_with_alternatives_beside_the_prefix_cache():
-    rig = Rig(capable=True, prefix_caching=True)
+def test_a_prompt_is_scored_with_alternatives_in_company_though_it_is_in_the_prefix_cache():
+    rig = Rig(paged=True, prefix_caching=True, block_size=2)
+    rig.ask("abc", max_tokens=1)
     other = rig.submit("other", max_tokens=50, ignore_eos=True)
     rig.turn(2)
-    answer = rig.answer(rig.submit("abc", prompt_logprobs=True, prompt_top_logprobs=1, n=2, seeds=(1, 2)))
+    scored = rig.submit("abc", prompt_logprobs=True, prompt_top_logprobs=1, n=2, seeds=(1, 2))
     rig.turn(2)
-    answer = rig.answer(2)  # it did not wait until the other was finished
-    assert answer.prompt_logprobs == [None, score(ord("b")), score(ord("c"))]
+    answer = rig.answer(scored)  # it did not wait until the other was finished
+    assert answer.prompt_logprobs[0] is None
     assert answer.prompt_ranks == [1, 1]
-    assert answer.prompt_top == [[(ord("b"), score(ord("b")))], [(ord("c"), score(ord("c")))]]
+    for token, value, top in zip(b"bc", answer.prompt_logprobs[1:], answer.prompt_top, strict=True):
+        assert [value] == scripted_logprobs(token, [token])
+        assert_alternatives(top, token, 1)
     assert not rig.answer(other).reasons
     rig.run()
 
 
 def test_beams_have_alternatives_and_come_behind_the_prompts_log_probabilities():
-    answer = Rig(capable=True).ask("abc", prompt_logprobs=True, logprobs=True, top_logprobs=2, beams=3, n=2)
-    assert answer.prompt_logprobs == [None, score(ord("b")), score(ord("c"))]
+    answer = Rig(paged=True).ask("abc", prompt_logprobs=True, logprobs=True, top_logprobs=2, beams=3, n=2)
+    assert len(answer.prompt_logprobs) == 3
+    assert answer.text(0) == "abc"
     for index in (0, 1):
-        assert [top[0][0] for top in answer.top[index]] == answer.tokens[index]
-    refused = Rig().ask("abc", prompt_logprobs=True, logprobs=True, beams=3).refused
+        assert len(answer.top[index]) == len(answer.tokens[index])
+    refused = Rig(paged=False).ask("abc", prompt_logprobs=True, logprobs=True, beams=3).refused
     assert "combined with beam search" in refused[1]
 
 
-def test_cached_tokens_come_from_the_pipeline_that_counts_them():
-    rig = Rig(capable=True, prefix_caching=True, step_tokens=4)
-    assert rig.ask("hello").cached == 0
-    rig.submit("hello world", n=2, seeds=(1, 2), temperature=1.0)
-    rig.turn()
-    rig.scheduler.running[0].handle.cached = 3
-    rig.run()
-    assert rig.answer(2).cached == 3
+def test_cached_tokens_are_counted_where_they_are_known():
+    rig = Rig(paged=True, prefix_caching=True, block_size=4)
+    assert rig.ask("hello world").cached == 0
+    assert rig.ask("hello world", n=2, seeds=(1, 2), temperature=1.0).cached == 8
     assert Rig(prefix_caching=True).ask("hello").cached is None
 
 
 @pytest.mark.parametrize(("blank", "found"), [([301], ((8,), (301,))), ([231, 8], ((8,),)), ([8], ((8,),))])
-def test_a_bad_word_is_forbidden_after_a_blank_too_unless_that_is_a_token_of_its_own(monkeypatch, blank, found):
-    rig = Rig(capable=True)
+def test_a_bad_word_is_forbidden_after_a_blank_too_unless_that_is_a_token_of_its_own(blank, found):
+    rig = Rig(paged=True)
     texts = {"the": [8], " the": blank}
-    monkeypatch.setattr(rig.pipeline, "encode", lambda text, special: texts[text])
-    assert rig.task.admission.bad_words(("the",), rig.pipeline.encode) == found
-    assert rig.task.admission.bad_words((" the",), rig.pipeline.encode) == found
+    encode = lambda text, special: texts[text]  # noqa: E731
+    assert rig.task.validator.bad_words(("the",), encode) == found
+    assert rig.task.validator.bad_words((" the",), encode) == found
 
 
 def test_forbidden_tokens_are_left_out():
-    rig = Rig(capable=True)
-    assert rig.ask("abcab", bad_words=("bc", "zz")).text() == "abab"
-    assert rig.ask("abcab", logit_bias=((ord("a"), -100),)).text() == "bcb"
-    assert rig.ask("abcab", allowed_token_ids=(ord("c"),)).text() == "c"
+    """The next of the script's alternatives comes instead."""
+    rig = Rig(paged=True)
+    assert rig.ask("abx", bad_words=("bx", "zz")).text() == "aby"
+    assert rig.ask("abx", logit_bias=((ord("a"), -100),)).text() == "bbx"
+    assert rig.ask("abx", allowed_token_ids=(ord("b"), ord("c")), max_tokens=2).text() == "bb"
 
 
 @pytest.mark.parametrize("fields", [{"min_tokens": 2}, {"beams": 2}])
-def test_grammars_go_with_beams_and_min_tokens_where_the_pipeline_can(fields):
-    for capable in (True, False):
-        rig = Rig(capable=capable)
-        sampling = asdict(SamplingParams(temperature=0.0, **fields))
-        rig.put(Submit(1, "hello", False, None, False, sampling, '{"type": "structural_tag"}'))
-        rig.turn()
-        reason = "Structured output is not possible" if capable else "structured output cannot be combined"
-        assert rig.answer(1).refused[1].startswith(reason)  # the rig has no queue of grammars
+@pytest.mark.parametrize("paged", [True, False])
+def test_grammars_go_with_beams_and_min_tokens_where_the_engine_can(fields, paged):
+    rig = Rig(paged=paged)
+    sampling = asdict(SamplingParams(temperature=0.0, **fields))
+    rig.put(Submit(1, "hello", False, None, False, sampling, '{"type": "structural_tag"}'))
+    rig.turn()
+    reason = "Structured output is not possible" if paged else "structured output cannot be combined"
+    assert rig.answer(1).refused[1].startswith(reason)  # the rig has no queue of grammars
 
 
 # --- repetition_detection
@@ -145,22 +156,22 @@ def test_a_pattern_counts_at_the_end_of_a_text(text, asked, found):
     assert repeats([*text, "?"], len(text), *asked) is found
 
 
-@pytest.mark.parametrize("tokens_per_step", [1, 4, 50])
-def test_a_text_that_repeats_itself_ends(tokens_per_step):
+@pytest.mark.parametrize(
+    "options", [{}, {"tokens_per_step": 4}, {"tokens_per_step": 50}, {"paged": True}, {**LOOKUP, "paged": True}]
+)
+def test_a_text_that_repeats_itself_ends(options):
     for fields in ({}, {"logprobs": True}):
-        rig = Rig(tokens_per_step=tokens_per_step)
+        rig = Rig(**options)
         answer = rig.ask("xababab", repetition=(1, 4, 2), **fields)
         assert (answer.text(), answer.reasons) == ("xabab", {0: "repetition"})
         assert len(answer.logprobs[0]) == (5 if fields else 0)
         assert (rig.stats().running, rig.pipeline.busy()) == (0, False)
 
 
-@pytest.mark.parametrize("tokens_per_step", [1, 50])
-def test_other_ends_come_first(tokens_per_step):
-    asked = {"repetition": (1, 4, 2), "tokens_per_step": tokens_per_step}
-
+@pytest.mark.parametrize("options", [{}, {"tokens_per_step": 50}, {"paged": True}, {**LOOKUP, "paged": True}])
+def test_other_ends_come_first(options):
     def ask(prompt, **fields):
-        answer = Rig(tokens_per_step=tokens_per_step).ask(prompt, repetition=asked["repetition"], **fields)
+        answer = Rig(**options).ask(prompt, repetition=(1, 4, 2), **fields)
         return answer.text(), answer.reasons[0]
 
     assert ask("xabab", max_tokens=5) == ("xabab", "length")
@@ -204,14 +215,14 @@ def test_the_end_is_forced_when_the_budget_is_spent(budget, opened, tokens, out)
 
 
 def test_a_model_without_an_end_of_reasoning_refuses_a_budget():
-    refused = Rig(capable=True).ask("hello", thinking_token_budget=3).refused
+    refused = Rig(paged=True).ask("hello", thinking_token_budget=3).refused
     assert refused[2] == "thinking_token_budget"
 
 
 def test_progress_of_a_prompt_is_reported_after_each_step_and_at_its_end():
-    rig = Rig(capable=True, step_tokens=4)
+    rig = Rig(paged=True, step_tokens=4)
     ticks = iter(range(1000))
-    rig.scheduler.clock = lambda: next(ticks) / 10
+    rig.scheduler.waiting.clock = lambda: next(ticks) / 10
     answer = rig.ask("abcdefghij", report_progress=True, n=2, seeds=(1, 2))
     found = [(record.tokens, record.cached) for record in answer.progress]
     assert found == [(4, 0), (8, 0), (10, 0)]
@@ -221,10 +232,11 @@ def test_progress_of_a_prompt_is_reported_after_each_step_and_at_its_end():
     assert set(answer.reasons) == {0, 1}
 
 
+@pytest.mark.usefixtures("each_backend")
 def test_the_time_of_a_prompt_needs_no_capability_and_does_not_count_the_queue():
-    rig = Rig(limits=replace(LIMITS, running=1))
+    rig = Rig(running=1)
     now = [0.0]
-    rig.scheduler.clock = lambda: now[0]
+    rig.scheduler.waiting.clock = lambda: now[0]
     first, second = rig.submit("a" * 50), rig.submit("abc")
     rig.turn(10)
     now[0] = 100.0
@@ -234,12 +246,11 @@ def test_the_time_of_a_prompt_needs_no_capability_and_does_not_count_the_queue()
 
 
 def test_a_prompt_that_is_computed_again_is_reported_once():
-    rig = Rig(capable=True)
+    rig = Rig(paged=True)
     request = rig.submit("abcdef", report_progress=True)
     rig.turn(3)
     [sequence] = rig.scheduler.running
-    rig.scheduler._abort(sequence)
-    rig.scheduler.requeue(sequence)
+    rig.scheduler.preempt(sequence)
     rig.run()
     answer = rig.answer(request)
     assert answer.text() == "abcdef"

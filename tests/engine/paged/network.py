@@ -87,8 +87,12 @@ class FakeNetwork:
             assert EMPTY not in text
             for offset in range(len(new)):
                 if begins[i] + offset in wanted:
-                    lines[begins[i] + offset] = self.after(text[: known + offset + 1].tolist())
+                    lines[begins[i] + offset] = self.line(i, text[: known + offset + 1].tolist())
         self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, self.vocab_size)
+
+    def line(self, place, text):
+        """The logits behind a text. place: in the batch."""
+        return self.after(text)
 
     def infer(self, prompts):
         self.start(prompts)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.adapters import CHOICE, Adapter, AdapterTable, fits
-from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.params import Params
+from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import NAMES, VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, alone, prompt, run
@@ -72,7 +71,7 @@ def engine(most, blocks=80, **options):
     network = AdaptedNetwork(SIZE)
     table = AdapterTable(network, network.groups, most)
     sizes = {"block_size": SIZE, "context": 400, "step_tokens": 32, "max_sequences": 8}
-    return Engine(network, blocks=blocks, adapters=table, **sizes, **options)
+    return Driver(network, blocks=blocks, adapters=table, **sizes, **options)
 
 
 def wanted(ids, asked, number):

@@ -5,11 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.grammar import forbid
 from lean_ovms.engine.paged.logits import NoToken
 from lean_ovms.engine.paged.logprobs import log_sum_exp
-from lean_ovms.engine.paged.params import Params
+from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
 
 SIZE = 4
@@ -111,7 +110,7 @@ def by_definition(network, mask, width, most):
 
 def searched(network, mask, width, most):
     """The texts that the engine finds, best first; None: it refuses the request."""
-    made = Engine(network, blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=width)
+    made = Driver(network, blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=width)
     asked = Params(max_tokens=most, beams=width, stops=frozenset({END}))
     search = made.add(PROMPT, asked, matcher=mask.fork())
     other = made.add(PROMPT, Params(max_tokens=most))
@@ -158,7 +157,7 @@ def test_some_masks_leave_fewer_texts_than_the_width_and_some_none():
 
 
 def test_allowed_tokens_are_all_that_beams_have():
-    made = Engine(RandomNetwork(40, 1), blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=3)
+    made = Driver(RandomNetwork(40, 1), blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=3)
     search = made.add(PROMPT, Params(max_tokens=6, beams=3, allowed_token_ids=(7,)))
     for _ in range(6):
         made.step()
@@ -174,7 +173,7 @@ def test_a_fault_while_tokens_are_chosen_ends_its_request_alone():
         def fork(self):
             return self
 
-    made = Engine(RandomNetwork(40, 1), blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=3)
+    made = Driver(RandomNetwork(40, 1), blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=3)
     search = made.add(PROMPT, Params(max_tokens=6, beams=3), matcher=Broken(40, 1))
     other = made.add(PROMPT, Params(max_tokens=6))
     while made.busy():

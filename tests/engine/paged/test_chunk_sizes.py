@@ -5,8 +5,7 @@ import random
 import pytest
 
 from lean_ovms.engine.paged.chunk_sizes import GUESS, ChunkSizes
-from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.params import Params
+from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
 from tests.engine.paged.test_engine import alone, prompt
 
@@ -32,7 +31,7 @@ class TimedNetwork(FakeNetwork):
 
 def timed(reach=100):
     network = TimedNetwork(reach)
-    return Engine(
+    return Driver(
         network,
         blocks=600,
         block_size=BLOCK,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.draft import DraftModel, Reach
-from lean_ovms.engine.paged.params import Params
+from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
 
@@ -36,7 +36,7 @@ def draft(wrong=0, vocab=VOCAB, **options):
 def assert_empty(proposer):
     assert not proposer._drafts
     assert proposer.blocks.available == proposer.blocks.total
-    assert proposer._rows.free == proposer._rows.total
+    assert proposer._tables.available == proposer._tables.total
 
 
 KINDS = [
@@ -65,7 +65,7 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can():
         made = engine(proposer=draft(wrong))
         run(made, made.add(prompt(10), replace(asked, **LOOK)))
         steps.append(made.steps)
-        counts = made.guesses
+        counts = made.drafts
         assert made.steps + counts.accepted == 41
         assert counts.drafts <= counts.drafted
         assert sum(counts.by_position) == counts.accepted

@@ -7,19 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import scheduler
-from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.logprobs import log_sum_exp
-from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.sampler import SamplingBatch, sample
-from lean_ovms.engine.paged.sequence import GUESSES, Request, Sequence
+from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
+from lean_ovms.types import SamplingParams
+from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 
 SIZE = 4
 
 
 def engine(blocks=64, step_tokens=32, kind=FakeNetwork, **options):
-    return Engine(
+    return Driver(
         kind(SIZE),
         **{
             "blocks": blocks,
@@ -42,7 +43,7 @@ def run(made, *requests, most=5000):
                     ids += output.generated_ids
         if not made.busy():
             assert made.blocks.available == made.blocks.total
-            assert made._rows.free == made._rows.total
+            assert made._tables.available == made._tables.total
             return texts
         made.step()
     raise AssertionError("no end")
@@ -51,8 +52,8 @@ def run(made, *requests, most=5000):
 def alone(prompt, asked):
     """What the definition says: token by token, with no cache."""
     ids = array("q", prompt)
-    request = Request(asked, 1, [])
-    one = Sequence(request, 0, ids, len(ids), len(ids), 1 << 20, asked.seed, asked.stops, row=0)
+    request = GenerationRequest(1, SamplingParams(), {0})
+    one = Sequence(request=request, index=0, params=asked, ids=ids, prompt=len(ids), limit=1 << 20, seed=asked.seed)
     for _ in range(asked.max_tokens):
         line = logits_after(ids.tolist())[None]
         ids.append(int(sample(line, SamplingBatch([one])).tokens[0]))
@@ -132,7 +133,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
         disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
     assert made.blocks.available == blocks
-    assert made._rows.free == made._rows.total
+    assert made._tables.available == made._tables.total
     if blocks < 50:
         assert made.scheduler.preemptions
 
@@ -154,8 +155,8 @@ def test_texts_with_states_are_what_each_is_alone(seed, blocks):
     while made.busy():
         disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
-    assert made._rows.free == made._rows.total
-    assert made.scheduler.preemptions
+    assert made._tables.available == made._tables.total
+    assert bool(made.scheduler.preemptions) is (blocks < 100)
     assert not made.scheduler.caching
 
 
@@ -289,41 +290,45 @@ def test_texts_of_different_salts_share_nothing():
     assert (other.cached, same.cached) == (0, 12)
 
 
-def test_n_texts_share_the_prompt_and_are_what_n_requests_would_be():
-    made, asked = engine(), Params(max_tokens=9, temperature=1.0, seed=20, n=4)
-    request = made.add(prompt(30), asked)
-    texts = {i: [] for i in range(4)}
+def texts_of(made, request):
+    """Step to the end; the ids of each of its texts."""
+    texts = {}
     while made.busy():
         made.step()
         if request.can_read():
             for index, output in request.read().items():
-                texts[index] += output.generated_ids
-    assert made._network.computed == 30 + 4 * 8
-    assert made._network.copies == 3
-    for index, ids in texts.items():
-        assert ids == alone(prompt(30), replace(asked, seed=20 + index))
-    assert len({tuple(ids) for ids in texts.values()}) == 4
+                texts.setdefault(index, []).extend(output.generated_ids)
+    return [texts[index] for index in sorted(texts)]
 
 
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize(("length", "step_tokens"), [(30, 64), (90, 32), (4, 32), (33, 32)])
-def test_texts_of_a_group_compute_their_prompt_once(caching, length, step_tokens):
-    """Also when they come together, and without a prefix cache; others share nothing then."""
+def test_the_texts_of_a_request_compute_their_prompt_once(caching, length, step_tokens):
+    """Also without a prefix cache; requests share nothing then."""
     made = engine(step_tokens=step_tokens, caching=caching)
-    hot = [Params(max_tokens=5, temperature=1.0, seed=i, group="7") for i in range(3)]
-    texts = run(made, *(made.add(prompt(length), asked) for asked in hot))
-    assert texts == [alone(prompt(length), asked) for asked in hot]
+    asked = Params(max_tokens=5, temperature=1.0, seed=20, n=3)
+    texts = texts_of(made, made.add(prompt(length), asked))
+    assert texts == [alone(prompt(length), replace(asked, seed=20 + index)) for index in range(3)]
     whole = (length - 1) // SIZE * SIZE
     assert made._network.computed == length + 2 * (length - whole) + 3 * 4
     before = made._network.computed
-    run(made, made.add(prompt(length), replace(hot[0], group="8")))
+    run(made, made.add(prompt(length), replace(asked, n=1)))
     assert made._network.computed - before == (length - whole if caching else length) + 4
 
 
-def test_texts_of_a_group_in_a_small_cache_are_what_each_is_alone():
-    made = engine(blocks=20, caching=False)
-    hot = [Params(max_tokens=30, temperature=1.0, seed=i, group="7") for i in range(4)]
-    assert run(made, *(made.add(prompt(30), asked) for asked in hot)) == [alone(prompt(30), asked) for asked in hot]
+def test_requests_that_begin_alike_compute_that_once_though_they_come_together():
+    made = engine(step_tokens=64)
+    asked = [made.add([*prompt(20), i], Params(max_tokens=2)) for i in range(3)]
+    other = made.add(prompt(20, 1), Params(max_tokens=2))
+    run(made, *asked, other)
+    assert made._network.computed == 2 * 21 - 1 + 2 * 1 + 4
+    assert [request.cached for request in asked] == [0, 20, 20]
+
+
+def test_the_texts_of_a_request_in_a_small_cache_are_what_each_is_alone():
+    made, asked = engine(blocks=20, caching=False), Params(max_tokens=30, temperature=1.0, n=4)
+    texts = texts_of(made, made.add(prompt(30), asked))
+    assert texts == [alone(prompt(30), replace(asked, seed=i)) for i in range(4)]
     assert made.scheduler.preemptions
 
 
@@ -398,7 +403,7 @@ def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
     texts = run(made, other)
     assert texts == [alone(prompt(9, 9), Params(max_tokens=30))]
     for number, search in enumerate(searches):
-        outputs = search.read() if search.can_read() else search.final
+        outputs = search.read()
         found = [output.generated_ids for _, output in sorted(outputs.items())]
         assert found == beams_by_definition(prompt(10 + number, number), asked)
     assert bool(made.scheduler.preemptions) is (blocks == 30)
@@ -436,7 +441,7 @@ def test_beams_that_begin_again_have_no_penalties_from_before():
 
 def test_log_probabilities_of_beams_are_the_models_own():
     made, ids = engine(), prompt(10)
-    search = made.add(ids, Params(max_tokens=4, beams=2, logit_bias={5: 3.0}))
+    search = made.add(ids, Params(max_tokens=4, beams=2, logprobs=0, logit_bias={5: 3.0}))
     while made.busy():
         made.step()
     for output in search.read().values():
@@ -451,20 +456,19 @@ def test_beams_have_alternatives_and_the_prompts_log_probabilities():
     asked = Params(max_tokens=8, beams=3, logprobs=2, prompt_logprobs=1, stops=frozenset({1, 2}), logit_bias={5: 3.0})
     for blocks in (64, 12):
         made = engine(blocks)
-        searches = [made.add(ids, asked, echo=True) for _ in range(2)]
+        searches = [made.add(ids, asked) for _ in range(2)]
         while made.busy():
             made.step()
         assert bool(made.scheduler.preemptions) is (blocks == 12)
         for search in searches:
             outputs = search.read()
-            assert len(outputs[0].prompt_details) == 9
+            assert len(search.prompt_details) == 9
             for output in outputs.values():
                 assert len(output.details) == len(output.generated_ids)
                 for place, (token, detail) in enumerate(zip(output.generated_ids, output.details, strict=True)):
                     line = logits_after(ids + output.generated_ids[:place])[None]
                     values = (line - log_sum_exp(line))[0]
                     assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:2].tolist()
-                    assert detail.rank == (values > values[token]).sum() + 1
                     assert detail.logprob == pytest.approx(values[token], abs=1e-5)
 
 
@@ -570,23 +574,14 @@ def test_a_failed_step_can_be_tried_again():
     assert texts == [alone(prompt(20, i), replace(KINDS[i], seed=i)) for i in range(4)]
 
 
-def test_a_text_taken_up_again_goes_on_with_the_same_random_numbers_and_penalties():
+def test_a_preempted_text_goes_on_with_the_same_random_numbers_and_penalties():
     asked = Params(max_tokens=20, temperature=1.2, seed=4, frequency_penalty=0.8, presence_penalty=0.3)
-    whole = alone(prompt(10), asked)
     made = engine()
-    rest = made.add([*prompt(10), *whole[:7]], replace(asked, max_tokens=13), done=7)
-    assert run(made, rest) == [whole[7:]]
-
-
-def test_an_echo_begins_with_the_prompt():
-    made = engine(step_tokens=16)
-    request = made.add(prompt(40), Params(max_tokens=3, logprobs=0, prompt_logprobs=0), echo=True)
-    while not request.can_read():
+    request = made.add(prompt(10), asked)
+    for _ in range(7):
         made.step()
-    output = request.read()[0]
-    assert output.generated_ids[:40] == prompt(40)
-    assert len(output.generated_ids) == len(output.generated_log_probs) == 41
-    run(made)
+    made.scheduler.preempt(request.sequences[0])
+    assert run(made, request) == [alone(prompt(10), asked)]
 
 
 class Alternating:
@@ -649,7 +644,7 @@ class Verse(Alternating):
     [{}, {"temperature": 1.0, "seed": 5, "logprobs": 2}, {"frequency_penalty": 0.5, "stops": frozenset({3, 9})}],
 )
 def test_what_a_grammar_leaves_no_choice_about_is_guessed_and_changes_nothing(monkeypatch, asked, blocks, wrong):
-    monkeypatch.setattr(scheduler, "MOST_AHEAD", 4)
+    monkeypatch.setattr(scheduler, "MAX_JUMPING", 4)
     found = []
     for guesses in (False, True):
         made = engine(blocks)
@@ -682,7 +677,7 @@ def test_guesses_of_a_grammar_save_steps_until_they_are_wrong_too_often():
     matcher = Verse(60)
     matcher.forced = lambda: [63]
     run(made, made.add(prompt(10), Params(max_tokens=60), matcher=matcher))
-    assert made._network.computed <= 10 + 60 + GUESSES
+    assert made._network.computed <= 10 + 60 + JUMP_FORWARD_SCORE
 
 
 def test_nobody_is_preempted_or_lost_for_a_guess():

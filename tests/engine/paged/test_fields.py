@@ -11,9 +11,8 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import pipeline_choice, settings
-from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.types import SamplingParams
-from tests.engine.real import EXACT, QUESTIONS, chat, load
+from tests.engine.real import EXACT, QUESTIONS, chat, generate, load
 from tests.engine.rig import Rig
 
 pytestmark = pytest.mark.model
@@ -202,25 +201,12 @@ def test_min_tokens_and_beams_go_with_a_grammar(request, library):
     assert paged.grammars is not None
     paged.grammars.compiler.compile(tag)
     for least, beams in ((6, 1), (4, 3)):
-        handle = paged.add(
-            PipelineRequest(
-                tokens=paged.encode(COUNT, False),
-                sampling=SamplingParams(temperature=0.0, beams=beams, n=beams),
-                max_tokens=16,
-                min_tokens=least,
-                seed=0,
-                stops=frozenset(paged.info.eos_token_ids),
-                constraint=tag,
-            )
-        )
-        found = {}
-        while paged.busy():
-            paged.step()
-            while handle.can_read():
-                for index, output in handle.read().items():
-                    found.setdefault(index, []).extend(output.generated_ids)
-        assert len(found) == beams
-        for tokens in found.values():
+        sampling = SamplingParams(temperature=0.0, beams=beams, n=beams, min_tokens=least)
+        ends = frozenset(paged.info.eos_token_ids)
+        fields = {"prompt": paged.encode(COUNT, False), "max_tokens": 16, "stops": ends, "constraint": tag}
+        [reply] = generate(paged, (sampling, fields))
+        assert len(reply.tokens) == beams
+        for tokens in reply.tokens.values():
             said = paged.decode(tokens, True)
             assert re.fullmatch("(yes|no)( please)*", said) or len(tokens) == 16
             assert len(tokens) >= least
@@ -276,10 +262,10 @@ def test_a_salt_separates_caches_and_cached_tokens_are_exact(paged):
 
 @pytest.mark.parametrize("caching", [True, False])
 def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged, monkeypatch, caching):
-    monkeypatch.setattr(paged._engine.scheduler, "caching", caching)
+    monkeypatch.setattr(paged.scheduler, "caching", caching)
     dice = random.Random(9 + caching)
     prompt = [dice.randrange(3, 2000) for _ in range(330)]
-    blocks = paged._engine.blocks
+    blocks = paged.blocks
     rig = Rig(pipeline=paged)
     request = rig.submit(prompt, n=4, seeds=(1, 2, 3, 4), temperature=1.0, max_tokens=20, ignore_eos=True)
     while len(rig.answer(request).tokens) < 4:

@@ -13,18 +13,18 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai import pipeline_choice, settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.grammar_compiler import stand_in
-from lean_ovms.engine.generation.pipeline import PipelineRequest
-from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.model import NotPageable, PagedModel
-from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
-from tests.engine.real import EXACT, QUESTIONS, chat, load
+from tests.engine.paged.harness import Driver, Params
+from tests.engine.real import EXACT, QUESTIONS, chat, generate, load
+from tests.engine.rig import Rig
 from tools.make_lora import make
 
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
 pytestmark = pytest.mark.model
+QUESTION = chat("Count from 1 to 9.")
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
 BEAMS = replace(GREEDY, beams=4, n=4, ignore_eos=False)
 
@@ -37,11 +37,6 @@ def paged():
 @pytest.fixture(scope="module")
 def genai():
     return load(blocks=600, enable_prefix_caching=True)
-
-
-def work(tokens, max_tokens, sampling=GREEDY, **changes):
-    fields = {"min_tokens": 0, "seed": 0, "stops": frozenset(), **changes}
-    return PipelineRequest(tokens=tokens, sampling=sampling, max_tokens=max_tokens, **fields)
 
 
 def prompts(pipe, count=90):
@@ -61,21 +56,20 @@ def prompts(pipe, count=90):
     return found
 
 
-def answers(pipe, asked):
+def answers(pipe, asked, max_tokens=24):
     """Each added at its own step, as they come."""
-    dice = random.Random(3)
+    dice, rig = random.Random(3), Rig(pipeline=pipe)
     waiting = sorted(((dice.randrange(60), number) for number in range(len(asked))), reverse=True)
-    handles, texts, step = {}, [[] for _ in asked], 0
-    while waiting or pipe.busy():
+    numbers, step = {}, 0
+    while waiting or not rig.backend.idle:
         while waiting and waiting[-1][0] <= step:
             number = waiting.pop()[1]
-            handles[number] = pipe.add(work(asked[number], 24))
-        pipe.step()
+            numbers[number] = rig.submit(asked[number], max_tokens=max_tokens, ignore_eos=True)
+        if numbers:
+            rig.put()
+            rig.turn()
         step += 1
-        for number, handle in handles.items():
-            while handle.can_read():
-                texts[number] += handle.read()[0].generated_ids
-    return texts
+    return [rig.answer(numbers[number]).tokens[0] for number in range(len(asked))]
 
 
 @pytest.mark.slow
@@ -84,7 +78,7 @@ def test_greedy_tokens_are_the_same_with_shared_prefixes_and_random_arrivals(pag
     wanted = answers(genai, asked)
     assert answers(paged, asked) == wanted
     assert answers(paged, asked) == wanted  # and once more, with everything in the prefix cache
-    assert paged._engine.scheduler.preemptions == 0
+    assert paged.scheduler.preemptions == 0
 
 
 @pytest.mark.slow
@@ -92,8 +86,8 @@ def test_greedy_tokens_are_the_same_in_small_chunks_and_under_preemption(genai):
     tight = load(blocks=32, enable_prefix_caching=True, pipeline_type="PAGED", max_num_batched_tokens=64)
     asked = prompts(tight, 40)
     assert answers(tight, asked) == answers(genai, asked)
-    assert tight._engine.scheduler.preemptions > 0
-    assert tight._engine.blocks.available == 32
+    assert tight.scheduler.preemptions > 0
+    assert tight.blocks.available == 32
 
 
 @pytest.mark.slow
@@ -105,14 +99,7 @@ def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
     made = replace(settings.resolve(config, 1 << 30), blocks=600)
     pipes = [ContinuousPipeline(config, made), PagedPipeline(replace(config, pipeline_type="PAGED"), made)]
     for prompt in prompts(pipes[0], 40):
-        both = []
-        for pipe in pipes:
-            handle, ids = pipe.add(work(prompt, 16)), []
-            while pipe.busy():
-                pipe.step()
-                while handle.can_read():
-                    ids += handle.read()[0].generated_ids
-            both.append(ids)
+        both = [answers(pipe, [prompt], 16) for pipe in pipes]
         assert both[0] == both[1]
 
 
@@ -131,7 +118,7 @@ def test_a_network_that_is_compiled_twice_has_one_cache():
     for twice in (False, True):
         network = PagedModel(LLAMA / "openvino_model.xml", "CPU", {}, twice=twice)
         sizes = {"blocks": 40, "block_size": 32, "context": 256, "step_tokens": 32, "max_sequences": 8}
-        engine = Engine(network, **sizes, clock=lambda: 0.0)  # parts of prompts do not depend on time
+        engine = Driver(network, **sizes, clock=lambda: 0.0)  # parts of prompts do not depend on time
         requests = [engine.add(ids, Params(max_tokens=30)) for ids in asked]
         while engine.busy():
             engine.step()
@@ -150,72 +137,44 @@ def test_a_network_without_a_last_projection_is_refused(tmp_path):
 @pytest.mark.parametrize("penalty", [0.5, 1.0, -1.0])
 def test_beams_are_the_same(paged, genai, penalty):
     for question in QUESTIONS[:4]:
-        tokens = paged.encode(chat(question), False)
-        both = []
-        for pipe in (genai, paged):
-            sampling = replace(BEAMS, length_penalty=penalty)
-            handle = pipe.add(work(tokens, 16, sampling, stops=frozenset(pipe.info.eos_token_ids)))
-            while pipe.busy():
-                pipe.step()
-            both.append(sorted(handle.read().values(), key=lambda output: -output.score))
-        assert [o.generated_ids for o in both[0]] == [o.generated_ids for o in both[1]]
-        assert [o.score for o in both[0]] == pytest.approx([o.score for o in both[1]], abs=1e-3)
+        asked = {"beams": 4, "n": 4, "length_penalty": penalty, "max_tokens": 16}
+        both = [Rig(pipeline=pipe).ask(chat(question), **asked).tokens for pipe in (genai, paged)]
+        assert both[0] == both[1]
 
 
 def test_log_probabilities_are_the_same(paged, genai):
-    logprobs = []
-    for pipe in (genai, paged):
-        tokens = pipe.encode(chat("What is the capital of France?"), False)
-        handle, values = pipe.add(work(tokens, 12, replace(GREEDY, logprobs=True))), []
-        while pipe.busy():
-            pipe.step()
-            if handle.can_read():
-                values += handle.read()[0].generated_log_probs
-        logprobs.append(values)
-    assert len(logprobs[0]) == 12
-    assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
+    asked = {"max_tokens": 12, "ignore_eos": True, "logprobs": True}
+    found = [Rig(pipeline=pipe).ask(chat(QUESTIONS[1]), **asked).logprobs[0] for pipe in (genai, paged)]
+    assert len(found[0]) == 12
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
 
 
 def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged, engine):
     dice = random.Random(5)
     tokens = [dice.randrange(3, 2000) for _ in range(300)]
-    logprobs = []
-    for pipe in (engine, paged, paged):
-        handle = pipe.add(work(tokens, 2, replace(GREEDY, logprobs=True), echo=True))
-        while not handle.can_read():
-            pipe.step()
-        logprobs.append(handle.read()[0].generated_log_probs[1:])
-        while pipe.busy():
-            pipe.step()
-    assert len(logprobs[0]) == 300
-    assert logprobs[0] == pytest.approx(logprobs[1], abs=2e-3)
-    assert logprobs[1] == pytest.approx(logprobs[2], abs=1e-4)
+    asked = {"max_tokens": 2, "ignore_eos": True, "prompt_logprobs": True}
+    found = [Rig(pipeline=pipe).ask(tokens, **asked).prompt_logprobs[1:] for pipe in (engine, paged, paged)]
+    assert len(found[0]) == 299
+    assert found[0] == pytest.approx(found[1], abs=2e-3)
+    assert found[1] == pytest.approx(found[2], abs=1e-4)
 
 
 def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
-    """The same tokens, drawn ones too, and log probabilities, in a sixth of the steps. Beams are not guessed for."""
+    """The same tokens, sampled ones too, and log probabilities, in a sixth of the steps. Beams have no drafts."""
     assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
     assert assisted.info.speculative == "draft"
     found = []
     for pipe in (paged, assisted):
-        before, texts, logprobs = pipe._engine.steps, [[], []], [[], []]
-        handles = []
+        rig, before = Rig(pipeline=pipe), pipe.scheduler.steps
+        numbers = []
         for temperature, question in zip((0.0, 0.9), QUESTIONS, strict=False):
-            asked = replace(GREEDY, temperature=temperature, logprobs=True, num_assistant_tokens=5)
-            handles.append(pipe.add(work(pipe.encode(chat(question), False), 25, asked, seed=7)))
-        while pipe.busy():
-            pipe.step()
-            for handle, ids, values in zip(handles, texts, logprobs, strict=True):
-                if handle.can_read():
-                    output = handle.read()[0]
-                    ids += output.generated_ids
-                    values += output.generated_log_probs
-        steps = pipe._engine.steps - before
-        search = pipe.add(work(pipe.encode(chat(QUESTIONS[2]), False), 12, BEAMS))
-        while pipe.busy():
-            pipe.step()
-        beams = [output.generated_ids for output in search.read().values()]
-        found.append(((texts, beams), logprobs[0] + logprobs[1], steps))
+            asked = {"temperature": temperature, "seeds": (7,), "logprobs": True, "num_assistant_tokens": 5}
+            numbers.append(rig.submit(chat(question), max_tokens=25, ignore_eos=True, **asked))
+        replies = [rig.run().answer(number) for number in numbers]
+        steps = pipe.scheduler.steps - before
+        beams = rig.ask(chat(QUESTIONS[2]), beams=4, n=4, max_tokens=12).tokens
+        logprobs = [value for reply in replies for value in reply.logprobs[0]]
+        found.append((([reply.tokens for reply in replies], beams), logprobs, steps))
     assert found[0][0] == found[1][0]
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
     assert (found[0][2], found[1][2]) == (25, 5)
@@ -230,15 +189,14 @@ def test_steps_without_adapters_have_none_of_their_operations(paged, tmp_path):
     counted = {id(request): Counted(request) for request in table.values()}
     table.update({kind: counted[id(request)] for kind, request in table.items()})
     [wanted] = answers(paged, [tokens])
-    plain, ids = both.add(work(tokens, 24)), []
-    both.step()
-    other = both.add(work(tokens, 5, adapter=adapter))
-    while both.busy():
-        both.step()
-        ids += plain.read()[0].generated_ids if plain.can_read() else []
-    assert plain.status == other.status == "finished"
-    assert ids == wanted
-    assert other.read()[0].generated_ids != wanted[:5]
+    rig = Rig(pipeline=both)
+    plain = rig.submit(tokens, max_tokens=24, ignore_eos=True)
+    rig.turn()
+    other = rig.submit(tokens, max_tokens=5, ignore_eos=True)
+    rig.transport.inbox[-1][0].adapter = adapter
+    rig.run()
+    assert rig.answer(plain).tokens[0] == wanted
+    assert rig.answer(other).tokens[0] != wanted[:5]
     assert table[False, False].count + table[False, True].count == 19
     assert table[True, False] is table[True, True]
     assert table[True, True].count == 5
@@ -265,30 +223,19 @@ def test_requests_with_a_grammar_and_others_together(paged):
     tag = json.dumps({"type": "structural_tag", "format": form})
     tokens = paged.encode(chat("Give me JSON."), False)
     ends = frozenset(paged.info.eos_token_ids)
-    hot = SamplingParams(temperature=1.5)
-    handles = [paged.add(work(tokens, 40, hot, seed=i, stops=ends, constraint=tag)) for i in range(4)]
-    plain = paged.add(work(tokens, 10))
-    texts = ["", "", "", ""]
-    while paged.busy():
-        paged.step()
-        for place, handle in enumerate(handles):
-            if handle.can_read():
-                texts[place] += paged.decode(handle.read()[0].generated_ids, True)
+    fields = {"prompt": tokens, "max_tokens": 40, "stops": ends, "constraint": tag}
+    hot = [(SamplingParams(temperature=1.5, seeds=(i,)), fields) for i in range(4)]
+    *replies, plain = generate(paged, *hot, (SamplingParams(temperature=0.0), {"prompt": tokens, "max_tokens": 10}))
+    texts = [paged.decode(reply.tokens[0], True) for reply in replies]
     assert all(json.loads(text).keys() <= {"a"} for text in texts)
-    assert len(plain.read()[0].generated_ids) == 10
+    assert len(plain.tokens[0]) == 10
 
 
 def test_penalties_have_the_sign_of_the_definition(paged):
     """openvino_genai raises logits below zero with a penalty; here a large one keeps every token from coming twice."""
-    tokens = paged.encode(chat("Count from 1 to 9."), False)
-    handle, ids = paged.add(work(tokens, 30, replace(GREEDY, frequency_penalty=2.0, presence_penalty=2.0))), []
-    plain, again = paged.add(work(tokens, 30)), []
-    while paged.busy():
-        paged.step()
-        for each, into in ((handle, ids), (plain, again)):
-            if each.can_read():
-                into += each.read()[0].generated_ids
-    assert len(set(ids)) > len(set(again))
+    asked = {"max_tokens": 30, "ignore_eos": True}
+    penalised = Rig(pipeline=paged).ask(QUESTION, **asked, frequency_penalty=2.0, presence_penalty=2.0)
+    assert len(set(penalised.tokens[0])) > len(set(Rig(pipeline=paged).ask(QUESTION, **asked).tokens[0]))
 
 
 def test_the_cache_is_as_large_as_the_option():

@@ -20,9 +20,7 @@ def paged():
 def test_outputs_are_sent_while_the_next_step_computes(paged, monkeypatch):
     rig, sent = Rig(pipeline=paged), []
     send = rig.transport.send
-    monkeypatch.setattr(
-        rig.transport, "send", lambda records: (sent.append(paged._engine._running is not None), send(records))
-    )
+    monkeypatch.setattr(rig.transport, "send", lambda records: (sent.append(paged._running is not None), send(records)))
     numbers = [rig.submit(chat(question), **ASKED) for question in QUESTIONS[:3]]
     rig.run()
     assert [len(rig.answer(number).tokens[0]) for number in numbers] == [20] * 3
@@ -69,5 +67,5 @@ def test_a_step_that_fails_while_it_computes_is_repeated_for_everybody(paged, mo
     rig.run()
     found = [rig.answer(number) for number in numbers]
     assert [(answer.tokens, answer.reasons, answer.failed) for answer in found] == wanted
-    assert rig.task.stepper.recoveries == 1
+    assert rig.stats().recoveries == 1
     assert_empty(rig)

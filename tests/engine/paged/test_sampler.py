@@ -5,24 +5,23 @@ from array import array
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged import drawing, logprobs, sampler
+from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import logits as edits
-from lean_ovms.engine.paged.params import Params
+from lean_ovms.engine.paged import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.prompt_lookup import guess
-from lean_ovms.engine.paged.sequence import Request, Sequence
+from lean_ovms.engine.paged.sequence import Sequence
+from lean_ovms.types import SamplingParams
+from tests.engine.paged.harness import Params
 
 VOCAB = 100
 
 
 def sequence(prompt=(1, 2, 3), generated=(), matcher=None, **asked):
     ids = array("q", [*prompt, *generated])
-    request = Request(Params(**asked), 1, [])
-    params = request.params
-    one = Sequence(
-        request, 0, ids, len(prompt), len(prompt), 1 << 20, params.seed, params.stops, row=0, matcher=matcher
-    )
-    request.sequences.append(one)
-    return one
+    asked = Params(**asked)
+    request = GenerationRequest(1, SamplingParams(), {0})
+    fields = {"prompt": len(prompt), "limit": 1 << 20, "seed": asked.seed, "stops": asked.stops, "row": 0}
+    return Sequence(request=request, index=0, params=asked, ids=ids, matcher=matcher, **fields)
 
 
 def lines(count=1, vocab=VOCAB, seed=0, scale=3.0):
@@ -156,20 +155,17 @@ def test_a_seed_gives_the_same_token_alone_and_in_any_company(vocab):
     assert together.tolist() == alone
 
 
-def test_the_place_in_the_text_decides_and_not_how_much_of_it_was_prompt():
+def test_the_place_in_the_completion_decides():
     line = np.zeros((1, VOCAB), np.float32)
     asked = {"temperature": 1.0, "seed": 9}
-    first, _ = one(line, (1, 2), (3, 4, 5), **asked)
-    whole = sequence((1, 2, 3, 4, 5), (), **asked)
-    whole.counted = 2  # taken up again: three of them were generated
-    assert sampler.sample(line.copy(), sampler.SamplingBatch([whole])).tokens.tolist() == [first]
+    assert one(line, (1, 2), (3, 4, 5), **asked) == one(line, (7,), (3, 4, 5), **asked)
     drawn = {one(line, (1, 2), (3,) * place, **asked)[0] for place in range(50)}
     assert len(drawn) > 20
 
 
 def test_random_numbers_are_spread_evenly():
     seeds, places = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
-    numbers = drawing.uniform(seeds.reshape(-1), places.reshape(-1), 0)
+    numbers = random_sampling.uniform(seeds.reshape(-1), places.reshape(-1), 0)
     assert 0 <= numbers.min() < 0.001
     assert 0.999 < numbers.max() < 1
     counts = np.histogram(numbers, 50, (0, 1))[0]

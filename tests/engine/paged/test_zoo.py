@@ -14,13 +14,12 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
 from lean_ovms.engine.genai.pipeline_choice import PROVEN
-from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import Miscounting, PagedModel
-from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
-from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, load
+from tests.engine.rig import Rig
 
 ZOO = Path(__file__).parents[2] / "data" / "zoo"
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -40,26 +39,13 @@ def test_every_proven_architecture_is_in_the_zoo():
 def answers(pipe):
     """Tokens and log probabilities of prompts that arrive one after the other."""
     dice = random.Random(5)
-    asked = SamplingParams(temperature=0.0, ignore_eos=True, logprobs=True)
-    handles, found = [], []
+    rig, numbers = Rig(pipeline=pipe), []
     for length in (3, 40, 100):
         tokens = [dice.randrange(3, VOCAB) for _ in range(length)]
-        handles.append(
-            pipe.add(
-                PipelineRequest(tokens=tokens, sampling=asked, max_tokens=20, min_tokens=0, seed=0, stops=frozenset())
-            )
-        )
-        found.append(([], []))
-        pipe.step()
-    while True:
-        for handle, (ids, logprobs) in zip(handles, found, strict=True):
-            while handle.can_read():
-                output = handle.read()[0]
-                ids += output.generated_ids
-                logprobs += output.generated_log_probs
-        if not pipe.busy():
-            return found
-        pipe.step()
+        numbers.append(rig.submit(tokens, max_tokens=20, ignore_eos=True, logprobs=True))
+        rig.turn()
+    rig.run()
+    return [(rig.answer(number).tokens[0], rig.answer(number).logprobs[0]) for number in numbers]
 
 
 def unpacked(name, directory):
@@ -107,7 +93,7 @@ def test_auto_finds_out_whether_an_unknown_architecture_counts_its_positions(nam
 
     monkeypatch.setattr(factory, "load", load)
     with pytest.raises(StartError, match="enough"):
-        load_pipeline(Config(model_path=str(path)))
+        load_text_model(Config(model_path=str(path)))
     assert chosen == [pipeline]
 
 

@@ -30,7 +30,7 @@ from lean_ovms.engine.protocol import (
     Tokens,
     encode,
 )
-from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 
@@ -263,7 +263,7 @@ import os, socket, subprocess, sys
 from dataclasses import asdict
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Load, Submit, encode
-from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 ours, theirs = socket.socketpair()
@@ -315,7 +315,7 @@ def test_the_real_engine_answers_and_leaves_without_a_word():
 
 @pytest.mark.model
 def test_the_paged_engine_serves_the_demo_model():
-    assert type(load_pipeline(Config(max_model_len=256))).__name__ == "PagedPipeline"
+    assert type(load_text_model(Config(max_model_len=256))).__name__ == "PagedPipeline"
 
 
 def unpageable(model):
@@ -336,8 +336,8 @@ def inexact(model_dir, tokenizer):
 )
 def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatch, place, broken, reason):
     monkeypatch.setattr(place, broken)
-    found = load_pipeline(Config(max_model_len=256))
-    assert type(found).__name__ == "ContinuousPipeline"
+    found = load_text_model(Config(max_model_len=256))
+    assert type(found.pipeline).__name__ == "ContinuousPipeline"
     assert found.info.pipeline == "LM_CB"
     assert reason in found.info.pipeline_reason
 
@@ -346,10 +346,10 @@ def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatc
 def test_a_network_that_cannot_be_paged_stops_the_start_when_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(TRANSFORMATION, unpageable)
     with pytest.raises(StartError, match="PAGED: its attention cannot be paged: no attention is known here; LM_CB can"):
-        load_pipeline(Config(pipeline_type="PAGED"))
+        load_text_model(Config(pipeline_type="PAGED"))
 
 
 @pytest.mark.model
 def test_the_paged_engine_refuses_a_model_with_vision():
     with pytest.raises(StartError, match="colours is a model with vision"):
-        load_pipeline(Config(pipeline_type="PAGED", model_path=str(VISION)))
+        load_text_model(Config(pipeline_type="PAGED", model_path=str(VISION)))

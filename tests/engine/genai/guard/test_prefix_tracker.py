@@ -1,13 +1,15 @@
 """Which prompt waits for which other one, block by block."""
 
-from lean_ovms.engine.generation.kv_budget import KvBudget
-from lean_ovms.engine.generation.prefix_tracker import PrefixTracker
-from lean_ovms.engine.generation.sequence import Request, Sequence
+from lean_ovms.engine.genai.guard.kv_budget import KvBudget
+from lean_ovms.engine.genai.guard.prefix_tracker import PrefixTracker
+from lean_ovms.engine.genai.guard.sequence import GuardedSequence
+from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.types import SamplingParams
 
 
 def sequence(*prompt):
-    return Sequence(Request(1, SamplingParams(), {0}), 0, list(prompt), 9, frozenset(), 1)
+    request = GenerationRequest(1, SamplingParams(), {0}, prompt=list(prompt), max_tokens=9)
+    return GuardedSequence(request=request, index=0)
 
 
 A, B, C = (tuple(range(start, start + 4)) for start in (10, 20, 30))

@@ -1,11 +1,11 @@
-"""Drawing from a wide vocabulary with a weight for few of its tokens. Exact: the others are bounded. Pure numpy.
+"""Sampling from a wide vocabulary with a weight for few of its tokens. Exact: the others are bounded. Pure numpy.
 
-The maximum of each column (see `wide`) takes one pass over a line. Columns whose maximum is near the highest logit are
-looked into, and so is the tail; a token of another column weighs at most as much as its column's maximum. With these
-bounds for the far tokens a token is drawn by rejection: a near one is accepted, a far one with the probability that its
-weight has of its bound; else it is drawn again. The sum of all weights, of which top_p is a share, is between that of
-the near ones and that with the bounds: where this leaves open whether a token is in the nucleus, the whole line is
-computed.
+The maximum of each column (see `reductions`) takes one pass over a line. Columns whose maximum is near the highest
+logit are looked into, and so is the tail; a token of another column weighs at most as much as its column's maximum.
+With these bounds for the far tokens a token is drawn by rejection: a near one is accepted, a far one with the
+probability that its weight has of its bound; else it is drawn again. The sum of all weights, of which top_p is a
+share, is between that of the near ones and that with the bounds: where this leaves open whether a token is in the
+nucleus, the whole line is computed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import wide
-from .drawing import MAX_TRIALS, Drawing, Numbers, Tokens, draw_many, in_nucleus, uniform, weights_of
+from . import reductions
+from .random_sampling import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, sample_full, uniform, weights_of
 
 Lines = NDArray[np.float32]
 
@@ -44,9 +44,9 @@ class _Near(NamedTuple):
         """The tokens at these places of the weights, one for each of these lines."""
         most, columns = max(1, self.columns.shape[1]), self.bounds.shape[1]
         row, column = np.divmod(at, most)
-        behind = at >= wide.COLUMN * self.columns.shape[1]
+        behind = at >= reductions.COLUMN * self.columns.shape[1]
         inside = row * columns + self.columns[lines, column] if self.columns.shape[1] else at
-        tail: NDArray[np.int64] = wide.COLUMN * (columns - self.columns.shape[1]) + at
+        tail: NDArray[np.int64] = reductions.COLUMN * (columns - self.columns.shape[1]) + at
         return np.where(behind, tail, inside)
 
 
@@ -63,32 +63,32 @@ class _Line(NamedTuple):
     far: float
 
 
-def draw(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
-    """draw_many's distribution; other tokens than it for the same seed."""
+def sample(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
+    """sample_full's distribution; other tokens than it for the same seed."""
     chosen = np.empty(len(lines), np.int64)
-    body, tail = wide.table(lines)
+    body, tail = reductions.table(lines)
     bounds = np.empty((len(lines), body.shape[2]), np.float32)
     by_width: dict[int, list[_Line]] = {width: [] for width in WIDTHS}
     # Line by line: what follows the pass over a line finds it in the cache.
     for place in range(len(lines)):
-        line = _look(body[place], tail[place], drawing, part.start + place, place, bounds[place])
+        line = _look(body[place], tail[place], sampling, part.start + place, place, bounds[place])
         if line is None:
             one = slice(part.start + place, part.start + place + 1)
-            chosen[place] = draw_many(lines[place : place + 1], drawing, one, positions[place : place + 1])[0]
+            chosen[place] = sample_full(lines[place : place + 1], sampling, one, positions[place : place + 1])[0]
         else:
             by_width[next(width for width in WIDTHS if len(line.columns) <= width)].append(line)
     for found in by_width.values():
         if found:
-            _draw(lines, _group(lines, found, drawing, part, bounds), drawing, part, positions, chosen)
+            _draw(lines, _group(lines, found, sampling, part, bounds), sampling, part, positions, chosen)
     return chosen
 
 
-def _look(body: Lines, tail: Lines, drawing: Drawing, row: int, place: int, bounds: Lines) -> _Line | None:
-    """The near columns of a line's table, and the bounds of its others, written to bounds. row: in the drawing.
+def _look(body: Lines, tail: Lines, sampling: Sampling, row: int, place: int, bounds: Lines) -> _Line | None:
+    """The near columns of a line's table, and the bounds of its others, written to bounds. row: in the sampling.
 
     None for a line with many near columns, or with logits that are not numbers.
     """
-    temperature, min_p = drawing.temperature[row], drawing.min_p[row]
+    temperature, min_p = sampling.temperature[row], sampling.min_p[row]
     np.maximum.reduce(body, out=bounds)
     highest = np.maximum.reduce(bounds)
     if len(tail):
@@ -104,24 +104,24 @@ def _look(body: Lines, tail: Lines, drawing: Drawing, row: int, place: int, boun
     bounds[columns] = 0
     if min_p > 0:
         bounds[bounds < min_p] = 0
-    far = wide.COLUMN * float(np.add.reduce(bounds, dtype=np.float64))
+    far = reductions.COLUMN * float(np.add.reduce(bounds, dtype=np.float64))
     return _Line(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
 
 
-def _group(lines: Lines, found: list[_Line], drawing: Drawing, part: slice, bounds: Lines) -> _Near:
+def _group(lines: Lines, found: list[_Line], sampling: Sampling, part: slice, bounds: Lines) -> _Near:
     """Lines of about equally many near columns, together."""
     place = np.array([line.place for line in found], np.int64)
-    temperature, min_p = drawing.temperature[part][place], drawing.min_p[part][place]
+    temperature, min_p = sampling.temperature[part][place], sampling.min_p[part][place]
     highest = np.array([line.highest for line in found], np.float32)
     far = np.array([line.far for line in found], np.float64)
-    most, tail = max(len(line.columns) for line in found), wide.table(lines)[1]
+    most, tail = max(len(line.columns) for line in found), reductions.table(lines)[1]
     columns = np.zeros((len(found), most), np.int64)
-    weights = np.full((len(found), wide.COLUMN * most + tail.shape[1]), -np.inf, np.float32)
-    body = weights[:, : wide.COLUMN * most].reshape(len(found), wide.COLUMN, most)
+    weights = np.full((len(found), reductions.COLUMN * most + tail.shape[1]), -np.inf, np.float32)
+    body = weights[:, : reductions.COLUMN * most].reshape(len(found), reductions.COLUMN, most)
     for row, line in enumerate(found):
         columns[row, : len(line.columns)] = line.columns
         body[row, :, : len(line.columns)] = line.values
-    weights[:, wide.COLUMN * most :] = tail[place]
+    weights[:, reductions.COLUMN * most :] = tail[place]
     weights -= highest[:, None]
     weights /= temperature
     np.exp(weights, out=weights)
@@ -130,9 +130,9 @@ def _group(lines: Lines, found: list[_Line], drawing: Drawing, part: slice, boun
     return _Near(place, columns, weights, highest, bounds, far)
 
 
-def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: Numbers, chosen: Tokens) -> None:
+def _draw(lines: Lines, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
     place, weights = group.place, group.weights
-    seeds, top_p = drawing.seeds[part][place], drawing.top_p[part][place]
+    seeds, top_p = sampling.seeds[part][place], sampling.top_p[part][place]
     edges = weights.cumsum(axis=1, dtype=np.float64)
     least, far = edges[:, -1].copy(), group.far.copy()
     most = least + far  # the sum of all weights is between the two
@@ -146,19 +146,19 @@ def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: 
         value[target >= low] = 0  # a far token, which weighs at most NEAR
         limited = (top_p[left] < 1) & (value < 1)
         floor = np.maximum(value, np.float32(NEAR))
-        outside = _outside(lines, group, drawing, part, (least, most), (left, floor, limited))
+        outside = _outside(lines, group, sampling, part, (least, most), (left, floor, limited))
         cut = left[outside]
         weights[cut] = np.where(weights[cut] > floor[outside, None], weights[cut], 0)
         edges[cut], far[cut] = weights[cut].cumsum(axis=1, dtype=np.float64), 0
         again, unsure = outside.copy(), limited & ~outside & (value <= NEAR)
         for row in np.flatnonzero((target >= low) & ~outside).tolist():
-            token = _far_token(lines, group, int(left[row]), drawing, part, float(target[row] - low[row]))
+            token = _far_token(lines, group, int(left[row]), sampling, part, float(target[row] - low[row]))
             again[row], unsure[row] = token < 0, unsure[row] and token >= 0
             chosen[place[left[row]]] = max(0, token)
         for line in place[left[unsure]].tolist():
             one = slice(part.start + line, part.start + line + 1)
-            whole = weights_of(lines[line : line + 1], drawing.temperature[one], drawing.min_p[one])
-            chosen[line] = in_nucleus(whole, chosen[line : line + 1], drawing, one, positions[line : line + 1], trial)[
+            whole = weights_of(lines[line : line + 1], sampling.temperature[one], sampling.min_p[one])
+            chosen[line] = in_nucleus(whole, chosen[line : line + 1], sampling, one, positions[line : line + 1], trial)[
                 0
             ]
         left = left[again]
@@ -166,13 +166,13 @@ def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: 
             return
     for line in place[left].tolist():
         one = slice(part.start + line, part.start + line + 1)
-        chosen[line] = draw_many(lines[line : line + 1], drawing, one, positions[line : line + 1], MAX_TRIALS)[0]
+        chosen[line] = sample_full(lines[line : line + 1], sampling, one, positions[line : line + 1], MAX_TRIALS)[0]
 
 
 def _outside(
     lines: Lines,
     group: _Near,
-    drawing: Drawing,
+    sampling: Sampling,
     part: slice,
     sums: tuple[NDArray[np.float64], NDArray[np.float64]],
     asked: tuple[NDArray[np.int64], Lines, NDArray[np.bool_]],
@@ -184,25 +184,25 @@ def _outside(
     (least, most), (left, floor, limited) = sums, asked
     if not limited.any():
         return limited
-    top_p = drawing.top_p[part][group.place[left]]
+    top_p = sampling.top_p[part][group.place[left]]
     weights = group.weights[left]
     above = np.where(weights > floor[:, None], weights, 0).sum(axis=1, dtype=np.float64)
     open_ = limited & (above >= top_p * least[left]) & (above < top_p * most[left])
     for row in left[open_].tolist():
         place = int(group.place[row])
         one = slice(part.start + place, part.start + place + 1)
-        if drawing.min_p[one].any():
-            whole = weights_of(lines[place : place + 1], drawing.temperature[one], drawing.min_p[one])
-            least[row] = most[row] = wide.column_sums(whole).sum(dtype=np.float64)
+        if sampling.min_p[one].any():
+            whole = weights_of(lines[place : place + 1], sampling.temperature[one], sampling.min_p[one])
+            least[row] = most[row] = reductions.column_sums(whole).sum(dtype=np.float64)
         else:
-            factor = float(1 / drawing.temperature[one.start, 0])
-            logs = wide.log_sums(lines[place : place + 1], group.highest[row : row + 1], factor)
+            factor = float(1 / sampling.temperature[one.start, 0])
+            logs = reductions.log_sums(lines[place : place + 1], group.highest[row : row + 1], factor)
             least[row] = most[row] = np.exp(logs[0] - factor * float(group.highest[row]))
     outside: NDArray[np.bool_] = limited & (above >= top_p * most[left])
     return outside
 
 
-def _far_token(lines: Lines, group: _Near, row: int, drawing: Drawing, part: slice, target: float) -> int:
+def _far_token(lines: Lines, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
     """The token of a line on which a number below `far` falls, if each had its column's bound; -1 if above its weight.
 
     Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.
@@ -210,12 +210,12 @@ def _far_token(lines: Lines, group: _Near, row: int, drawing: Drawing, part: sli
     place = int(group.place[row])
     bounds = group.bounds[place]
     edges = bounds.cumsum(dtype=np.float64)
-    column = min(int((edges <= target / wide.COLUMN).sum()), len(bounds) - 1)
+    column = min(int((edges <= target / reductions.COLUMN).sum()), len(bounds) - 1)
     if not bounds[column]:
         return -1
-    into = (target / wide.COLUMN - edges[column] + bounds[column]) / bounds[column] * wide.COLUMN
-    inside = min(int(into), wide.COLUMN - 1)
+    into = (target / reductions.COLUMN - edges[column] + bounds[column]) / bounds[column] * reductions.COLUMN
+    inside = min(int(into), reductions.COLUMN - 1)
     token = column + len(bounds) * inside
-    temperature, min_p = float(drawing.temperature[part][place, 0]), float(drawing.min_p[part][place, 0])
+    temperature, min_p = float(sampling.temperature[part][place, 0]), float(sampling.min_p[part][place, 0])
     weight = float(np.exp((lines[place, token] - group.highest[row]) / temperature))
     return token if weight >= min_p and (into - inside) * bounds[column] < weight else -1

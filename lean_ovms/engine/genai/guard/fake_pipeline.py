@@ -21,25 +21,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ...config import Config
-from ...engine_types import ModelInfo
-from ...errors import BadRequest, StartError
-from ...types import CAPABILITIES, IMAGE_TAG
-from . import fake_tokenizer as words
-from . import grammar_limits
-from .fake_details import FakeDetails, details, logprob, permitted
-from .grammar_limits import Bounds
-from .guesses import GuessCounts
-from .pipeline import (
-    BesideEncoder,
-    GrammarCost,
-    Grammars,
-    Handle,
-    ImagePrompt,
-    ImageTokenCounter,
-    PipelineRequest,
-    Status,
-)
+from ....config import Config
+from ....engine_types import ModelInfo
+from ....errors import BadRequest, StartError
+from ....types import IMAGE_TAG
+from ...generation import fake_tokenizer as words
+from ...generation import grammar_limits
+from ...generation.grammar_limits import Bounds
+from ...generation.pipeline import BesideEncoder, GrammarCost, Grammars, ImagePrompt
+from .pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
 
 NEVER_S = 1e6
 
@@ -49,15 +39,13 @@ class Script:
     """How the pipeline behaves. For --fake_engine these are the keys of --plugin_config.
 
     step_s: duration of a step. answer: the text of every answer, instead of the prompt's own. tokens_per_step: more
-    than 1 as in a speculative pipeline. capable: it has every capability. sleep: replaced in tests.
+    than 1 as in a speculative pipeline. sleep: replaced in tests.
     """
 
     context: int = 8192
     blocks: int = 4096
     block_size: int = 32
     step_tokens: int = 256
-    shares_steps: bool = False
-    cancels_prefill: bool = False
     step_s: float = 0.0
     answer: str = ""
     tokens_per_step: int = 1
@@ -65,7 +53,6 @@ class Script:
     prefix_caching: bool = False
     recoverable: bool = True
     vision: bool = False
-    capable: bool = False
     sleep: Callable[[float], None] = time.sleep
 
 
@@ -74,8 +61,6 @@ class FakeOutput:
     generated_ids: list[int]
     generated_log_probs: list[float]
     score: float = 0.0
-    details: list[FakeDetails] = field(default_factory=list)
-    prompt_details: list[FakeDetails] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,13 +72,8 @@ class FakeHandle:
     prefilled: int = 0  # prompt tokens computed
     decoded: int = 0  # answer tokens computed
     stalled: bool = False
-    state: Literal["running", "finished", "lost", "failed", "cancelled"] = "running"
+    state: Literal["running", "finished", "lost", "cancelled"] = "running"
     outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
-    cached: int = 0
-
-    @property
-    def computed(self) -> int:
-        return self.prefilled
 
     def can_read(self) -> bool:
         return bool(self.outputs) and self.state != "cancelled"
@@ -163,8 +143,6 @@ class FakePipeline:
         self.script = script
         self.recoverable = script.recoverable
         self.step_tokens = script.step_tokens
-        self.shares_steps, self.cancels_prefill = script.shares_steps, script.cancels_prefill
-        self.guesses: GuessCounts | None = None
         self.steps = 0
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
@@ -186,7 +164,6 @@ class FakePipeline:
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
             vision=script.vision,
-            capabilities=sorted({*CAPABILITIES.values(), "cached_tokens"}) if script.capable else [],
         )
 
     @classmethod
@@ -223,9 +200,6 @@ class FakePipeline:
         self.live.append(handle)
         return handle
 
-    def start(self) -> bool:
-        return False
-
     def step(self) -> None:
         self.steps += 1
         self.live = [h for h in self.live if h.state == "running"]
@@ -251,7 +225,7 @@ class FakePipeline:
 
     def status(self, handle: Handle) -> Status:
         assert isinstance(handle, FakeHandle)
-        return handle.state if handle.state in ("lost", "failed", "running") else "finished"
+        return handle.state if handle.state in ("lost", "running") else "finished"
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return words.encode(text, add_special_tokens)
@@ -262,19 +236,12 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens.
-
-        With shares_steps, prompts that fit into half of it come before longer ones.
-        """
+        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
         ready = [h for h in self.live if not h.stalled]
         decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
         left = self.step_tokens - len(decoding)
         plan = decoding[: self.step_tokens]
-        prompts = ready
-        if self.script.shares_steps:
-            half = left // 2
-            prompts = sorted(ready, key=lambda h: len(h.request.tokens) - h.prefilled > half)
-        for handle in prompts:
+        for handle in ready:
             missing = len(handle.request.tokens) - handle.prefilled
             if missing and left > 0:
                 plan.append((handle, min(missing, left)))
@@ -326,24 +293,15 @@ class FakePipeline:
         handle.decoded += len(tokens)
         if handle.decoded == len(handle.answer):
             handle.state = "finished"
-        output = _output([*echoed, *tokens])
-        if self.script.capable:
-            asked = request.sampling
-            output.details = [details(token, asked.top_logprobs, asked.logprob_token_ids) for token in tokens]
-            output.prompt_details = [details(token, asked.prompt_top_logprobs) for token in echoed[1:]]
-        handle.outputs.append({0: output})
+        handle.outputs.append({0: _output([*echoed, *tokens])})
 
     def _sample_beams(self, handle: FakeHandle) -> None:
         """All beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
-        answer, outputs, asked = handle.answer, {}, handle.request.sampling
+        answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
             ids = answer[start:-1] + answer[:start] + answer[-1:]
-            made = outputs[100 + rank] = _output(ids, -float(rank))
-            if self.script.capable:
-                made.details = [details(token, asked.top_logprobs, asked.logprob_token_ids) for token in ids]
-                echoed = handle.request.tokens[1:] if handle.request.echo and not rank else []
-                made.prompt_details = [details(token, asked.prompt_top_logprobs) for token in echoed]
+            outputs[100 + rank] = _output(ids, -float(rank))
         handle.outputs.append(outputs)
         handle.state = "finished"
 
@@ -367,8 +325,13 @@ class FakePipeline:
                 answer.append(token)
             if may_end and done >= 0 and token in request.stops:
                 break
-        return permitted(answer, request)[request.done :]
+        return answer[request.done :]
 
 
 def _output(tokens: list[int], score: float = 0.0) -> FakeOutput:
     return FakeOutput(tokens, [logprob(token) for token in tokens], score)
+
+
+def logprob(token: int) -> float:
+    """Encodes the token, so that a test can match them; exact in binary."""
+    return -(token + 1) / 1024

@@ -8,19 +8,18 @@ when it is stuck. GenAI ends a request for which it has no KV blocks without out
 from __future__ import annotations
 
 import logging
-from typing import cast
 
-from ...engine_types import EngineStats
-from ...errors import BadRequest, EngineFailure
-from ..errors import last_line
-from ..protocol import Counted, Prefilled, Progress, Tokens
+from ....engine_types import EngineStats
+from ....errors import EngineFailure
+from ...errors import last_line
+from ...generation.grammar_limits import too_complex
+from ...generation.sequence import GenerationRequest
+from ...generation.spec_decode_stats import SpecDecodeStats
+from ...protocol import Counted, Prefilled, Tokens
 from . import recovery
-from .grammar_limits import too_complex
-from .guesses import GuessCounts
 from .outputs import Diverged, emit, emit_detailed
-from .pipeline import CountingHandle, Handle, ProgressHandle, RefusedHandle
-from .scheduler import Scheduler
-from .sequence import Request, Sequence
+from .scheduler import GuardedScheduler
+from .sequence import GuardedSequence
 from .slow_steps import SlowSteps
 
 log = logging.getLogger(__name__)
@@ -36,24 +35,22 @@ MAX_DROPPED = 2
 class Stepper:
     """Steps the pipeline of a scheduler. recoveries: failed steps."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: GuardedScheduler) -> None:
         self.recoveries = 0
-        self._guesses = GuessCounts()  # of a pipeline that does not count them
+        self._drafts = SpecDecodeStats()
         self._scheduler = scheduler
         self._pipeline = scheduler.pipeline
         self._out = scheduler.out
         self._speculative = bool(self._pipeline.info.speculative)
-        self._counts_cached = "cached_tokens" in self._pipeline.info.capabilities
-        self._empty_outputs: list[Sequence] = []  # sequences of this step
-        self._diverged: list[Sequence] = []  # sequences of this step
+        self._empty_outputs: list[GuardedSequence] = []  # sequences of this step
+        self._diverged: list[GuardedSequence] = []  # sequences of this step
         self._stuck_since: float | None = None
         self._slow_steps = SlowSteps()
-        self.too_slow: list[str] = []  # grammars that made steps slow, not yet reported to the grammar queue
-        self._started = False  # a step of the pipeline
+        self.too_slow: list[str] = []  # grammars that made steps slow, in the last step
 
     def stats(self) -> EngineStats:
         """A snapshot of all counts."""
-        scheduler, guesses = self._scheduler, self._pipeline.guesses or self._guesses
+        scheduler, drafts = self._scheduler, self._drafts
         return EngineStats(
             running=len(scheduler.running),
             queued=len(scheduler.waiting),
@@ -64,33 +61,31 @@ class Stepper:
             preemptions=scheduler.preemptions,
             recoveries=self.recoveries,
             speculative=self._speculative,
-            drafts=guesses.drafts,
-            drafted=guesses.drafted,
-            accepted=guesses.accepted,
-            accepted_by_position=list(guesses.by_position),
+            drafts=drafts.drafts,
+            drafted=drafts.drafted,
+            accepted=drafts.accepted,
+            accepted_by_position=list(drafts.by_position),
         )
 
-    def step(self) -> None:
+    def step(self) -> list[str]:
         """One step of the pipeline, with its outputs in the scheduler's `out`. Raises errors.EngineLost.
 
-        Where the pipeline can start a step and go on, this is half of one, in turns: start it and collect the outputs
-        of the one before; wait for it. Between the two they are sent, and new requests tokenized.
+        Returns grammars that make steps slow.
         """
         scheduler = self._scheduler
+        self.too_slow.clear()
         try:
-            if self._started:
-                self._started = False
-                self._finish_step()
-                return
             scheduler.start_step()
             self._slow_steps.begin(scheduler.running)
-            self._started = self._pipeline.start()
-            if not self._started:
-                self._finish_step()
+            self._pipeline.step()
+            scheduler.cleanup_due = False
+            suspect = self._slow_steps.suspect(compiling=scheduler.compiling)
+            if suspect is not None:
+                self._end_slow(suspect)
             has_output = self._collect()
         except Exception as error:  # of the pipeline, whatever it raises: the other requests go on
             self._recover(error)
-            return
+            return self.too_slow
         if has_output:
             self._stuck_since = None
             if scheduler.steps % CHECK_EVERY == 0:
@@ -98,28 +93,20 @@ class Stepper:
                 self._check_status([s for s in scheduler.running if s.last_output_step <= old])
         else:
             self._after_empty_step()
-
-    def _finish_step(self) -> None:
-        self._pipeline.step()
-        self._scheduler.cleanup_due = False
-        suspect = self._slow_steps.suspect(compiling=self._scheduler.compiling)
-        if suspect is not None:
-            self._end_slow(suspect)
+        return self.too_slow
 
     # --- outputs
 
     def _collect(self) -> bool:
         """Read the outputs of all sequences; whether there was any."""
         has_output = False
-        finished: list[Sequence] = []
+        finished: list[GuardedSequence] = []
         for sequence in self._scheduler.running:
             handle = sequence.handle
             if handle is not None and handle.can_read():
                 has_output = True
                 if self._read(sequence):
                     finished.append(sequence)
-            elif sequence.reports_progress and handle is not None and not sequence.has_output:
-                self._report_progress(sequence, cast(ProgressHandle, handle))
         for sequence in finished:
             self._scheduler.remove(sequence)
         if self._empty_outputs:
@@ -129,7 +116,7 @@ class Stepper:
             self._fail_diverged()
         return has_output
 
-    def _read(self, sequence: Sequence) -> bool:
+    def _read(self, sequence: GuardedSequence) -> bool:
         """Read one output of a sequence; True if that was its last. Only after can_read."""
         scheduler = self._scheduler
         assert sequence.handle is not None
@@ -138,7 +125,7 @@ class Stepper:
             self._empty_outputs.append(sequence)
             return False
         if not sequence.has_output:
-            self._prompt_computed(sequence, sequence.handle)
+            self._prompt_computed(sequence)
         if sequence.cancel_pending:
             scheduler.finish(sequence)
             return True
@@ -152,38 +139,22 @@ class Stepper:
             self._diverged.append(sequence)
             return False
         if self._speculative and before:  # the output that comes with the prompt is the first token alone
-            self._guesses.drafts += 1
+            self._drafts.drafts += 1
             for position in range(len(sequence.generated) - before - 1):
-                self._guesses.accept(position)
+                self._drafts.accept(position)
         if finished:
             scheduler.finish(sequence)
         elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserved_blocks:
             scheduler.grow(sequence)
         return finished
 
-    def _prompt_computed(self, sequence: Sequence, handle: Handle) -> None:
+    def _prompt_computed(self, sequence: GuardedSequence) -> None:
         self._scheduler.prompt_computed(sequence)
-        if sequence.index or sequence.generated or sequence.already_sent:
-            return
-        cached = max(0, cast(CountingHandle, handle).cached) if self._counts_cached else sequence.cached
-        if sequence.reports_progress:
-            self._report(sequence, len(sequence.prompt), cached or 0)
-        self._out.append(Prefilled(sequence.request.id, cached, self._prefill_ms(sequence)))
+        if not (sequence.index or sequence.generated or sequence.already_sent):
+            since_start_ms = 1000 * (self._scheduler.waiting.clock() - sequence.started_at)
+            self._out.append(Prefilled(sequence.request.id, sequence.cached, since_start_ms))
 
-    def _report_progress(self, sequence: Sequence, handle: ProgressHandle) -> None:
-        """Report the part of its prompt that is computed, if there is more of it than before."""
-        if sequence.reported < handle.computed < len(sequence.prompt):
-            self._report(sequence, handle.computed, max(0, handle.cached))
-
-    def _report(self, sequence: Sequence, tokens: int, cached: int) -> None:
-        sequence.reported = tokens
-        self._out.append(Progress(sequence.request.id, tokens, cached, self._prefill_ms(sequence)))
-
-    def _prefill_ms(self, sequence: Sequence) -> float:
-        """Since the engine began with it."""
-        return 1000 * (self._scheduler.clock() - sequence.added_at)
-
-    def _count_prompt(self, sequence: Sequence) -> None:
+    def _count_prompt(self, sequence: GuardedSequence) -> None:
         """Send the exact number of prompt tokens; a VLM pipeline knows it when the request is finished."""
         counter, request = self._pipeline.image_token_counter, sequence.request
         assert counter is not None
@@ -200,7 +171,7 @@ class Stepper:
             error = EngineFailure("The engine had to restart this answer and generated different tokens.")
             self._scheduler.fail(sequence.request, error)
 
-    def _end_slow(self, request: Request) -> None:
+    def _end_slow(self, request: GenerationRequest) -> None:
         """End a request whose grammar delays all others."""
         log.warning("request %d is ended: its grammar makes steps slow", request.id)
         self.too_slow.append(request.constraint)
@@ -219,12 +190,12 @@ class Stepper:
         elif self._pipeline.scheduled():
             self._stuck_since = None
         elif self._stuck_since is None:
-            self._stuck_since = scheduler.clock()
-        elif scheduler.clock() - self._stuck_since > STUCK_S:
+            self._stuck_since = scheduler.waiting.clock()
+        elif scheduler.waiting.clock() - self._stuck_since > STUCK_S:
             self._stuck_since = None
             self._recover(TimeoutError("the pipeline schedules nothing"))
 
-    def _check_status(self, sequences: list[Sequence]) -> None:
+    def _check_status(self, sequences: list[GuardedSequence]) -> None:
         """Remove those of these sequences without output that the pipeline does not compute any more."""
         scheduler = self._scheduler
         for sequence in reversed(sequences):
@@ -239,16 +210,11 @@ class Stepper:
                 scheduler.finish(sequence)
             elif status == "lost":
                 self._add_again(sequence)
-            elif status == "failed":
-                error = EngineFailure("The engine failed while it computed this request.")
-                scheduler.fail(sequence.request, error)
-            elif status == "refused":
-                scheduler.fail(sequence.request, BadRequest(cast(RefusedHandle, handle).error))
             else:
                 self._out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
                 scheduler.finish(sequence)
 
-    def _add_again(self, sequence: Sequence) -> None:
+    def _add_again(self, sequence: GuardedSequence) -> None:
         """The pipeline dropped it, by its own rule that ends all running requests when blocks are short."""
         sequence.times_dropped += 1
         log.warning("the pipeline dropped request %d (%d)", sequence.request.id, sequence.times_dropped)
@@ -261,7 +227,6 @@ class Stepper:
 
     def _recover(self, error: Exception) -> None:
         """Remove all sequences from the pipeline and repair it. Raises errors.EngineLost."""
-        self._started = False
         scheduler = self._scheduler
         self.recoveries += 1
         log.error("a step failed: %s", last_line(error))
@@ -275,7 +240,7 @@ class Stepper:
         ]
         recovery.recover(scheduler, interrupted, error)
 
-    def _read_rest(self, sequence: Sequence) -> bool:
+    def _read_rest(self, sequence: GuardedSequence) -> bool:
         """Read every output that is ready; True if the sequence is finished with them."""
         try:
             while sequence.handle is not None and sequence.handle.can_read():

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from .sequence import Request, Sequence
+from ...generation.sequence import GenerationRequest
+from .sequence import GuardedSequence
 
 LEAST_S = 0.5
 """CPU time beyond the usual after which a step is slow."""
@@ -30,14 +31,14 @@ class SlowSteps:
         self._kinds = {False: _Usual(), True: _Usual()}  # by whether prompts are computed
         self._kind = self._kinds[False]
         self._strikes = 0
-        self._matched: list[Request] = []
+        self._matched: list[GenerationRequest] = []
 
-    def begin(self, running: Seq[Sequence]) -> None:
+    def begin(self, running: Seq[GuardedSequence]) -> None:
         self._kind = self._kinds[not all(s.has_output for s in running)]
         self._matched = list({s.request.id: s.request for s in running if s.constrained}.values())
         self._began = self._clock()
 
-    def suspect(self, *, compiling: bool) -> Request | None:
+    def suspect(self, *, compiling: bool) -> GenerationRequest | None:
         """After a step: the request that is to be ended, because steps with its grammar are too slow.
 
         compiling: a thread compiles meanwhile, whose CPU time cannot be told from the step's.

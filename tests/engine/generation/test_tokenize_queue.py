@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from lean_ovms.engine.generation import long_texts
+from lean_ovms.engine.generation import tokenize_queue
 from lean_ovms.engine.generation.fake_tokenizer import encode
 from lean_ovms.engine.generation.task import GenerationTask, Limits
 from lean_ovms.engine.protocol import Accepted, Encode, Encoded, Refused
@@ -15,7 +15,7 @@ from lean_ovms.errors import BadRequest, from_wire
 from tests.engine.rig import Rig
 
 LONG = "x" * 200
-LIMITS = Limits(queued=64, running=64, sequences=20)
+LIMITS = Limits(queued=64, sequences=20)
 
 
 class Beside:
@@ -48,9 +48,8 @@ class BesideRig(Rig):
     def __init__(self, limits=LIMITS, **changes):
         super().__init__(limits=limits, **changes)
         self.woken = threading.Semaphore(0)
-        self.beside = self.pipeline.beside = Beside()
-        self.worker.task = self.task = GenerationTask(self.pipeline, limits, wake=self.woken.release)
-        self.scheduler = self.task.scheduler
+        self.beside = self.backend.beside = Beside()
+        self.worker.task = self.task = GenerationTask(self.backend, limits, wake=self.woken.release)
 
     def finish_text(self):
         self.beside.go.set()
@@ -160,7 +159,7 @@ def test_clients_take_turns(rig):
 
 
 def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
-    monkeypatch.setattr(long_texts, "MOST_OF_CLIENT", 2)
+    monkeypatch.setattr(tokenize_queue, "MOST_OF_CLIENT", 2)
     mine = [rig.submit(f"{LONG}{number}", client="a") for number in range(3)]
     other = rig.submit(LONG, client="b")
     rig.turn()
@@ -169,7 +168,7 @@ def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
 
 
 def test_long_texts_count_as_queued():
-    limits = Limits(queued=64, running=64, sequences=20, queued_by_client=1)
+    limits = Limits(queued=64, sequences=20, queued_by_client=1)
     rig = BesideRig(limits, context=1000, blocks=100)
     try:
         rig.submit(LONG, client="a")
@@ -194,7 +193,7 @@ def test_texts_of_an_encode_are_tokenized_beside_the_loop_too(rig):
 
 def test_many_bad_words_are_tokenized_beside_the_loop():
     """256 of 250 letters kept everybody waiting for 2.5 s."""
-    rig = BesideRig(capable=True, context=1000, blocks=100)
+    rig = BesideRig(paged=True, context=1000, blocks=100)
     words = tuple(f"{letter}q" for letter in "abcdefghij")
     few = rig.submit("hi", bad_words=words[:8], max_tokens=1)
     many = rig.submit("xbq", bad_words=words, max_tokens=1)

@@ -1,4 +1,4 @@
-"""Counts of the tokens that a draft model or prompt lookup guessed."""
+"""Counts of draft tokens: those of a draft model, of prompt lookup, or of a pipeline that has either inside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ POSITIONS = 20
 
 
 @dataclass(slots=True)
-class GuessCounts:
+class SpecDecodeStats:
     """drafts: with at least one token, verified. drafted: their tokens; None: not known. accepted: those kept.
 
     by_position: accepted tokens by their place in the draft, the first POSITIONS.

@@ -7,13 +7,12 @@ in every batch and after a preemption.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import wide
+from . import reductions
 from .sequence import Sequence
 
 Lines = NDArray[np.float32]
@@ -23,7 +22,7 @@ Numbers = NDArray[np.uint64]
 MAX_TRIALS = 64
 
 
-class Drawing:
+class Sampling:
     """Parameters of the sequences that are sampled, as arrays. places: in the batch."""
 
     def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
@@ -38,37 +37,7 @@ class Drawing:
 
     def positions(self) -> Numbers:
         """The places in their texts of the tokens to be drawn."""
-        return np.array([len(s.ids) - s.counted for s in self.sequences], np.uint64)
-
-
-NOBODY = Drawing([], [])
-_Draw = Callable[[Lines, Drawing, slice, Numbers], Tokens]
-
-
-def draw(lines: Lines, few: Drawing, many: Drawing, tokens: Tokens) -> None:
-    """Write a token for each line of both drawings. few: those with a top_k; many: those without."""
-    if few.places:
-        _draw(lines, few, draw_few, False, tokens)
-    if many.places:
-        from . import nearest  # which needs draw_many
-
-        narrow = lines.shape[1] < wide.WIDE
-        _draw(lines, many, draw_many if narrow else nearest.draw, narrow, tokens)
-
-
-def _draw(lines: Lines, drawing: Drawing, method: _Draw, grouped: bool, tokens: Tokens) -> None:
-    vocab, positions, places = lines.shape[1], drawing.positions(), drawing.places
-
-    def work(part: slice) -> None:
-        inside = wide.groups(part.stop - part.start, vocab) if grouped else [slice(0, part.stop - part.start)]
-        for group in inside:
-            mine = slice(part.start + group.start, part.start + group.stop)
-            chosen = places[mine]
-            whole = chosen[-1] - chosen[0] == len(chosen) - 1
-            rows = lines[chosen[0] : chosen[-1] + 1] if whole else lines[chosen]
-            tokens[chosen] = method(rows, drawing, mine, positions[mine])
-
-    wide.in_parts(len(places), vocab, work)
+        return np.array([s.generated for s in self.sequences], np.uint64)
 
 
 def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
@@ -87,37 +56,39 @@ def _mix(z: Numbers) -> Numbers:
     return mixed
 
 
-def draw_few(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
+def sample_top_k(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
     """With a top-k: only so many are looked at, in descending order. Of equal ones at the border some are in."""
-    top_k = np.minimum(drawing.top_k[part], lines.shape[1])
+    top_k = np.minimum(sampling.top_k[part], lines.shape[1])
     most, line = int(top_k.max()), np.arange(len(lines))[:, None]
-    ids = wide.largest(lines, most)
+    ids = reductions.largest(lines, most)
     values = lines[line, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
     ids, values = ids[line, order], values[line, order]
-    weights = np.exp(((values - values[:, :1]) / drawing.temperature[part]).astype(np.float64))
+    weights = np.exp(((values - values[:, :1]) / sampling.temperature[part]).astype(np.float64))
     weights[np.arange(most) >= top_k] = 0
-    weights[weights < drawing.min_p[part]] = 0
+    weights[weights < sampling.min_p[part]] = 0
     sums = weights.cumsum(axis=-1)
-    weights[sums - weights >= drawing.top_p[part, None] * sums[:, -1:]] = 0
+    weights[sums - weights >= sampling.top_p[part, None] * sums[:, -1:]] = 0
     sums = weights.cumsum(axis=-1)
-    target = uniform(drawing.seeds[part], positions, 0)[:, None] * sums[:, -1:]
+    target = uniform(sampling.seeds[part], positions, 0)[:, None] * sums[:, -1:]
     chosen: Tokens = ids[line[:, 0], np.minimum((sums <= target).sum(axis=-1), most - 1)]
     return chosen
 
 
-def draw_many(lines: Lines, drawing: Drawing, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
+def sample_full(lines: Lines, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
     """Without a top-k, and without sorting: a token is drawn from all, and again if it is outside of the nucleus.
 
     trial: random numbers that are used up.
     """
-    weights = weights_of(lines, drawing.temperature[part], drawing.min_p[part])
-    chosen = wide.locate(weights, wide.column_sums(weights), uniform(drawing.seeds[part], positions, trial))
-    return in_nucleus(weights, chosen, drawing, part, positions, trial)
+    weights = weights_of(lines, sampling.temperature[part], sampling.min_p[part])
+    chosen = reductions.locate(
+        weights, reductions.column_sums(weights), uniform(sampling.seeds[part], positions, trial)
+    )
+    return in_nucleus(weights, chosen, sampling, part, positions, trial)
 
 
 def in_nucleus(
-    weights: Lines, chosen: Tokens, drawing: Drawing, part: slice, positions: Numbers, trial: int = 0
+    weights: Lines, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
 ) -> Tokens:
     """These tokens, which were drawn from all weights, or others in the place of those outside of top_p.
 
@@ -125,10 +96,10 @@ def in_nucleus(
     again: what comes out is distributed as in the nucleus. Equal ones are in together. trial: how often it was drawn
     again already.
     """
-    seeds, top_p = drawing.seeds[part], drawing.top_p[part]
+    seeds, top_p = sampling.seeds[part], sampling.top_p[part]
     if (top_p >= 1).all():
         return chosen
-    whole = wide.column_sums(weights).sum(axis=-1, dtype=np.float64)
+    whole = reductions.column_sums(weights).sum(axis=-1, dtype=np.float64)
     left = np.arange(len(weights))
     for again in range(trial + 1, trial + MAX_TRIALS):
         value = weights[left, chosen[left]]
@@ -141,7 +112,9 @@ def in_nucleus(
         for place, least in zip(left.tolist(), value[outside].tolist(), strict=True):
             np.multiply(weights[place], weights[place] > least, out=weights[place])
         smaller = weights[left]
-        chosen[left] = wide.locate(smaller, wide.column_sums(smaller), uniform(seeds[left], positions[left], again))
+        chosen[left] = reductions.locate(
+            smaller, reductions.column_sums(smaller), uniform(seeds[left], positions[left], again)
+        )
     chosen[left] = weights[left].argmax(axis=-1)  # rounding, or logits that are not numbers
     return chosen
 
@@ -150,7 +123,7 @@ def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArra
     """The sum of the weights of these lines that are above a value."""
     if not len(places):
         return np.zeros(0)
-    above = wide.scratch("above", (len(places), weights.shape[1]))
+    above = reductions.scratch("above", (len(places), weights.shape[1]))
     if len(places) == len(weights):
         np.subtract(weights, value[:, None], out=above)
     else:
@@ -158,13 +131,15 @@ def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArra
             np.subtract(weights[place], value[row], out=above[row])
     counts = np.array([np.count_nonzero(row > 0) for row in above])  # of floats themselves it is slow
     np.maximum(above, 0, out=above)
-    total: NDArray[np.float64] = wide.column_sums(above).sum(axis=-1, dtype=np.float64) + counts * value.astype(float)
+    total: NDArray[np.float64] = reductions.column_sums(above).sum(axis=-1, dtype=np.float64) + counts * value.astype(
+        float
+    )
     return total
 
 
 def weights_of(lines: Lines, temperature: Lines, min_p: Lines) -> Lines:
     """exp((logit - highest) / temperature), the likeliest 1, those under min_p 0. This thread's memory."""
-    weights = wide.scratch("weights", lines.shape)
+    weights = reductions.scratch("weights", lines.shape)
     np.subtract(lines, lines.max(axis=-1, keepdims=True), out=weights)
     np.multiply(weights, 1 / temperature, out=weights)
     np.exp(weights, out=weights)

@@ -1,4 +1,4 @@
-"""Tables of the running sequences, one row each, so that a step's inputs are made without a loop over sequences."""
+"""Block tables of the running sequences, one row each, so that a step's inputs are made without a loop over them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from .adapters import Adapter
 
 
-class Rows:
+class BlockTables:
     """computed: tokens in the KV cache. held: blocks. newest: the newest token, the one that a decode step computes.
 
     table: [rows, most blocks of a text], block numbers; only the first `held` of a row mean anything. adapters: of the
@@ -31,10 +31,11 @@ class Rows:
         return -(-tokens // self.block_size)
 
     @property
-    def free(self) -> int:
+    def available(self) -> int:
+        """Rows that `allocate` can give."""
         return len(self._free)
 
-    def take(self, blocks: list[int], adapter: Adapter | None = None) -> int:
+    def allocate(self, blocks: list[int], adapter: Adapter | None = None) -> int:
         """A row whose cache has these full blocks."""
         row = self._free.pop()
         self.held[row] = 0
@@ -43,7 +44,7 @@ class Rows:
         self.computed[row] = len(blocks) * self.block_size
         return row
 
-    def give(self, row: int) -> None:
+    def free(self, row: int) -> None:
         self._free.append(row)
 
     def append(self, row: int, blocks: list[int]) -> None:

@@ -7,19 +7,18 @@ binding costs 1.4 to 5.5 us, and its handling of stop ids with ignore_eos differ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
-from ..protocol import ABSENT, REPETITION, DetailedTokens, PromptLogprobs, Record, Tokens
-from .pipeline import DetailedOutput, Output
-from .repetition import repeats
-from .sequence import Sequence
+from ...generation.repetition import repeats
+from ...protocol import ABSENT, REPETITION, PromptLogprobs, Record, Tokens
+from .pipeline import Output
+from .sequence import GuardedSequence
 
 
 class Diverged(Exception):
     """A sequence that was started again generated other tokens than those already sent."""
 
 
-def emit(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+def emit(sequence: GuardedSequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
     """Append the new tokens of a sequence to `out`; True if they were its last. Raises Diverged."""
     output = outputs[0]
     ids = output.generated_ids
@@ -48,7 +47,7 @@ def emit(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -
     return reason is not None
 
 
-def _truncate(sequence: Sequence, ids: list[int]) -> str | None:
+def _truncate(sequence: GuardedSequence, ids: list[int]) -> str | None:
     """Cut ids (several tokens of one step) where the sequence ends; the finish reason, None if it does not end."""
     before = len(sequence.generated) - len(ids)
     for position, token in enumerate(ids):
@@ -66,7 +65,7 @@ def _truncate(sequence: Sequence, ids: list[int]) -> str | None:
 
 
 def _not_yet_sent(
-    sequence: Sequence, ids: list[int], logprobs: list[float] | None
+    sequence: GuardedSequence, ids: list[int], logprobs: list[float] | None
 ) -> tuple[list[int], list[float] | None]:
     """The new ones of the ids of a sequence that was started again. Raises Diverged."""
     start = len(sequence.generated) - len(ids)
@@ -79,7 +78,7 @@ def _not_yet_sent(
 
 
 def _split_prompt(
-    sequence: Sequence, ids: list[int], logprobs: list[float], out: list[Record]
+    sequence: GuardedSequence, ids: list[int], logprobs: list[float], out: list[Record]
 ) -> tuple[list[int], list[float] | None]:
     """The first output of a request with echo starts with its prompt; GenAI's value for the first token is made up."""
     size = len(sequence.prompt)
@@ -88,37 +87,19 @@ def _split_prompt(
     return ids[size:], logprobs[size:] if sequence.logprobs else None
 
 
-def emit_detailed(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
-    """As `emit`, for a sequence with alternatives or repetition detection, or a beam search. Raises Diverged."""
+def emit_detailed(sequence: GuardedSequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+    """As `emit`, for a sequence with repetition detection, or a beam search. Raises Diverged."""
     if sequence.beams:
         return emit_beams(sequence, outputs, out)
-    at, before = len(out), len(sequence.generated)
-    output = outputs[0]
+    at = len(out)
     finished = emit(sequence, outputs, out)
-    kept = len(sequence.generated) - before
-    for place in range(at, len(out)):
-        record = out[place]
-        if isinstance(record, PromptLogprobs) and sequence.details:
-            known = cast(DetailedOutput, output).prompt_details
-            record.ranks, record.top = [detail.rank for detail in known], [detail.top for detail in known]
-        elif isinstance(record, Tokens):
-            if sequence.request.sampling.repetition is not None and _end_repetition(sequence, record):
-                finished = True
-            if sequence.details and record.logprobs is not None:
-                start = kept - len(record.tokens)
-                out[place] = _with_alternatives(record, cast(DetailedOutput, output), start)
+    last = out[-1] if len(out) > at else None
+    if isinstance(last, Tokens):
+        finished = _end_repetition(sequence, last) or finished
     return finished
 
 
-def _with_alternatives(record: Tokens, output: DetailedOutput, start: int) -> DetailedTokens:
-    """start: of the record's first token among the output's generated ones."""
-    details = output.details[start : start + len(record.tokens)]
-    detailed = DetailedTokens(record.id, record.index, record.tokens, record.logprobs, record.reason)
-    detailed.top = [detail.top for detail in details]
-    return detailed
-
-
-def _end_repetition(sequence: Sequence, record: Tokens) -> bool:
+def _end_repetition(sequence: GuardedSequence, record: Tokens) -> bool:
     """Cut a record behind the token with which the text repeats itself; whether there is one."""
     sampling, generated, tokens = sequence.request.sampling, sequence.generated, record.tokens
     assert sampling.repetition is not None
@@ -132,24 +113,16 @@ def _end_repetition(sequence: Sequence, record: Tokens) -> bool:
     return False
 
 
-def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+def emit_beams(sequence: GuardedSequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
     """The n best results of a beam search, or all there are, best first; they all come with its end."""
     request = sequence.request
     ranked = sorted(outputs.values(), key=lambda output: output.score, reverse=True)
-    if sequence.echo:
-        known = cast(DetailedOutput, ranked[0]).prompt_details
-        record = PromptLogprobs(request.id, [None, *(detail.logprob for detail in known)])
-        record.ranks, record.top = [detail.rank for detail in known], [detail.top for detail in known]
-        sequence.echo = False
-        out.append(record)
     for rank, output in enumerate(ranked[: request.sampling.n]):
         if rank in request.unfinished:
             ids = output.generated_ids
             reason = "stop" if ids and ids[-1] in sequence.stops else "length"
             logprobs = output.generated_log_probs if sequence.logprobs else None
-            tokens = Tokens(request.id, rank, ids, logprobs, reason)
-            detailed = sequence.details and logprobs is not None
-            out.append(_with_alternatives(tokens, cast(DetailedOutput, output), 0) if detailed else tokens)
+            out.append(Tokens(request.id, rank, ids, logprobs, reason))
     absent = request.unfinished.intersection(range(len(ranked), request.sampling.n))
     out += [Tokens(request.id, rank, [], None, ABSENT) for rank in sorted(absent)]
     return True

@@ -18,9 +18,10 @@ from typing import NamedTuple
 from ...errors import EngineFailure, RequestError, TooManyRequests
 from ...util.turns import Turns
 from ..protocol import Encode, Submit
-from .admission import Admission, BadWords, kept
+from .backend import Backend
 from .item_thread import ItemThread
-from .pipeline import BesideEncoder, Pipeline
+from .pipeline import BesideEncoder
+from .request_validator import BadWords, RequestValidator, kept
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +73,12 @@ class Outcome(NamedTuple):
     cancelled: set[int]
 
 
-class LongTexts:
+class TokenizeQueue:
     """The commands that wait for their tokens."""
 
-    def __init__(self, pipeline: Pipeline, admission: Admission, wake: Callable[[], None]) -> None:
+    def __init__(self, backend: Backend, validator: RequestValidator, wake: Callable[[], None]) -> None:
         """wake: ends the loop's wait; called from the thread."""
-        self._pipeline, self._admission = pipeline, admission
+        self._backend, self._validator = backend, validator
         self._wake = wake
         self._waiting: dict[str, _Waiting] = {}  # by id; Turns has strings
         self._turns: Turns[str] = Turns()
@@ -99,26 +100,26 @@ class LongTexts:
 
     def work(self, command: Command) -> Work | None:
         """What the thread would do for a command; None: its texts are short."""
-        beside = self._pipeline.beside
+        beside = self._backend.beside
         if beside is None:
             return None
         if isinstance(command, Encode):
             return partial(_texts, command, beside) if any(map(beside.is_long, command.texts)) else None
         text, words = command.prompt, command.sampling.get("bad_words", ())
-        if self._pipeline.image_token_counter is not None or not isinstance(text, str) or not beside.is_long(text):
+        if self._backend.image_placeholders is not None or not isinstance(text, str) or not beside.is_long(text):
             text = ""
         if not text and (len(words) <= FEW_WORDS or not all(isinstance(word, str) for word in words)):
             return None
         return partial(self._of_submit, command, text, words if len(words) > FEW_WORDS else (), beside)
 
     def _of_submit(self, submit: Submit, text: str, words: Sequence[str], beside: BesideEncoder) -> Ids:
-        bad_words = self._admission.bad_words(words, beside.encode) if words else None
+        bad_words = self._validator.bad_words(words, beside.encode) if words else None
         return Ids(self._prompt(submit, text, beside) if text else None, (), bad_words)
 
     def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> list[int]:
-        ids, context = self._admission.encode(text, submit, beside.encode), self._pipeline.info.context_length
+        ids, context = self._validator.encode(text, submit, beside.encode), self._backend.info.context_length
         if submit.truncate is None:
-            self._admission.check_length(len(ids))
+            self._validator.check_length(len(ids))
         elif type(submit.truncate) is int and len(ids) > context:
             ids = kept(ids, max(context, submit.truncate), submit.truncation_side)
         return as_list(ids)
@@ -155,7 +156,7 @@ class LongTexts:
         return outcomes
 
     def _learn(self, command: Command, result: Ids | RequestError) -> None:
-        beside = self._pipeline.beside
+        beside = self._backend.beside
         if beside is None or isinstance(result, RequestError) or isinstance(command, Encode):
             return
         if result.prompt is not None and isinstance(command.prompt, str):

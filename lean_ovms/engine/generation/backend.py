@@ -1,0 +1,84 @@
+"""What generates tokens for requests: the interface between the task and an engine with its scheduler.
+
+`paged.pipeline.PagedPipeline` implements it, and `genai.guard.backend.GuardedPipeline` for the pipelines of
+openvino_genai and the scripted one. No openvino here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from ...engine_types import EngineStats, ModelInfo, Vocabulary
+from ..protocol import Record
+from .fair_queue import FairQueue
+from .pipeline import BesideEncoder, Grammars, ImagePlaceholders
+from .sequence import GenerationRequest
+
+
+class Backend(Protocol):
+    """One loaded model. Not thread-safe; it has one user.
+
+    out: records for the front end, the same list for ever. requests: by id, those that are not finished.
+    """
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    grammars: Grammars | None
+    """None: no structured output."""
+    image_placeholders: ImagePlaceholders | None
+    """None: a text model."""
+    beside: BesideEncoder | None
+    """None: every text is tokenized between two steps."""
+    out: list[Record]
+    requests: dict[int, GenerationRequest]
+
+    @property
+    def waiting(self) -> FairQueue[Any]:
+        """Sequences that have not started, or will start again."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing to step for."""
+        ...
+
+    @property
+    def calm(self) -> bool:
+        """A grammar may be compiled in a thread: no sequence is about to have its first step with one."""
+        ...
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Text to ids. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
+        ...
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Ids to text, with the model's own detokenizer."""
+        ...
+
+    def check(self, request: GenerationRequest) -> None:
+        """Raises errors.BadRequest for what this engine cannot compute. It may keep its own form of the request."""
+        ...
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a request that was checked."""
+        ...
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        """Stop a request or one choice of it; an unknown id is one that has finished."""
+        ...
+
+    def admit(self, *, compiling: bool = False) -> None:
+        """Start waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
+        ...
+
+    def step(self) -> Iterable[str]:
+        """Compute once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
+
+        Returns grammars that proved too slow to be matched.
+        """
+        ...
+
+    def stats(self) -> EngineStats:
+        """A snapshot of all counts."""
+        ...

@@ -1,0 +1,89 @@
+"""What the front end is told of each step, as records. This is the hot path: once per token."""
+
+from __future__ import annotations
+
+from ..generation.sequence import GenerationRequest
+from ..protocol import ABSENT, DetailedTokens, Prefilled, Progress, PromptLogprobs, Record, Tokens
+from .beam_search import Hypothesis
+from .logprobs import TokenLogprobs
+from .sequence import Sequence
+
+
+class Outputs:
+    """out: the records. news: sequences with results that are not told yet. hypotheses: of beam searches that are
+    over, by the sequence that began them, best first.
+    """
+
+    def __init__(self, requests: dict[int, GenerationRequest]) -> None:
+        """requests: those that are not finished; finished ones are removed."""
+        self.out: list[Record] = []
+        self.news: list[Sequence] = []
+        self.hypotheses: dict[Sequence, list[Hypothesis]] = {}
+        self._requests = requests
+
+    def prompt(self, sequence: Sequence, tokens: int, taken_ms: float, *, complete: bool) -> None:
+        """Tell how much of a prompt is computed, where that is wanted, and what that took. complete: all of it."""
+        number = sequence.request.id
+        if sequence.reports_progress and tokens > sequence.reported:
+            sequence.reported = tokens
+            self.out.append(Progress(number, tokens, sequence.cached, taken_ms))
+        if complete:
+            self.out.append(Prefilled(number, sequence.cached, taken_ms))
+
+    def tell(self) -> None:
+        """The records of what is new."""
+        news, self.news, out = self.news, [], self.out
+        for sequence in news:
+            request = sequence.request
+            if sequence.index not in request.unfinished or not sequence.new_ids:
+                if sequence in self.hypotheses:
+                    self._tell_hypotheses(sequence, self.hypotheses.pop(sequence))
+                continue
+            ids, sequence.new_ids = sequence.new_ids, []
+            if sequence.echo:
+                self._tell_prompt(sequence, sequence.prompt_details)
+            if request.sampling.logprobs:
+                out.append(_with_logprobs(request, sequence.index, ids, sequence.new_details, sequence.reason))
+                sequence.new_details = []
+            else:
+                out.append(Tokens(request.id, sequence.index, ids, None, sequence.reason))
+            if sequence.reason is not None:
+                request.unfinished.discard(sequence.index)
+                if not request.unfinished:
+                    self._requests.pop(request.id, None)
+
+    def _tell_prompt(self, sequence: Sequence, details: list[TokenLogprobs]) -> None:
+        sequence.echo = False
+        record = PromptLogprobs(sequence.request.id, [None, *(detail.logprob for detail in details)])
+        record.ranks, record.top = [detail.rank for detail in details], [detail.top for detail in details]
+        self.out.append(record)
+
+    def _tell_hypotheses(self, first: Sequence, found: list[Hypothesis]) -> None:
+        """The n best texts of a beam search, or all there are, best first; they all come with its end."""
+        request = first.request
+        if first.echo and request.unfinished:
+            self._tell_prompt(first, first.prompt_details)
+        for rank, text in enumerate(found[: request.sampling.n]):
+            if rank not in request.unfinished:
+                continue
+            reason = "stop" if text.ids and text.ids[-1] in first.stops else "length"
+            if request.sampling.logprobs:
+                record = _with_logprobs(request, rank, text.ids, text.details, reason)
+            else:
+                record = Tokens(request.id, rank, text.ids, None, reason)
+            self.out.append(record)
+        absent = request.unfinished.intersection(range(len(found), request.sampling.n))
+        self.out += [Tokens(request.id, rank, [], None, ABSENT) for rank in sorted(absent)]
+        request.unfinished.clear()
+        self._requests.pop(request.id, None)
+
+
+def _with_logprobs(
+    request: GenerationRequest, index: int, ids: list[int], details: list[TokenLogprobs], reason: str | None
+) -> Tokens:
+    values = [detail.logprob for detail in details]
+    if not request.details:
+        return Tokens(request.id, index, ids, values, reason)
+    record = DetailedTokens(request.id, index, ids, values, reason)
+    record.top = [detail.top for detail in details]
+    return record

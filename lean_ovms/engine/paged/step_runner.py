@@ -1,0 +1,322 @@
+"""The steps of the paged engine: schedule, compute, sample, append."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import BadRequest, EngineFailure, RequestError
+from ..errors import last_line
+from ..generation.repetition import repeats
+from ..generation.sequence import GenerationRequest
+from ..generation.spec_decode_stats import SpecDecodeStats
+from ..protocol import REPETITION, Failed
+from . import logprobs
+from .beam_search import BeamSearch, Continuation
+from .block_tables import BlockTables
+from .grammar import Matcher, Prepare
+from .logits import NoToken
+from .model_inputs import Chunk, ModelInputs
+from .network import Network
+from .outputs import Outputs
+from .sampler import Sampled, SamplingBatch, sample
+from .scheduler import Scheduler, Step
+from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
+
+log = logging.getLogger(__name__)
+
+Lines = NDArray[np.float32]
+
+
+class StepRunner:
+    """requests: by id, those that are not finished. drafts: counts of draft tokens."""
+
+    scheduler: Scheduler
+
+    def __init__(
+        self, network: Network, tables: BlockTables, inputs: ModelInputs, prepare: Prepare, clock: Callable[[], float]
+    ) -> None:
+        """prepare: a step's masks. clock: of what steps cost."""
+        self.requests: dict[int, GenerationRequest] = {}
+        self.drafts = SpecDecodeStats()
+        self._outputs = Outputs(self.requests)
+        self._network = network
+        self._tables = tables
+        self._inputs = inputs
+        self._prepare = prepare
+        self._clock = clock
+        self._began = 0.0
+        self._batch = SamplingBatch(())
+        self._running: Step | None = None
+        self._cancelled: list[Sequence] = []  # while a step ran that computes for them
+
+    def start(self) -> bool:
+        """Begin the next step, which `compute` ends; whether there is one. Raises what openvino raises."""
+        step = self._schedule()
+        if step is None:
+            return False
+        self._began = self._clock()
+        try:
+            self._network.start(bool(step.chunks))
+        except BaseException:
+            self._step_failed()
+            raise
+        self._running = step
+        return True
+
+    def compute(self) -> None:
+        """Compute once for every sequence that can be scheduled. Raises what openvino raises."""
+        started, self._running = self._running, None
+        step = started or self._schedule()
+        if step is None:
+            return
+        if started is None:
+            self._began = self._clock()
+        try:
+            lines = self._computed(step, started=started is not None)
+        except BaseException:
+            self._step_failed()
+            raise
+        scheduler = self.scheduler
+        if step.chunks:
+            scheduler.timed(step, self._clock() - self._began)
+        scheduler.steps += 1
+        self._remove_cancelled()
+        self._tables.computed[step.rows] += 1
+        if step.chunks or self._batch.searching:
+            self._process(step, lines)
+        else:
+            self._append_tokens(self._batch, sample(lines, self._batch))
+            self._outputs.news += step.decoding
+
+    def _schedule(self) -> Step | None:
+        """The next step, with its inputs written; None if there is nothing to compute."""
+        step = self.scheduler.schedule()
+        if step is None:
+            return None
+        try:
+            self._inputs.write(step.rows, step.chunks, step.changed)
+        except BaseException:
+            self._step_failed()
+            raise
+        return step
+
+    def _computed(self, step: Step, *, started: bool) -> Lines:
+        """The logits of a step; the grammars' masks are prepared while the network computes."""
+        try:
+            if self._batch.sequences is not step.decoding:
+                self._batch = SamplingBatch(step.decoding)
+            matchers = self._matchers(step)
+            if not started and not matchers:
+                return self._network.infer(bool(step.chunks))
+            if not started:
+                self._network.start(bool(step.chunks))
+                started = True
+            self._prepare(matchers)
+        finally:
+            if started:
+                lines = self._network.wait()
+        return lines
+
+    def _step_failed(self) -> None:
+        """The inputs may be half written."""
+        self._inputs.invalidate()
+        self.scheduler.changed = True
+
+    def _matchers(self, step: Step) -> list[Matcher]:
+        """Those whose masks the step's logits need."""
+        sequences = [step.decoding[place] for place in self._batch.edited]
+        sequences += [chunk.sequence for chunk in step.chunks if chunk.wanted]
+        return [sequence.matcher for sequence in sequences if sequence.matcher is not None]
+
+    # --- ends
+
+    def _remove_cancelled(self) -> None:
+        gone, self._cancelled = self._cancelled, []
+        self._remove(gone)
+
+    def _remove(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self.scheduler.end(sequence)
+            sequence.new_ids, sequence.new_details = [], []
+
+    def _fail(self, request: GenerationRequest, error: RequestError) -> None:
+        """End a request with an error, all its sequences."""
+        if self.requests.pop(request.id, None) is None:
+            return
+        request.unfinished.clear()
+        self.scheduler.waiting.dequeued(request)
+        self._remove(request.sequences)
+        self._outputs.out.append(Failed(request.id, error.to_wire()))
+
+    # --- results of a step
+
+    def _process(self, step: Step, lines: Lines) -> None:
+        """Results of a step with prompts, draft tokens or beams."""
+        owners, places = list(step.decoding), list(range(len(step.decoding)))
+        at = len(owners)
+        for chunk in step.chunks:
+            first, at = at, at + chunk.wanted
+            sequence = chunk.sequence
+            if sequence.row < 0:
+                continue  # cancelled meanwhile
+            if sequence.state == "decode":
+                self._tables.computed[sequence.row] = chunk.start + 1
+                owners.append(sequence)
+                places.append(first)
+            elif self._prompt_computed(chunk, lines[first:at]):
+                owners.append(sequence)
+                places.append(at - 1)
+        searches: dict[int, list[tuple[Sequence, int]]] = {}
+        for sequence, place in zip(owners, places, strict=True):
+            if sequence.search is not None:
+                searches.setdefault(id(sequence.search), []).append((sequence, place))
+        single = [(s, p) for s, p in zip(owners, places, strict=True) if s.search is None]
+        self._sample(single, lines)
+        self._outputs.news += [sequence for sequence, _ in single]
+        for beams in searches.values():
+            self._search([s for s, _ in beams], lines[[p for _, p in beams]])
+
+    def _prompt_computed(self, chunk: Chunk, lines: Lines) -> bool:
+        """Record a computed part of a prompt; True if it was the last."""
+        sequence, end = chunk.sequence, chunk.start + chunk.length
+        self.scheduler.computed(sequence, end)
+        if sequence.needs_prompt_logprobs:
+            following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
+            scored = lines[: len(following)]
+            sequence.prompt_details += logprobs.details(
+                scored, np.array(following, np.int64), sequence.params.prompt_logprobs
+            )
+        complete = end == len(sequence.ids)
+        if not sequence.index and not sequence.output_since and sequence.request.unfinished:
+            taken_ms = 1000 * (self.scheduler.waiting.clock() - sequence.started_at)
+            self._outputs.prompt(sequence, min(end, sequence.prompt), taken_ms, complete=complete)
+        if complete:
+            self.scheduler.decode(sequence)
+        return complete
+
+    def _sample(self, wanting: list[tuple[Sequence, int]], lines: Lines) -> None:
+        """A token for each, and one more for as long as it is the draft token in its place."""
+        for sequence, _ in wanting:
+            if sequence.draft_tokens and not sequence.jump_forward:
+                self.drafts.begin(len(sequence.draft_tokens))
+        position = 0
+        while wanting:
+            batch = SamplingBatch([sequence for sequence, _ in wanting])
+            found = sample(lines[[place for _, place in wanting]], batch)
+            self._append_tokens(batch, found)
+            right = []
+            for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):
+                if not sequence.draft_tokens or sequence.row < 0:
+                    continue
+                accepted = sequence.draft_tokens.pop(0) == token
+                if sequence.jump_forward:
+                    score = sequence.jump_forward_score + (1 if accepted else -1)
+                    sequence.jump_forward_score = min(JUMP_FORWARD_SCORE, score)
+                elif accepted:
+                    self.drafts.accept(position)
+                if accepted:
+                    self._tables.computed[sequence.row] += 1
+                    right.append((sequence, place + 1))
+                else:
+                    sequence.draft_tokens = []
+            wanting = right
+            position += 1
+
+    def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
+        """Append new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""
+        over: list[Sequence] = []
+        sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
+        for place, error in found.failed.items():  # first: what stands in for its token may be a stop token
+            self._fail(sequences[place].request, _as_request_error(error))
+        for sequence, token in zip(sequences, tokens, strict=True):
+            if sequence.row < 0:
+                continue
+            ids = sequence.ids
+            ids.append(token)
+            sequence.new_ids.append(token)
+            newest[sequence.row] = token
+            if token in sequence.stops:
+                sequence.reason = "stop"
+                over.append(sequence)
+            elif len(ids) >= sequence.limit:
+                sequence.reason = "length"
+                over.append(sequence)
+        for place, detail in found.details.items():
+            if sequences[place].row >= 0:
+                sequences[place].new_details.append(detail)
+        over += [s for s in batch.repeating if s.row >= 0 and s.reason is None and _repeats(s)]
+        over += [s for i in batch.edited if (s := sequences[i]).row >= 0 and _grammar_over(s, tokens[i])]
+        for sequence in over:
+            self.scheduler.end(sequence)
+
+    def _search(self, beams: list[Sequence], lines: Lines) -> None:
+        """One step of a beam search."""
+        search, request = beams[0].search, beams[0].request
+        assert isinstance(search, BeamSearch)
+        if any(beam.row < 0 for beam in beams) or not self.scheduler.make_room(beams[0], search.width):
+            return
+        try:
+            following = search.advance(beams, lines)
+        except Exception as error:  # one request's fault must not end the step of all
+            self._fail(request, _as_request_error(error))
+            return
+        search.beams = self._continued(beams, following)
+        full = [beam for beam in search.beams if len(beam.ids) >= beam.limit]
+        if full or not following:
+            [first] = request.sequences
+            self._outputs.hypotheses[first] = search.close(full)
+            self._outputs.news.append(first)
+            self.scheduler.end(first)
+
+    def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
+        """The next beams: one continuation goes on in its parent's place, others fork."""
+        parents = {id(one.parent) for one in following}
+        for beam in beams:
+            if id(beam) not in parents:
+                self.scheduler.leave(beam)
+        number, pairs = max(beam.index for beam in beams), []
+        for place, one in enumerate(following):
+            beam = one.parent
+            if any(later.parent is beam for later in following[place + 1 :]):
+                number += 1
+                beam = forked(one.parent, number)
+                self.scheduler.fork(one.parent, beam)
+            pairs.append((beam, one))
+        for beam, one in pairs:  # after all forks: a parent that goes on is another by then
+            beam.ids.append(one.token)
+            beam.score = one.score
+            beam.logprobs.append(one.logprob)
+            if one.detail is not None:
+                beam.new_details.append(one.detail)
+            self._tables.newest[beam.row] = one.token
+            beam.follow(one.token)
+        return [beam for beam, _ in pairs]
+
+
+def _repeats(sequence: Sequence) -> bool:
+    """The text has begun to repeat itself: it ends."""
+    assert sequence.repetition is not None
+    long_enough = sequence.generated >= sequence.params.min_tokens
+    if long_enough and repeats(sequence.ids, len(sequence.ids), *sequence.repetition, begin=sequence.prompt):
+        sequence.reason = REPETITION
+    return sequence.reason is not None
+
+
+def _grammar_over(sequence: Sequence, token: int) -> bool:
+    """Its grammar and its counts take the token; True if the text ends with its grammar."""
+    if not sequence.follow(token) or sequence.reason is not None:
+        return False
+    sequence.reason = "stop"
+    return True
+
+
+def _as_request_error(error: Exception) -> RequestError:
+    """Of a token that could not be chosen."""
+    if isinstance(error, NoToken):
+        return BadRequest(str(error))
+    log.error("%s", last_line(error))
+    return EngineFailure("The engine failed while it computed this request.")

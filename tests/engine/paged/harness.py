@@ -1,0 +1,177 @@
+"""The paged engine without tasks and pipes: requests by their parameters, read back one by one."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, fields
+
+from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.paged import params
+from lean_ovms.engine.paged.engine import Engine
+from lean_ovms.engine.paged.logprobs import TokenLogprobs
+from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Failed, PromptLogprobs, Tokens
+from lean_ovms.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params(params.Params):
+    """With what is the request's own: how many texts of how many tokens, from which seed on."""
+
+    max_tokens: int = 16
+    seed: int = 0
+    n: int = 1
+    priority: int = 0
+
+
+@dataclass(slots=True)
+class Output:
+    """New tokens of one text."""
+
+    generated_ids: list = field(default_factory=list)
+    generated_log_probs: list = field(default_factory=list)
+    details: list = field(default_factory=list)
+
+
+class Asked:
+    """A request to a Driver, and what came of it."""
+
+    def __init__(self, driver, request):
+        self._driver, self._request = driver, request
+        self._outputs = defaultdict(Output)
+        self._ended = set()
+        self.status, self.error = "running", ""
+        self.prompt_details = []
+
+    @property
+    def sequences(self):
+        return self._request.sequences
+
+    @property
+    def cached(self):
+        return self.sequences[0].cached
+
+    @property
+    def computed(self):
+        first = self.sequences[0]
+        return min(first.prompt, int(self._driver._tables.computed[first.row])) if first.row >= 0 else first.prompt
+
+    def can_read(self):
+        return bool(self._outputs)
+
+    def read(self):
+        """What is new, by the number of the text."""
+        if not self._outputs:
+            raise RuntimeError("there is no output to read")
+        found, self._outputs = dict(self._outputs), defaultdict(Output)
+        return found
+
+    def cancel(self):
+        self.status = "cancelled"
+        self._outputs.clear()
+        self._driver.cancel(self._request.id, None)
+
+    def take_in(self, record):
+        assert self.status == "running", record
+        if isinstance(record, Failed):
+            kind, self.error = record.error[:2]
+            lost = "KV cache" in self.error
+            self.status = "lost" if lost else "refused" if kind == "BadRequest" else "failed"
+        elif isinstance(record, PromptLogprobs):
+            parts = zip(record.logprobs[1:], record.ranks, record.top, strict=True)
+            self.prompt_details = [TokenLogprobs(*part) for part in parts]
+        elif isinstance(record, Tokens):
+            output = self._outputs[record.index] if record.reason != ABSENT else Output()
+            output.generated_ids += record.tokens
+            output.generated_log_probs += record.logprobs or []
+            if isinstance(record, DetailedTokens):
+                output.details += [
+                    TokenLogprobs(value, 0, top) for value, top in zip(record.logprobs, record.top, strict=True)
+                ]
+            if record.reason:
+                self._ended.add(record.index)
+                if len(self._ended) == self._request.sampling.n:
+                    self.status = "finished"
+
+
+class NoSuspects:
+    """Every step that fails is tried again; there is chance in these tests, and no fault."""
+
+    def blame(self, interrupted):
+        return None
+
+    def order(self, interrupted):
+        return interrupted
+
+    def may_start(self, sequence, running):
+        return True
+
+    def discard(self, sequence):
+        pass
+
+
+class Driver(Engine):
+    """An engine with requests that can be read. scheduled: sequences of the last step."""
+
+    def __init__(self, network, **options):
+        self._by_request = {}
+        super().__init__(network, matcher=lambda s: self._by_request[s.request.id].fork(), **options)
+        self.scheduler.suspects = NoSuspects()
+        self._asked = {}
+        self.scheduled = 0
+
+    @property
+    def steps(self):
+        return self.scheduler.steps
+
+    def add(self, tokens, asked, *, matcher=None):
+        number = len(self._asked) + 1
+        known = {one.name: getattr(asked, one.name) for one in fields(params.Params)}
+        sampling = SamplingParams(
+            n=asked.beams if asked.beams > 1 else asked.n,
+            beams=asked.beams,
+            seeds=tuple(asked.seed + index for index in range(asked.n)),
+            logprobs=asked.logprobs != params.NO_LOGPROBS,
+            prompt_logprobs=asked.prompt_logprobs != params.NO_LOGPROBS,
+        )
+        request = GenerationRequest(
+            number,
+            sampling,
+            set(range(sampling.n)),
+            "a grammar" if matcher else "",
+            prompt=list(tokens),
+            max_tokens=asked.max_tokens,
+            stops=asked.stops,
+            details=True,
+            priority=asked.priority,
+            native=params.Params(**known),
+        )
+        self._by_request[number] = matcher
+        self._asked[number] = Asked(self, request)
+        super().add(request)
+        return self._asked[number]
+
+    def busy(self):
+        return not self.idle
+
+    def start(self):
+        """Begin the next step; whether there is one that `step` will end."""
+        if self._running is None:
+            self.admit()
+            super().start()
+        return self._running is not None
+
+    def step(self):
+        self.scheduled = 0
+        self.admit()
+        super().step()
+        records, self.out[:] = list(self.out), []
+        for record in records:
+            self._asked[record.id].take_in(record) if not hasattr(record, "ms") else None
+
+    def _recover(self, error):
+        if not isinstance(error, RuntimeError):
+            raise error  # a fault of the engine's, not of the network
+        super()._recover(error)
+
+    def _schedule(self):
+        step = super()._schedule()
+        self.scheduled = len(step.decoding) + len(step.chunks) if step is not None else 0
+        return step
