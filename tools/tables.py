@@ -64,10 +64,11 @@ def request_fields() -> str:
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
-    first = {route.module: _path(route.bases[0], route) for route in reversed(table.ROUTES)}
-    for name, path in sorted(first.items(), key=lambda item: item[1]):
-        if members := getattr(importlib.import_module(f"lean_ovms.api.{name}"), "FIELDS", None):
-            groups[path] = members
+    first = {route.module: route for route in reversed(table.ROUTES)}
+    for route in sorted(first.values(), key=lambda one: (_path(one.bases[0], one), one.method != "POST")):
+        path = _path(route.bases[0], route)
+        if members := getattr(importlib.import_module(f"lean_ovms.api.{route.module}"), "FIELDS", None):
+            groups[f"{route.method} {path}" if path in groups else path] = members
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
     parts = []
     for title, members in groups.items():
