@@ -28,11 +28,11 @@ async def app() -> AsyncIterator[App]:
     model, _ = await speech_model(max_audio_s=MAX_S)
     made = App(model.config, [model])
     yield made
-    assert made.service(AudioDecoder)._slots.taken == 0
-    assert made.bodies.taken == 0
-    made.image_loader.close()
+    assert made.services.get(AudioDecoder)._slots.taken == 0
+    assert made.services.bodies.taken == 0
+    made.services.image_loader.close()
     await made.close()
-    made.offload.close()
+    made.services.offload.close()
 
 
 async def ask(app: App, file: bytes) -> tuple[int, str]:
