@@ -86,9 +86,10 @@ class StreamIterator(Generic[T]):
 
     async def aclose(self) -> None:
         """Stop the stream's task, at once. Idempotent."""
-        self._taken = asyncio.get_running_loop().create_future()  # never done
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        if not self._task.done():
+            self._taken = asyncio.get_running_loop().create_future()  # never done
+            self._task.cancel()
+            await asyncio.wait({self._task})
         self._task.cancelled() or self._task.exception()  # it may be unread
 
     def _push(self, piece: T) -> None:
