@@ -24,6 +24,7 @@ from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.generation.grammar_limits import Bounds
 from lean_ovms.errors import RequestError
 from lean_ovms.grammar.constraint import GrammarContext, build
+from lean_ovms.push_types import StreamIterator
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.types import Json, OutputConstraint, SamplingParams
@@ -277,7 +278,7 @@ async def _answer(engine: Engine, tag: str, seed: int) -> tuple[str, str]:
     )
     detokenizer, text, reason = Detokenizer(engine.vocabulary, skip_special_tokens=True), "", ""
     try:
-        while records := await reply.next():
+        async for records in StreamIterator(reply):
             for record in records:
                 text += detokenizer.feed(record.tokens)
                 reason = record.reason or reason

@@ -18,6 +18,7 @@ import uvloop
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.push_types import StreamIterator
 from lean_ovms.types import ChatPrompt, SamplingParams
 
 
@@ -68,7 +69,7 @@ class Parent:
         )
         first = last = 0.0
         tokens = 0
-        while records := await reply.next():
+        async for records in StreamIterator(reply):
             now = time.perf_counter()
             if tokens:
                 outcome.gaps.append(now - last)

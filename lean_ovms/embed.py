@@ -19,6 +19,7 @@ from .api.app import App
 from .config import Config
 from .errors import StartError
 from .observability.logging import setup as setup_logging
+from .push_types import StreamIterator
 from .server.run import build, close, load, watch
 from .transports.asgi import Asgi
 from .transports.http11.server import Server
@@ -161,8 +162,9 @@ class Client:
             if isinstance(response.body, bytes):
                 _content(response)
                 return
-            async for block in _blocks(response.body):
-                yield _event(block)
+            async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
+                async for block in _blocks(pieces):
+                    yield _event(block)
         finally:
             await response.aclose()
 
@@ -204,7 +206,7 @@ def _content(response: Response) -> Any:
     return content
 
 
-async def _blocks(body: Any) -> AsyncIterator[bytes]:
+async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The data of every event but the terminator [DONE]."""
     rest = b""
     async for data in body:

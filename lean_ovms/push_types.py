@@ -1,34 +1,99 @@
-"""How the pieces of a stream get to its client without a task switch for each: from layer to layer, in plain calls.
+"""How the pieces of a stream get to its client: pushed from layer to layer in plain calls, no task switch for each.
 
-A layer whose stream can push is Pushing; it gives the layer below it a Sink of its own. Every stream can be read, too:
-its first and last pieces, and those that the sink is not ready for.
+A stream pushes to the Sink that it is given; a layer between two gives the stream below it a sink of its own. While the
+last sink is paused nothing is pushed: the first stream merges what comes (engine/client/replies.py), or waits.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+Paused = Callable[[], "asyncio.Future[None] | None"]
+
+
+def never() -> None:
+    """Of a sink that takes everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink(Generic[T]):
-    """What takes pieces of a stream at once, in place of a reader that waits for the next one.
+    """What takes the pieces of a stream.
 
-    ready: whether it takes one now; else the reader is woken and gets it.
+    paused: None if it takes a piece now, else a future that is done when it may take the next one.
     """
 
-    ready: Callable[[], bool]
-    push: Callable[[T], None]
+    push: Callable[[T], object]
+    paused: Paused = never
+
+    async def send(self, piece: T) -> None:
+        """Push a piece, and wait until the next one may be pushed."""
+        self.push(piece)
+        while (paused := self.paused()) is not None:
+            await paused
 
 
-class Pushing(Generic[T]):
-    """Base of streams that can push: it saves the task switch that waking a reader costs for each token."""
+def wake(waiter: asyncio.Future[None] | None) -> None:
+    """Let the task go on that awaits this future, if one does."""
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
-    __slots__ = ()
 
-    def push_to(self, sink: Sink[T]) -> None:
-        """From now on, while the stream's reader waits for a piece, push it if the sink is ready."""
-        raise NotImplementedError
+class PushStream(Protocol[T]):
+    """Something that is pushed, once."""
+
+    async def push_to(self, sink: Sink[T]) -> None:
+        """Push all pieces; returns after the last. Once it is cancelled, nothing more is pushed."""
+
+
+class StreamIterator(Generic[T]):
+    """The pieces of a stream for a caller that has to iterate. Its owner closes it.
+
+    The stream is paused while a piece is not taken.
+    """
+
+    def __init__(self, stream: PushStream[T]) -> None:
+        self._pieces: deque[T] = deque()
+        self._arrived: asyncio.Future[None] | None = None
+        self._taken: asyncio.Future[None] | None = None
+        self._task = asyncio.ensure_future(stream.push_to(Sink(self._push, lambda: self._taken)))
+        self._task.add_done_callback(lambda _: wake(self._arrived))
+
+    @property
+    def waiting(self) -> bool:
+        """There is no piece and no end yet."""
+        return not self._pieces and not self._task.done()
+
+    def __aiter__(self) -> StreamIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        while self.waiting:
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+        if not self._pieces:
+            self._task.result()  # raises what the stream has raised
+            raise StopAsyncIteration
+        piece = self._pieces.popleft()
+        if not self._pieces:
+            taken, self._taken = self._taken, None
+            wake(taken)
+        return piece
+
+    async def aclose(self) -> None:
+        """Stop the stream's task, at once. Idempotent."""
+        if not self._task.done():
+            self._taken = asyncio.get_running_loop().create_future()  # never done
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self._task.cancelled() or self._task.exception()  # it may be unread
+
+    def _push(self, piece: T) -> None:
+        self._pieces.append(piece)
+        if self._taken is None:
+            self._taken = asyncio.get_running_loop().create_future()
+        wake(self._arrived)

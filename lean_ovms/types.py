@@ -12,11 +12,12 @@ bytes are what clients get.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from .push_types import Sink
     from .timing_types import PromptProgress
 
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
@@ -68,9 +69,9 @@ class Request:
 
 
 class ByteStream(Protocol):
-    """A response body that is produced while it is sent. Its owner closes it, read or not."""
+    """A response body that is produced while it is sent, a PushStream. Its owner closes it, sent or not."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def push_to(self, sink: Sink[bytes]) -> None: ...
 
     async def aclose(self) -> None: ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lean_ovms.engine import protocol
@@ -19,6 +20,8 @@ from lean_ovms.errors import RequestError, Unavailable
 from lean_ovms.types import Image, SamplingParams
 
 EOS = 256
+TURNS = 4
+"""Of the loop between two steps: a client that iterates gets each step by itself."""
 
 Step = list[tuple[int, str, "str | None"]]
 Script = list["Step | RequestError | protocol.Prefilled | protocol.Progress"]
@@ -148,7 +151,11 @@ class FakeEngine:
             else:
                 records.append(protocol.Tokens(*fields))
         self.mail.deliver(records)
-        asyncio.get_running_loop().call_soon(self._play, number, script, sampling)
+        self._after(TURNS, partial(self._play, number, script, sampling))
+
+    def _after(self, turns: int, what: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(what) if turns == 1 else loop.call_soon(self._after, turns - 1, what)
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         return [([EOS] if add_special_tokens else []) + list(t.encode()) for t in texts]

@@ -17,7 +17,7 @@ from ..errors import Unauthorized
 from ..observability.logging import Access, log_event
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
-from ..push_types import Pushing, Sink
+from ..push_types import Sink
 from ..types import ByteStream, Request, Response
 from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
@@ -217,7 +217,7 @@ class _ObservedResponse(Response):
         if isinstance(body, bytes):
             record.bytes, record.chunks = len(body), 1
         elif has_body:
-            record.status = CLIENT_LEFT  # until the last chunk is read
+            record.status = CLIENT_LEFT  # until the last chunk is sent
             self.body = _CountedStream(body, record, response.status)
 
     async def aclose(self) -> None:
@@ -227,40 +227,26 @@ class _ObservedResponse(Response):
             self._on_close(self._record)
 
 
-class _CountedStream(Pushing[bytes]):
-    """A ByteStream that counts in the record what the transport reads."""
+class _CountedStream:
+    """A ByteStream that counts in the record what is pushed to the transport."""
 
-    __slots__ = ("_body", "_next", "_push", "_record", "_status")
+    __slots__ = ("_body", "_record", "_status")
 
     def __init__(self, body: ByteStream, record: RequestRecord, status: int) -> None:
         self._body = body
-        self._next = aiter(body).__anext__
         self._record = record
         self._status = status
 
-    def __aiter__(self) -> _CountedStream:
-        return self
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        record, push = self._record, sink.push
 
-    async def __anext__(self) -> bytes:
-        try:
-            data = await self._next()
-        except StopAsyncIteration:
-            self._record.status = self._status
-            raise
-        self._record.bytes += len(data)
-        self._record.chunks += 1
-        return data
+        def counted(data: bytes) -> None:
+            record.bytes += len(data)
+            record.chunks += 1
+            push(data)
 
-    def push_to(self, sink: Sink[bytes]) -> None:
-        """If the body can."""
-        if isinstance(self._body, Pushing):
-            self._push = sink.push
-            self._body.push_to(Sink(sink.ready, self._push_counted))
-
-    def _push_counted(self, data: bytes) -> None:
-        self._record.bytes += len(data)
-        self._record.chunks += 1
-        self._push(data)
+        await self._body.push_to(Sink(counted, sink.paused))
+        record.status = self._status
 
     async def aclose(self) -> None:
         await self._body.aclose()

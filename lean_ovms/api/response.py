@@ -12,6 +12,7 @@ import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
+from ..push_types import Sink
 from ..timing_types import PromptProgress, Timings
 from ..types import ByteStream, Json, Response, TokenLogprob, Usage
 from ..util import json_pieces
@@ -56,19 +57,17 @@ class _Pieces:
     """A ByteStream of bytes that are known."""
 
     def __init__(self, pieces: list[bytes]) -> None:
-        self._left = pieces[::-1]
+        self._pieces = pieces
 
-    def __aiter__(self) -> _Pieces:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._left:
-            raise StopAsyncIteration
-        await asyncio.sleep(0)  # others have their turn
-        return self._left.pop()
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        pieces = self._pieces[::-1]
+        self._pieces = []
+        while pieces:
+            await asyncio.sleep(0)  # others have their turn
+            await sink.send(pieces.pop())
 
     async def aclose(self) -> None:
-        self._left = []
+        self._pieces = []
 
 
 def model_name(values: Json) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from ..errors import InternalError, RequestError
-from ..push_types import Pushing, Sink
+from ..push_types import Sink
 from ..types import Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")
@@ -38,9 +38,7 @@ class Source(Protocol[D]):
     @property
     def usage(self) -> Usage: ...
 
-    async def __anext__(self) -> list[D]: ...
-
-    def wake(self) -> None: ...
+    async def push_to(self, sink: Sink[list[D]]) -> None: ...
 
     async def aclose(self) -> None: ...
 
@@ -73,7 +71,7 @@ def response(generation: Source[D], renderer: Renderer[D], ping_s: float, header
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
 
 
-class EventStream(Pushing[bytes], Generic[D]):
+class EventStream(Generic[D]):
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
     opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
@@ -99,75 +97,55 @@ class EventStream(Pushing[bytes], Generic[D]):
         self._timer: asyncio.TimerHandle | None = None
         self._clock = time.monotonic
         self._sent_at = 0.0
-        self._ping_due = False
         self._ping = ping
         self._end = done
-        self._push: Callable[[bytes], None]
-        self._done = False
+        self._sink: Sink[bytes]
+        self._closed = False
 
-    def __aiter__(self) -> EventStream[D]:
-        return self
-
-    def push_to(self, sink: Sink[bytes]) -> None:
-        """If the generation can."""
-        if isinstance(self._generation, Pushing):
-            self._push = sink.push
-            self._generation.push_to(Sink(sink.ready, self._push_deltas))
-
-    def _push_deltas(self, deltas: list[D]) -> None:
-        """Push what `__anext__` would return."""
-        if data := self._renderer.deltas(deltas):
-            self._sent_at = self._clock()
-            self._push(data)
-
-    async def __anext__(self) -> bytes:
-        if self._done:
-            raise StopAsyncIteration
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        self._sink, error = sink, None
         if self._opening:
-            opening, self._opening = self._opening, b""
-            return opening
-        if self._timer is None and self._ping_s:
+            sink.push(self._opening)
+        if self._ping_s:
             self._sent_at = self._clock()
             self._timer = asyncio.get_running_loop().call_later(self._ping_s, self._check_silence)
         try:
-            while True:
-                # Many deltas may render to nothing: hidden reasoning, a tool call that is sent when it is complete.
-                if (deltas := await self._generation.__anext__()) and (data := self._renderer.deltas(deltas)):
-                    self._sent_at = self._clock()
-                    return data
-                if self._ping_due:
-                    self._ping_due = False
-                    return self._ping
-        except StopAsyncIteration:
-            return await self._last(None)
-        except RequestError as error:
-            return await self._last(error)
+            await self._generation.push_to(Sink(self._push, sink.paused))
+        except RequestError as failure:
+            error = failure
         except Exception:
             # The status 200 has been sent: the error goes into the stream, the details into the log.
             logger.exception("a stream failed")
-            return await self._last(InternalError())
-
-    async def _last(self, error: RequestError | None) -> bytes:
-        self._stop()
+            error = InternalError()
+        finally:
+            self._stop_timer()
+        if self._closed:
+            return
         if self._before_end is not None:
             await self._before_end(error)
         last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
-        return last + self._end
+        sink.push(last + self._end)
+
+    def _push(self, deltas: list[D]) -> None:
+        """The hot path. Many deltas may render to nothing: hidden reasoning, a tool call that is sent when complete."""
+        if data := self._renderer.deltas(deltas):
+            self._sent_at = self._clock()
+            self._sink.push(data)
 
     def _check_silence(self) -> None:
         """One timer for a whole stream: a timer for each chunk would cost every chunk."""
         left_s = self._sent_at + self._ping_s - self._clock()
         if left_s <= 0:
-            self._ping_due = True
-            self._generation.wake()
+            if self._sink.paused() is None:
+                self._sink.push(self._ping)
             left_s = self._ping_s
         self._timer = asyncio.get_running_loop().call_later(left_s, self._check_silence)
 
-    def _stop(self) -> None:
-        self._done = True
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     async def aclose(self) -> None:
-        self._stop()
+        self._closed = True
+        self._stop_timer()
         await self._generation.aclose()

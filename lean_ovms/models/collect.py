@@ -1,10 +1,11 @@
-"""Completed choices: a unary response is the stream, read to its end."""
+"""Completed choices: a unary response is a sink that collects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..types import Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart
+from ..push_types import Sink
+from ..types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart
 from .generation import DeltaStream
 
 
@@ -31,10 +32,11 @@ class CompletedChoice:
 
 
 async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
-    """The completed choices of a generation, which is read to its end. Raises RequestError."""
+    """The completed choices of a generation, which is pushed to its end. Raises RequestError."""
     collected = [CompletedChoice(finish="") for _ in range(choices)]
     texts: list[list[Event]] = [[] for _ in collected]
-    async for deltas in generation:
+
+    def add(deltas: list[Delta]) -> None:
         for delta in deltas:
             choice = collected[delta.index]
             texts[delta.index] += delta.events
@@ -42,6 +44,8 @@ async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice
             choice.logprobs += delta.logprobs
             choice.finish = delta.finish or choice.finish or "stop"
             choice.stop = delta.stop if delta.finish else choice.stop
+
+    await generation.push_to(Sink(add))
     for choice, events in zip(collected, texts, strict=True):
         _fill(choice, events)
     return collected

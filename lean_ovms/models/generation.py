@@ -1,23 +1,23 @@
 """A running request: the engine's tokens become deltas of choices. Knows no HTTP and no JSON bodies.
 
-There is one stream path: Generation is one accepted request, GenerationGroup is several as one, and a unary response is
-the stream read to its end (collect). Closing a generation is the only way to stop it.
+Generation is one accepted request, GenerationGroup is several as one; both push their deltas to a Sink, which for a
+unary response collects them (collect). Closing a generation is the only way to stop it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
-from ..engine.protocol import Tokens
+from ..engine.protocol import Progress, Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
-from ..push_types import Pushing, Sink
+from ..push_types import Paused, Sink, never
 from ..timing_types import PromptProgress, Timings
 from ..types import Delta, TokenLogprob, Usage
 from .output_decoder import OutputDecoder
@@ -32,12 +32,11 @@ class DeltaStream(Protocol):
     @property
     def timings(self) -> Timings: ...
 
-    def __aiter__(self) -> AsyncIterator[list[Delta]]: ...
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        """Push the deltas as they come; returns after the last. Raises RequestError."""
 
-    async def __anext__(self) -> list[Delta]: ...
-
-    def wake(self) -> None:
-        """Let a reader that waits go on with an empty list. No effect if there is something to read."""
+    def finish(self, reason: str) -> None:
+        """End every unfinished choice here, with this reason. Nothing more is pushed."""
 
     async def aclose(self) -> None: ...
 
@@ -46,8 +45,8 @@ OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
 """Called once, when a generation is closed."""
 
 
-class Generation(Pushing[list[Delta]]):
-    """One accepted request. Iterate for new deltas; close it in any case, read to the end or not."""
+class Generation:
+    """One accepted request, a DeltaStream. Closed in any case, pushed to its end or not."""
 
     def __init__(
         self,
@@ -76,9 +75,10 @@ class Generation(Pushing[list[Delta]]):
         self._first_token_at: float | None = None
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
-        self._woken = False
-        self._push: Callable[[list[Delta]], None]
-        self._broken: Exception | None = None  # what a push raised
+        self._push: Callable[[list[Delta]], object]
+        self._paused: Paused = never  # of the sink
+        self._decoding: asyncio.Future[None] | None = None  # of a text that the engine decodes
+        self._shown: Progress | None = None
         self._prompt_entries: list[TokenLogprob] | None = None
 
     @property
@@ -145,36 +145,23 @@ class Generation(Pushing[list[Delta]]):
             return None
         return max(0.0, first - self._requested_at - prefill_ms / 1000)
 
-    def __aiter__(self) -> Generation:
-        return self
-
-    async def __anext__(self) -> list[Delta]:
-        # One coroutine and not one per layer: each costs 0.4 us a token and the way back up through it.
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        self._push, self._paused = sink.push, sink.paused
         try:
-            while (records := self._reply.poll()) is None:
-                if self._woken or self._reply.progressed:
-                    self._woken = False
-                    return self._prompt_progress()
-                await self._reply.wait()
-                if self._broken is not None:
-                    raise self._broken
+            if all(decoder.window is None for decoder in self._decoders):
+                await self._reply.push_to(Sink(self._push_records, sink.paused))
+            else:
+                await self._reply.push_to(Sink(self._decode_records, self._decoding_or_paused))
         except RequestError as error:
             self._error = error.code or error.kind
             raise
-        if not records:
-            raise StopAsyncIteration
+
+    def _push_records(self, records: list[Tokens]) -> None:
         deltas = self._arrived(records)
         for record in records:
             decoder = self._decoders[record.index]
-            if decoder.window is None:
-                deltas.append(self._read(decoder, record))
-            else:
-                delta = decoder.decode(record, await self._decoded(decoder, record))
-                deltas.append(self._checked(decoder, record, delta))
-        return deltas
-
-    def _read(self, decoder: OutputDecoder, record: Tokens) -> Delta:
-        return self._checked(decoder, record, decoder.read(record))
+            deltas.append(self._checked(decoder, record, decoder.read(record)))
+        self._push(deltas)
 
     def _checked(self, decoder: OutputDecoder, record: Tokens, delta: Delta) -> Delta:
         """The delta of a record; the choice ends where it completed a stop string, which the engine does not know."""
@@ -182,45 +169,41 @@ class Generation(Pushing[list[Delta]]):
             self._reply.cancel(decoder.index)
         return delta
 
-    def push_to(self, sink: Sink[list[Delta]]) -> None:
-        """Unless the engine decodes their texts."""
-        if all(decoder.window is None for decoder in self._decoders):
-            self._push = sink.push
-            self._reply.push_to(Sink(sink.ready, self._push_records))
+    def _decode_records(self, records: list[Tokens]) -> None:
+        """As _push_records, with texts by the engine, since the table is not exact. New tokens wait meanwhile."""
+        self._decoding = asyncio.ensure_future(self._push_decoded(records))
 
-    def _push_records(self, records: list[Tokens]) -> None:
-        """Push what `__anext__` would return. What is raised here is raised there: the reader waits."""
+    def _decoding_or_paused(self) -> asyncio.Future[None] | None:
+        decoding = self._decoding
+        return self._paused() if decoding is None or decoding.done() else decoding
+
+    async def _push_decoded(self, records: list[Tokens]) -> None:
+        deltas = self._arrived(records)
         try:
-            deltas = self._arrived(records)
-            deltas += [self._read(self._decoders[record.index], record) for record in records]
+            for record in records:
+                decoder = self._decoders[record.index]
+                assert decoder.window is not None
+                final, skip = record.reason is not None, decoder.skip_special
+                text = await decoder.window.feed(record.tokens, final, skip, self._engine.decode)
+                deltas.append(self._checked(decoder, record, decoder.decode(record, [text])))
             self._push(deltas)
         except Exception as error:
-            self._broken = error
-            self._reply.wake()
+            self._reply.break_off(error)
 
     def _arrived(self, records: list[Tokens]) -> list[Delta]:
-        """Take the time of new tokens; the progress of the prompt with the first ones."""
-        deltas: list[Delta] = []
-        if self._first_token_at is None:
-            self._first_token_at = time.monotonic()
-            deltas = self._prompt_progress()
-        if self._token_timer is not None:
-            self._token_timer.observe(max([len(record.tokens) for record in records]))
-        return deltas
-
-    def _prompt_progress(self) -> list[Delta]:
-        """A delta with the progress of the prompt, if there is a new report and it is wanted."""
-        record, new = self._reply.progress, self._reply.progressed and self._progress
-        self._reply.progressed = False
-        if record is None or not new:
+        """Take the time of new tokens. Returns a delta with the progress of the prompt if that is new and wanted."""
+        if records:
+            if self._first_token_at is None:
+                self._first_token_at = time.monotonic()
+            if self._token_timer is not None:
+                self._token_timer.observe(max([len(record.tokens) for record in records]))
+        progress = self._reply.progress
+        if progress is self._shown:
             return []
-        return [Delta(0, progress=PromptProgress(self.prompt_tokens, record.cached, record.tokens, record.ms))]
-
-    async def _decoded(self, decoder: OutputDecoder, record: Tokens) -> list[str]:
-        """The record's tokens as one text, by the engine: the table is not exact."""
-        assert decoder.window is not None
-        final = record.reason is not None
-        return [await decoder.window.feed(record.tokens, final, decoder.skip_special, self._engine.decode)]
+        self._shown = progress
+        if progress is None or not self._progress:
+            return []
+        return [Delta(0, progress=PromptProgress(self.prompt_tokens, progress.cached, progress.tokens, progress.ms))]
 
     def end_after(self, timeout_s: float) -> None:
         """End with a RequestTimeout unless finished timeout_s after the request."""
@@ -230,24 +213,21 @@ class Generation(Pushing[list[Delta]]):
     def _expire(self, timeout_s: float) -> None:
         self._reply.abort(RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s"))
 
-    def wake(self) -> None:
-        """Let a reader that waits go on with an empty list. No effect if there is something to read."""
-        self._woken = True
-        self._reply.wake()
-
     async def aclose(self) -> None:
         """Cancel what has not finished in the engine. Idempotent."""
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._decoding is not None:
+            self._decoding.cancel()
         self._reply.close()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close(self._record(), self._token_timer)
 
-    def finish_early(self) -> None:
-        """End every unfinished choice here, as if the model had stopped."""
+    def finish(self, reason: str) -> None:
         for decoder in self._decoders:
-            decoder.finish = decoder.finish or "stop"
+            decoder.finish = decoder.finish or reason
+        self._reply.cancel()
 
     def _record(self) -> GenerationRecord:
         now, first, usage = time.monotonic(), self._first_token_at, self.usage
@@ -266,15 +246,12 @@ class Generation(Pushing[list[Delta]]):
         )
 
 
-class GenerationGroup(Pushing[list[Delta]]):
+class GenerationGroup:
     """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
 
     def __init__(self, generations: list[Generation], n: int) -> None:
         self._generations = generations
         self._n = n
-        self._waiting: dict[asyncio.Future[list[Delta] | None], int] = {}
-        self._started = False
-        self._woken = False
 
     @property
     def usage(self) -> Usage:
@@ -300,60 +277,27 @@ class GenerationGroup(Pushing[list[Delta]]):
             queue_ms=max(t.queue_ms for t in parts),
         )
 
-    def __aiter__(self) -> GenerationGroup:
-        return self
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        pushes = [partial(self._push, sink.push, g * self._n) for g in range(len(self._generations))]
+        pairs = zip(self._generations, pushes, strict=True)
+        try:
+            await asyncio.gather(*[generation.push_to(Sink(push, sink.paused)) for generation, push in pairs])
+        except BaseException:
+            await self.aclose()  # the others push nothing more
+            raise
 
-    async def __anext__(self) -> list[Delta]:
-        if not self._started:
-            self._started = True
-            for g in range(len(self._generations)):
-                self._wait_for(g)
-        while self._waiting:
-            done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
-            deltas = [delta for future in done for delta in self._collect(future)]
-            if deltas or self._woken:
-                self._woken = False
-                return deltas
-        raise StopAsyncIteration
-
-    def wake(self) -> None:
-        """As Generation.wake."""
-        if self._waiting:
-            self._woken = True
-            self._generations[min(self._waiting.values())].wake()
-
-    def push_to(self, sink: Sink[list[Delta]]) -> None:
-        """The deltas of each generation as they come."""
-        for g, generation in enumerate(self._generations):
-            generation.push_to(Sink(sink.ready, partial(self._push, sink, g)))
-
-    def _push(self, sink: Sink[list[Delta]], g: int, deltas: list[Delta]) -> None:
+    @staticmethod
+    def _push(push: Callable[[list[Delta]], object], first: int, deltas: list[Delta]) -> None:
         for delta in deltas:
-            delta.index += g * self._n
-        sink.push(deltas)
+            delta.index += first
+        push(deltas)
 
-    def _wait_for(self, g: int) -> None:
-        self._waiting[asyncio.ensure_future(_next_or_none(self._generations[g]))] = g
-
-    def _collect(self, future: asyncio.Future[list[Delta] | None]) -> list[Delta]:
-        g = self._waiting.pop(future)
-        deltas = future.result()
-        if deltas is None:
-            return []
-        self._wait_for(g)
-        for delta in deltas:
-            delta.index += g * self._n
-        return deltas
+    def finish(self, reason: str) -> None:
+        for generation in self._generations:
+            generation.finish(reason)
 
     async def aclose(self) -> None:
         """Close every generation. Idempotent."""
-        for future in self._waiting:
-            future.cancel()
-        if self._waiting:
-            await asyncio.wait(self._waiting)
-            for future in self._waiting:
-                future.cancelled() or future.exception()
-            self._waiting.clear()
         for generation in self._generations:
             await generation.aclose()
 
@@ -361,11 +305,3 @@ class GenerationGroup(Pushing[list[Delta]]):
 def joined(generations: list[Generation], n: int) -> Generation | GenerationGroup:
     """The generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
     return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
-
-
-async def _next_or_none(generation: Generation) -> list[Delta] | None:
-    """The next deltas, None at the end: a task cannot end with StopAsyncIteration."""
-    try:
-        return await generation.__anext__()
-    except StopAsyncIteration:
-        return None

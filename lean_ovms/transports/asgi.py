@@ -8,9 +8,11 @@ races with `receive`, as in vLLM's with_cancellation; plain Starlette would let 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
 
 from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
+from ..push_types import StreamIterator
 from ..types import Handle, Request, Response
 from . import asgi_websocket
 from .asgi_scope import Message, Receive, Scope, Send, header, request_headers, request_of, response_headers
@@ -100,30 +102,18 @@ class _AsgiCycle(RequestResponseCycle):
             await self._emit({"type": "http.response.body", "body": body if self._wants_body else b""})
             return
         if self._wants_body:
-            chunks = aiter(body)
-            data = await self._first_chunk(response, chunks)
-            while data is not None:
-                if self.cancelled:
-                    return
-                if data:
+            async with aclosing(StreamIterator(body)) as pieces:
+                await asyncio.sleep(0)
+                if pieces.waiting:  # else the head goes with the first piece, or a failure can be a 500
                     await self._start(response)
-                    await self._emit({"type": "http.response.body", "body": data, "more_body": True})
-                data = await anext(chunks, None)
+                async for data in pieces:
+                    if self.cancelled:
+                        return
+                    if data:
+                        await self._start(response)
+                        await self._emit({"type": "http.response.body", "body": data, "more_body": True})
         await self._start(response)
         await self._emit({"type": "http.response.body", "body": b""})
-
-    async def _first_chunk(self, response: Response, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """None if there is none. The head is sent before it, unless it is ready: the request was accepted."""
-        first = asyncio.ensure_future(anext(chunks, None))
-        try:
-            await asyncio.sleep(0)
-            if not first.done():
-                await self._start(response)
-            return await first
-        finally:
-            if not first.done():
-                first.cancel()
-                await asyncio.wait({first})
 
     async def _start(self, response: Response, framing: Iterable[tuple[str, str]] = ()) -> None:
         """Send the head, once: until then a failure can be a 500."""

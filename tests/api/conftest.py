@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from lean_ovms.text.template import chat_template
 from lean_ovms.types import CAPABILITIES, Request, Response
 from tests.fakes import FakeEngine, Script
 from tests.pooling_fakes import FakePoolingEngine, fake_model
+from tests.streams import pieces
 
 CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}
 """Special tokens of a model that fills in."""
@@ -107,8 +109,9 @@ def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.Mo
 async def parts(response: Response) -> AsyncIterator[bytes]:
     assert not isinstance(response.body, bytes), response.body
     try:
-        async for part in response.body:
-            yield part
+        async with aclosing(pieces(response.body)) as found:
+            async for part in found:
+                yield part
     finally:
         await response.aclose()
 

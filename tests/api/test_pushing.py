@@ -1,21 +1,23 @@
-"""A stream's body is the same whether its chunks are pushed, read, or some of each; and as well recorded."""
+"""A stream's content is the same however its tokens come and its client reads; and as well recorded."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 
+from lean_ovms.api.app import App
 from lean_ovms.api.openai import chat
-from lean_ovms.push_types import Pushing, Sink
-from lean_ovms.types import Response
 from tests.fakes import say
+from tests.streams import Gate
 
-from .conftest import MakeApp, Script, parts, post
+from .conftest import MakeApp, parts, post
 
 PIECES = ("<think>", "a ", "b", "</think>", "Hel", "lo ", "STO", "RM ", 'quote " 🙂', "STO", "P", "never")
 MESSAGE = {"messages": [{"role": "user", "content": "x"}]}
@@ -32,84 +34,126 @@ REQUESTS = {
     "messages": ("/v1/messages", {**MESSAGE, "max_tokens": 90}),
     "responses": ("/v1/responses", {"input": "x", "store": False}),
 }
-READY = {"always": [True], "never": [False], "in turns": [True, True, False]}
-DIFFERENT = re.compile(rb'(?:chatcmpl|cmpl|msg|resp|rs)[-_][0-9a-f]+|"(?:created|created_at|completed_at)":[0-9]+')
+PATTERNS = [[False], [True, False, False], [False, True]]
+JOINED = {"content", "text", "reasoning", "reasoning_content", "thinking", "delta", "arguments"}
+"""Members that a client joins; it joins lists, too, and of all others the last one counts."""
+DIFFERENT = {"id", "item_id", "created", "created_at", "completed_at", "sequence_number", "obfuscation"}
 
 
-def same(body: bytes) -> list[bytes]:
-    """What two bodies of one request share: the events but for ids and times, those of each choice in order."""
-    blocks = DIFFERENT.sub(b"", body).split(b"\n\n")
-    return sorted(blocks, key=lambda block: next(iter(re.findall(rb'^data: {"id":.*?"index":(\d+)', block)), b"~"))
+def content(body: bytes) -> dict[str, Any]:
+    """What a client makes of a stream, by place: choice or type of event, and the path in it."""
+    found: dict[str, Any] = {}
+
+    def add(place: str, key: str, value: Any) -> None:
+        if key in DIFFERENT:
+            return
+        if isinstance(value, dict):
+            place = f"{place}/{key}{value.get('index', '')}"
+            for name, inner in value.items():
+                add(place, name, inner)
+        elif isinstance(value, list) and value and isinstance(value[0], dict) and "index" in value[0]:
+            for item in value:
+                add(place, key, item)
+        elif isinstance(value, list) or (key in JOINED and isinstance(value, str)):
+            found[f"{place}/{key}"] = (found.get(f"{place}/{key}") or type(value)()) + value
+        elif value is not None:
+            found[f"{place}/{key}"] = value
+
+    for block in re.sub(rb"(?:msg|rs|resp)_[0-9a-f]+", b"", body).split(b"\n\n"):
+        _, _, data = block.partition(b"data: ")
+        if data and data != b"[DONE]":
+            event = orjson.loads(data)
+            add("", event.get("type", ""), event)
+    found["ended"] = body.endswith(b"data: [DONE]\n\n")
+    return found
 
 
-def slowly(script: Script) -> Script:
-    """With turns of the loop in which nothing comes, so that each step finds its reader waiting."""
-    return [step for one in script for step in (one, *[[]] * 9)]
-
-
-async def both(response: Response, ready: Iterator[bool]) -> AsyncIterator[tuple[str, bytes]]:
-    """The parts of the body, and how each came."""
-    pushed: list[bytes] = []
-    assert isinstance(response.body, Pushing)
-    response.body.push_to(Sink(lambda: next(ready), pushed.append))
-    async for part in parts(response):
-        for earlier in pushed:
-            yield "pushed", earlier
-        pushed.clear()
-        yield "read", part
+async def sent(app: App, path: str, body: Any, pattern: Sequence[bool]) -> bytes:
+    """The body in a sink that is open, or shut for some turns of the loop, as the pattern says."""
+    response = await post(app, path, body)
+    assert not isinstance(response.body, bytes)
+    gate = Gate[bytes](response.body)
+    for is_open in itertools.cycle(pattern):
+        if not is_open:
+            gate.shut()
+        for _ in range(7):
+            await asyncio.sleep(0)
+        gate.open()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if gate.task.done():
+            break
+    await gate.task
+    await response.aclose()
+    assert not app.registry.models["m"].engine.mail.busy  # type: ignore[attr-defined]
+    return b"".join(gate.pieces)
 
 
 @pytest.mark.parametrize("parser", ["none", "qwen3"])
 @pytest.mark.parametrize("request_", REQUESTS)
-async def test_pushed_or_read_the_body_is_the_same(
+async def test_a_client_that_stops_reading_for_a_while_gets_the_same(
     request_: str, parser: str, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, fields = REQUESTS[request_]
-    script = slowly(say(*PIECES, sequences=fields.get("n", 1)))
-    app, engine = await make_app(script, reasoning_parser=parser, access_log=True)
+    app, _ = await make_app(lambda *_: say(*PIECES, sequences=fields.get("n", 1)), reasoning_parser=parser)
     body = {"model": "m", "stream": True, **fields}
 
-    whole = b"".join([part async for part in parts(await post(app, path, body))])
-
-    for pattern in READY.values():
-        ways = [way async for way in both(await post(app, path, body), itertools.cycle(pattern))]
-        assert same(b"".join(part for _, part in ways)) == same(whole)
-        pushed = sum(how == "pushed" for how, _ in ways)
-        assert (pushed > 3) == (any(pattern))
+    whole = await sent(app, path, body, [True])
+    one_by_one = content(whole)
+    assert one_by_one
+    for pattern in PATTERNS:
+        assert content(await sent(app, path, body, pattern)) == one_by_one
 
     monkeypatch.setattr(chat.Chunks, "around", lambda *_: None)
-    without_templates = b"".join([part async for part in parts(await post(app, path, body))])
-    assert same(without_templates) == same(whole)
-    assert not engine.mail.busy
+    assert content(await sent(app, path, body, [True])) == one_by_one
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+async def test_any_cut_of_the_tokens_gives_the_same(request_: str, make_app: MakeApp) -> None:
+    path, fields = REQUESTS[request_]
+    text, found = 'Hello STORM, quote " and a STOP never', []
+    for size in (1, 2, 5, 100):
+        cut = [text[i : i + size] for i in range(0, len(text), size)]
+        app, _ = await make_app(lambda *_, cut=cut: say(*cut, sequences=fields.get("n", 1)))  # type: ignore[misc]
+        found.append(content(await sent(app, path, {"model": "m", "stream": True, **fields}, [True])))
+    assert found == [found[0]] * len(found)
+
+
+async def test_each_step_is_a_chunk_while_the_client_reads_and_a_slow_one_gets_them_merged(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say(*"abcdefgh"))
+    chunks = [
+        (await sent(app, "/v1/completions", {"model": "m", "prompt": "x", "stream": True}, pattern)).count(b'"text"')
+        for pattern in ([True], [False])
+    ]
+    assert chunks[0] >= 8 > chunks[1]
 
 
 async def test_what_is_pushed_is_recorded(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
     app, _ = await make_app(say(*PIECES), access_log=True)
     with caplog.at_level(logging.INFO, "lean_ovms.access"):
-        body = {"model": "m", "stream": True, **MESSAGE}
-        ways = [part async for _, part in both(await post(app, "/v1/chat/completions", body), itertools.repeat(True))]
+        body = await sent(app, "/v1/chat/completions", {"model": "m", "stream": True, **MESSAGE}, [True, False])
     [line] = [record.getMessage() for record in caplog.records if record.name == "lean_ovms.access"]
-    assert f" {sum(map(len, ways))} B " in line
+    assert f" {len(body)} B " in line
 
 
 async def test_a_bug_in_a_push_ends_its_stream_alone(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app, engine = await make_app(say(*PIECES))
+    app, engine = await make_app(lambda *_: say(*PIECES))
     body: dict[str, Any] = {"model": "m", "stream": True, **MESSAGE}
     broken, sound = [await post(app, "/v1/chat/completions", body) for _ in range(2)]
     stream: Any = broken.body
     render = stream._renderer.deltas
 
     def deltas(deltas: list[Any]) -> bytes:
-        if any(getattr(event, "text", "") == "RM " for event in deltas[0].events):
+        if any("RM " in getattr(event, "text", "") for event in deltas[0].events):
             raise ZeroDivisionError
         return render(deltas)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(stream._renderer, "deltas", deltas)
 
-    ended = [part async for _, part in both(broken, itertools.repeat(True))]
-    others = [part async for _, part in both(sound, itertools.repeat(True))]
+    ended = [part async for part in parts(broken)]
+    others = [part async for part in parts(sound)]
 
     assert b"RM " not in b"".join(ended)
     assert b"internal_error" in ended[-1]

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "speech_types": set(),
     "timing_types": set(),
     "push_types": set(),
-    "types": {"timing_types"},
+    "types": {"timing_types", "push_types"},
     "engine_types": {"types", "pooling_types", "speech_types"},
     "websocket_types": {"types"},
     "errors": {"types"},

@@ -21,6 +21,7 @@ from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
+from tests.streams import pieces
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
 
@@ -208,7 +209,7 @@ async def test_what_runs_on_the_old_engine_finishes_there(deployment: Deployment
     await manager.reload()
     await asyncio.sleep(0)
     assert old.engine.state == "ready"
-    text = "".join([event.text async for deltas in generation for d in deltas for event in d.events])
+    text = "".join([event.text async for deltas in pieces(generation) for d in deltas for event in d.events])
     assert text == "ab"
     await generation.aclose()
     await until(lambda: old.engine.state == "stopped")

@@ -23,6 +23,7 @@ from lean_ovms.models import residency as residency_module
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
+from tests.streams import pieces
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False, metrics_enable=True)
 
@@ -105,7 +106,7 @@ class Home:
         response = await self.app.handle(request)
         try:
             if not isinstance(response.body, bytes):
-                return response.status, b"".join([part async for part in response.body]), dict(response.headers)
+                return response.status, b"".join([part async for part in pieces(response.body)]), dict(response.headers)
             text = response.body
             found = orjson.loads(text) if text[:1] in (b"{", b"[") else text
             return response.status, found, dict(response.headers)
@@ -234,7 +235,7 @@ async def test_a_stream_is_read_to_its_end_before_its_model_goes(home: Home) -> 
     await asyncio.sleep(0.02)
     assert (home.running, other.done()) == (["a"], False)
     assert not isinstance(response.body, bytes)
-    assert b"[DONE]" in b"".join([part async for part in response.body])
+    assert b"[DONE]" in b"".join([part async for part in pieces(response.body)])
     await response.aclose()
     assert (await other)[0] == 200
     assert (home.running, home.cut) == (["b"], [])

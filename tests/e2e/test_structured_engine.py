@@ -25,6 +25,7 @@ from lean_ovms.grammar.constraint import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.types import Json, OutputConstraint, Reasoning, SamplingParams, Text, ToolCallDelta, ToolCallStart
+from tests.streams import pieces
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -92,7 +93,7 @@ async def generate(
     detokenizer = Detokenizer(engine.vocabulary, skip_special_tokens=False)
     text, reason = "", ""
     try:
-        while records := await reply.next():
+        async for records in pieces(reply):
             for record in records:
                 tokens = [t for t in record.tokens if t not in engine.info.eos_token_ids]
                 text += detokenizer.feed(tokens)

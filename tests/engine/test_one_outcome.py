@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.errors import BadRequest, RequestError, Unavailable
+from lean_ovms.push_types import StreamIterator
 from tests.engine.client.harness import run_fast, running, submit, until
+from tests.streams import Gate
 
 PROMPTS = ["count 1", "count 9", "burst 20", "fail", "refuse", "mute", "hang", "die", "half", "garbage"]
 WEIGHTS = [25, 25, 25, 8, 8, 4, 8, 1, 1, 1]
@@ -54,18 +56,22 @@ class Client:
 
     async def follow(self, reply):
         """Read to the end, or give up at some point; a reader that would wait for ever fails the test by time-out."""
+        async with contextlib.aclosing(StreamIterator(reply)) as found:
+            return await self.read(reply, found)
+
+    async def read(self, reply, pieces):
         patience = self.rng.choice([0, 1, 3, 99, 99, 99])
         finals = Counter()
         for _ in range(patience):
             try:
-                found = await asyncio.wait_for(reply.next(), 50)
+                found = await asyncio.wait_for(anext(pieces), 50)
             except RequestError as error:
                 with pytest.raises(type(error)):
-                    reply.poll()  # it stays the end
+                    await anext(pieces)  # it stays the end
                 return type(error).__name__
             except asyncio.TimeoutError:
                 return "given up"
-            if not found:
+            except StopAsyncIteration:
                 return "finished"
             for record in found:
                 assert finals[record.index] == 0, "something after the final"
@@ -147,37 +153,44 @@ class Model:
         self.open.clear()
 
     def look(self):
-        """The answer of poll, or "error"."""
+        """What an open sink gets, and what then: None, "end" or "error"."""
         found = {
             index: ([token for tokens, _ in parts for token in tokens], parts[-1][1])
             for index, parts in self.due.items()
             if parts
         }
         self.due = {index: [] for index in self.due}
-        if found:
-            return found
-        return None if self.open else "error" if self.failed else {}
+        return found, None if self.open else "error" if self.failed else "end"
 
 
-def look(reply):
-    try:
-        found = reply.poll()
-    except RequestError:
-        return "error"
-    return None if found is None else {t.index: (t.tokens, t.reason) for t in found}
+async def look(gate):
+    """Open the sink for a moment: what it gets, and whether that was all."""
+    gate.open()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gate.shut()
+    found = [t for piece in gate.take() for t in piece]
+    assert len({t.index for t in found}) == len(found)
+    end = None if not gate.task.done() else "end" if gate.task.exception() is None else "error"
+    return {t.index: (t.tokens, t.reason) for t in found}, end
 
 
 @pytest.mark.slow
 @given(st.lists(steps, max_size=40))
 def test_a_mailbox_gives_what_came_once_and_one_end(script):
+    asyncio.run(play(script))
+
+
+async def play(script):
     sent = []
     router = ReplyRouter(sent.append)
-    replies, models = {}, {}
+    replies, gates, models = {}, {}, {}
     serial = 0
     for verb, *args in script:
         if verb == "open":
             reply = router.open(args[0])
             replies[reply.id], models[reply.id] = reply, Model(args[0])
+            gates[reply.id] = Gate(reply, is_open=False)
         elif verb == "lost":
             router.fail_all(lambda: Unavailable("gone"))
             for model in models.values():
@@ -198,8 +211,9 @@ def test_a_mailbox_gives_what_came_once_and_one_end(script):
             replies[number].cancel(index)
             models[number].cancel({0, 1, 2} if index is None else {index})
         elif verb == "read":
-            assert look(replies[args[0]]) == models[args[0]].look()
+            assert await look(gates[args[0]]) == models[args[0]].look()
     for number, reply in replies.items():
-        assert look(reply) == models[number].look()
+        assert await look(gates[number]) == models[number].look()
         assert reply.finished == (not models[number].open)
+        gates[number].task.cancel()
     assert router.busy == any(model.open for model in models.values())

@@ -21,6 +21,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
+from tests.streams import pieces
 
 SCALARS = st.one_of(
     st.none(),
@@ -105,7 +106,7 @@ async def answer(path: str, data: bytes) -> None:
             content = orjson.loads(response.body)
         else:
             content = None
-            stream = b"".join([part async for part in response.body])
+            stream = b"".join([part async for part in pieces(response.body)])
             assert stream.endswith(b"data: [DONE]\n\n")
             assert b'"error"' not in stream
     finally:

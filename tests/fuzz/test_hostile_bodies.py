@@ -26,6 +26,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
 from tests.fuzz.stalls import longest_turn
+from tests.streams import pieces
 
 MOST_S = 0.05
 MESSAGES = '[{"role":"user","content":"hi"}]'
@@ -94,7 +95,7 @@ def bodies(draw: st.DrawFn, path: str) -> bytes:
 async def answered(app: App, engine: FakeEngine, path: str, data: bytes) -> None:
     response = await app.handle(Request("POST", path, headers={"content-type": "application/json"}, body=data))
     try:
-        parts = [response.body] if isinstance(response.body, bytes) else [part async for part in response.body]
+        parts = [response.body] if isinstance(response.body, bytes) else [part async for part in pieces(response.body)]
     finally:
         await response.aclose()
     body = b"".join(parts)

@@ -15,6 +15,7 @@ from lean_ovms.models.start_all import start_all
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
+from tests.streams import pieces
 
 TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
 
@@ -145,7 +146,7 @@ async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
     model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
     generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True))
-    seen = [e async for deltas in generation for d in deltas for e in d.events]
+    seen = [e async for deltas in pieces(generation) for d in deltas for e in d.events]
     assert "".join(e.text for e in seen if isinstance(e, Reasoning)) == "hm"
     assert generation.usage.reasoning_tokens == len("hm</think>")
     assert generation.usage.completion_tokens == len("<think>hm</think>yes") + 1
@@ -172,7 +173,7 @@ async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
         generations.append(generation)
     batch = GenerationGroup(generations, 1)
     seen: dict[int, str] = {}
-    async for deltas in batch:
+    async for deltas in pieces(batch):
         for delta in deltas:
             seen[delta.index] = seen.get(delta.index, "") + "".join(e.text for e in delta.events)  # type: ignore[union-attr]
         if len(seen.get(2, "")) >= 3:

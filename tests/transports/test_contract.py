@@ -18,12 +18,13 @@ from lean_ovms.errors import Forbidden, TooManyRequests
 from lean_ovms.transports import body as request_body
 from lean_ovms.transports.asgi import Asgi
 from lean_ovms.types import Handle, Request, Response
+from tests.streams import Iterated
 from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, TransportClient
 
 PIECES = 5
 
 
-class Engine:
+class Engine(Iterated):
     """What a request holds while it is served: taken once, given back once. A gate stands before every event."""
 
     def __init__(self) -> None:
@@ -269,7 +270,7 @@ def test_a_body_of_just_the_limit_reaches_the_handler(transport: str) -> None:
     on_uvloop(main)
 
 
-class Broken:
+class Broken(Iterated):
     """A body that fails after some pieces."""
 
     def __init__(self, pieces: int) -> None:

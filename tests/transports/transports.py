@@ -14,6 +14,7 @@ from lean_ovms.transports.asgi import Asgi
 from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request
+from tests.streams import pieces
 from tests.transports.http11.fakes import FakeServer, FakeTransport
 
 LIMIT = 2048
@@ -233,7 +234,7 @@ class InProcess:
             if isinstance(response.body, bytes):
                 self.status, self.data = response.status, response.body
             else:
-                async for data in response.body:
+                async for data in pieces(response.body):
                     self.status = response.status
                     self.data += data
             self.whole = True

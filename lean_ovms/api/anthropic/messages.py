@@ -6,6 +6,7 @@ https://docs.anthropic.com/en/api/messages. Not supported: server tools, MCP ser
 from __future__ import annotations
 
 from ...observability.records import current_record
+from ...push_types import Sink
 from ...types import Request, Response
 from ..response import json, warning_headers
 from ..route_doc import RouteDoc
@@ -40,8 +41,7 @@ async def handle(request: Request, services: Services) -> Response:
     content = Content()
     blocks = Blocks(content, omit_thinking=asked.omit_thinking)
     try:
-        async for some in deltas:
-            blocks.feed(some)
+        await deltas.push_to(Sink(blocks.feed))
         blocks.close()
         return json(message.full(content, blocks, generation.usage), headers)
     finally:

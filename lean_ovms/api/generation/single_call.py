@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ...models.generation import Generation
+from ...push_types import Sink
 from ...timing_types import Timings
 from ...types import Delta, ToolCallStart, Usage
 
 
 class SingleCallStream:
-    """Deltas with at most one call for each choice; the generation is closed when every choice has ended."""
+    """Deltas with at most one call for each choice; the generation ends when every choice has ended."""
 
     def __init__(self, generation: Generation, choices: int) -> None:
         self._generation = generation
@@ -22,22 +26,18 @@ class SingleCallStream:
     def timings(self) -> Timings:
         return self._generation.timings
 
-    def __aiter__(self) -> SingleCallStream:
-        return self
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        await self._generation.push_to(Sink(partial(self._push, sink.push), sink.paused))
 
-    async def __anext__(self) -> list[Delta]:
-        while self._running:
-            found = await self._generation.__anext__()
-            deltas = [self._cut(delta) for delta in found if delta.index in self._running]
-            self._running -= {delta.index for delta in deltas if delta.finish is not None}
-            if deltas or not found:
-                return deltas
-        self._generation.finish_early()
-        await self._generation.aclose()
-        raise StopAsyncIteration
+    def _push(self, push: Callable[[list[Delta]], object], deltas: list[Delta]) -> None:
+        deltas = [self._cut(delta) for delta in deltas if delta.index in self._running]
+        self._running -= {delta.index for delta in deltas if delta.finish is not None}
+        push(deltas)
+        if not self._running:
+            self.finish("stop")
 
-    def wake(self) -> None:
-        self._generation.wake()
+    def finish(self, reason: str) -> None:
+        self._generation.finish(reason)
 
     @staticmethod
     def _cut(delta: Delta) -> Delta:

@@ -14,6 +14,7 @@ from functools import partial
 from ...errors import RequestError
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation, joined
+from ...push_types import Sink
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ..fields import FieldSet
 from ..generation.fill_in import filling_of
@@ -102,7 +103,9 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
     """The answers, or what of them came in this time after the first token, if each has a line break."""
     choices, texts = [CompletedChoice(finish="length") for _ in range(prompts)], [list[str]() for _ in range(prompts)]
     started, without_line = 0.0, set(range(prompts))
-    async for deltas in group:
+
+    def add(deltas: list[Delta]) -> None:
+        nonlocal started
         started = started or monotonic()
         for delta in deltas:
             choice, said = choices[delta.index], [said.text for said in delta.events if isinstance(said, Text)]
@@ -114,7 +117,9 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
             if delta.finish or any("\n" in text for text in said):
                 without_line.discard(delta.index)
         if most_ms and most_ms > 0 and not without_line and 1000 * (monotonic() - started) > most_ms:
-            break
+            group.finish("length")
+
+    await group.push_to(Sink(add))
     for choice, parts in zip(choices, texts, strict=True):
         choice.text = "".join(parts)
     return choices

@@ -17,6 +17,7 @@ from ...media.audio.encoder import FORMATS, Encoder, open_encoder
 from ...models.voice_model import VoiceModel
 from ...observability.logging import safe
 from ...observability.records import current_record
+from ...push_types import Sink
 from ...speech_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet, read
@@ -233,7 +234,6 @@ class SpeechStream:
         self._encoder = encoder
         self._events = events
         self._first = b""
-        self._done = False
         self._record = current_record.get()
         if self._record is not None:
             self._record.stream = True
@@ -246,32 +246,21 @@ class SpeechStream:
             await self._blocks.aclose()
             raise
 
-    def __aiter__(self) -> SpeechStream:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._done:
-            try:
-                data = await self._next()
-            except RequestError as error:
-                data = self._failed(error)
-            if data:
-                return data
-        raise StopAsyncIteration
-
-    async def _next(self) -> bytes:
-        samples, self._first = self._first, b""
-        samples = samples or await anext(self._blocks, b"")
-        if samples:
-            self._events.samples += len(samples) // SAMPLE_BYTES
-            return self._events.piece(await _encode(self._services, self._encoder, samples))
-        self._done = True
-        return self._events.piece(self._encoder.finish()) + self._events.end()
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        try:
+            while samples := self._first or await anext(self._blocks, b""):
+                self._first = b""
+                self._events.samples += len(samples) // SAMPLE_BYTES
+                if data := self._events.piece(await _encode(self._services, self._encoder, samples)):
+                    await sink.send(data)
+            if data := self._events.piece(self._encoder.finish()) + self._events.end():
+                sink.push(data)
+        except RequestError as error:
+            sink.push(self._failed(error))
 
     def _failed(self, error: RequestError) -> bytes:
         """An event with the error. A file has no place for one: the body breaks off, so that it is not taken for
         complete."""
-        self._done = True
         if self._record is not None:
             self._record.error = error.code or error.kind
         if not self._events.sse:
@@ -279,7 +268,6 @@ class SpeechStream:
         return event(error.body())
 
     async def aclose(self) -> None:
-        self._done = True
         await self._blocks.aclose()
 
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 
 from ...errors import EngineFailure, RequestError
+from ...push_types import wake
 from ...speech_types import (
     AHEAD_S,
     SAMPLE_BYTES,
@@ -164,7 +165,7 @@ class SpeechReply:
                 self._start = start
             else:
                 self._start += len(block)
-        _wake(self._credit)
+        wake(self._credit)
 
     # --- for the router
 
@@ -264,7 +265,7 @@ class SpeechReply:
 
     def _put(self, event: SpeechEvent) -> None:
         self._events.append(event)
-        _wake(self._waiter)
+        wake(self._waiter)
 
     def _end_with(self, error: BaseException | None) -> None:
         self._ended = True
@@ -273,9 +274,4 @@ class SpeechReply:
         self._audio.clear()
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
-        _wake(self._waiter)
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+        wake(self._waiter)

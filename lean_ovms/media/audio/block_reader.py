@@ -10,6 +10,7 @@ import json
 from collections import deque
 from typing import Any, cast
 
+from ...push_types import wake
 from .framing import HEAD_BYTES, MAX_BLOCK, parse_head
 
 AHEAD_BLOCKS = 3
@@ -102,14 +103,14 @@ class BlockReader(asyncio.BufferedProtocol):
         if len(self._blocks) >= AHEAD_BLOCKS and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-        _wake(self._reading)
+        wake(self._reading)
 
     def pause_writing(self) -> None:
         self._writing = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
         writing, self._writing = self._writing, None
-        _wake(writing)
+        wake(writing)
 
     def eof_received(self) -> None:
         self._fail(EOFError("the audio decoder has ended"))
@@ -124,9 +125,4 @@ class BlockReader(asyncio.BufferedProtocol):
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
-        _wake(self._reading)
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+        wake(self._reading)

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InternalError, MissingExtra, RequestError
-from ...push_types import Pushing, Sink
+from ...push_types import Sink
 from ...types import ByteStream, Handle, Response
 from ...websocket_types import Upgrade
 from ..cycle import RequestResponseCycle
@@ -38,6 +38,7 @@ class Http11Cycle(RequestResponseCycle):
         self._writer = writer
         self._connection = connection
         self._pending = b""  # of the response, not sent yet
+        self._gone: asyncio.Future[None] | None = None
 
     def error_response(self, error: RequestError) -> Response:
         return self._protocol.error_response(error)
@@ -61,25 +62,22 @@ class Http11Cycle(RequestResponseCycle):
 
         Else it goes at the end of this turn of the loop: the client learns that its request was accepted.
         """
-        writer = self._writer
-        if isinstance(body, Pushing):
-            body.push_to(Sink(self._ready, self._send_chunk))
         head_first = asyncio.get_running_loop().call_soon(self._send_pending)
         try:
-            async for data in body:
-                if self.cancelled:
-                    return
-                if data:
-                    self._send_chunk(data)
-                    if writer.paused is not None:  # checked first: awaiting a coroutine for nothing costs 0.1 us
-                        await writer.drain()
+            await body.push_to(Sink(self._send_chunk, self._paused))
         finally:
             head_first.cancel()
 
-    def _ready(self) -> bool:
-        return self._writer.paused is None and not self.cancelled
+    def _paused(self) -> asyncio.Future[None] | None:
+        """Of a client that has left: a cancelled future, also for a body that ignores its cancellation."""
+        if self.cancelled and self._gone is None:
+            self._gone = asyncio.get_running_loop().create_future()
+            self._gone.cancel()
+        return self._gone or self._writer.paused
 
     def _send_chunk(self, data: bytes) -> None:
+        if not data or self.cancelled:
+            return
         data = self._protocol.chunk(data)
         if self._pending:
             data, self._pending = self._pending + data, b""

@@ -17,6 +17,7 @@ from lean_ovms.api.app import App
 from lean_ovms.types import Request, Response
 from tests.api.conftest import parts
 from tests.fakes import INFO
+from tests.streams import pieces
 
 if TYPE_CHECKING:
     import anthropic
@@ -73,7 +74,7 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         assert not isinstance(self._response.body, bytes)
-        async for part in self._response.body:
+        async for part in pieces(self._response.body):
             yield part
 
     async def aclose(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lean_ovms.api.anthropic.blocks import Blocks, Content
 from lean_ovms.api.anthropic.events import MessageObject, MessageRenderer
 from lean_ovms.errors import EngineFailure
+from lean_ovms.push_types import Sink
 from lean_ovms.types import Delta, Event, Reasoning, Response, Text, ToolCallDelta, ToolCallStart, Usage
 from tests.api.anthropic.conftest import stream
 from tests.api.conftest import MakeApp
@@ -76,11 +77,8 @@ async def accumulated(data: bytes) -> tuple[Message, list[str]]:
     """The message that Anthropic's client puts together, and the types of the events."""
 
     class Body:
-        def __aiter__(self) -> Any:
-            return self._read()
-
-        async def _read(self) -> Any:
-            yield data
+        async def push_to(self, sink: Sink[bytes]) -> None:
+            sink.push(data)
 
         async def aclose(self) -> None:
             pass

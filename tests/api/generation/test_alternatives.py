@@ -14,6 +14,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import EOS, Script, say
+from tests.streams import pieces
 
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 BODIES: dict[str, dict[str, Any]] = {
@@ -82,7 +83,7 @@ async def test_responses_have_the_likeliest_tokens_in_both_modes(make_app: MakeA
 
 
 async def data_of(response: Any) -> list[Any]:
-    text = b"".join([part async for part in response.body])
+    text = b"".join([part async for part in pieces(response.body)])
     await response.aclose()
     return [orjson.loads(line.removeprefix(b"data: ")) for line in text.split(b"\n") if line.startswith(b"data: {")]
 

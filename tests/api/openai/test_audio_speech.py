@@ -238,9 +238,10 @@ async def test_a_client_that_leaves_stops_the_next_sentence(make_voice: MakeVoic
     engine.gate = asyncio.Event()
     response = await post(app, PATH, {"input": TWO})
     assert not isinstance(response.body, bytes)
-    await anext(aiter(response.body))
+    found = parts(response)
+    await anext(found)
     await asyncio.sleep(0)
-    await response.aclose()
+    await found.aclose()
     assert engine.cancelled == ["The second one is there!"]
 
 

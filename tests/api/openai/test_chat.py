@@ -10,9 +10,11 @@ import pytest
 
 from lean_ovms.api import sse
 from lean_ovms.errors import EngineFailure, RequestError, TooManyRequests
+from lean_ovms.push_types import Sink
 from lean_ovms.types import Delta, Usage
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import EOS, say
+from tests.streams import pieces
 
 PATH = "/v3/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -361,15 +363,10 @@ async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None
     class Thinking:
         usage = Usage()
 
-        def __aiter__(self) -> Thinking:
-            return self
-
-        async def __anext__(self) -> list[Delta]:
-            await asyncio.sleep(0.001)
-            return [Delta(0)]
-
-        def wake(self) -> None:
-            pass
+        async def push_to(self, sink: Sink[list[Delta]]) -> None:
+            while True:
+                await asyncio.sleep(0.001)
+                sink.push([Delta(0)])
 
         async def aclose(self) -> None:
             self.closed = True
@@ -385,7 +382,9 @@ async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None
             raise AssertionError(error)
 
     stream = sse.EventStream(Thinking(), Mute(), 0.02)
-    assert [await anext(stream) for _ in range(2)] == [sse.PING, sse.PING]
+    found = pieces(stream)
+    assert [await anext(found) for _ in range(2)] == [sse.PING, sse.PING]
+    await found.aclose()
     await stream.aclose()
 
 

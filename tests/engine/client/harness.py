@@ -10,6 +10,7 @@ import time
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.types import SamplingParams
+from tests.streams import pieces
 
 PATIENT_S = 300.0
 """For whatever must happen, in real seconds: the machine may be slow and busy."""
@@ -51,7 +52,7 @@ async def submit(
 async def read(reply):
     """Everything of a reply: {index: (tokens, logprobs, reason)}. Raises what it ends with."""
     seen = {}
-    while found := await reply.next():
+    async for found in pieces(reply):
         for record in found:
             tokens, logprobs, reason = seen.get(record.index, ([], [], None))
             assert reason is None, "something after the final"

@@ -19,6 +19,7 @@ from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
+from tests.streams import pieces
 
 
 async def lost(awaitable):
@@ -82,7 +83,6 @@ async def test_a_reply_has_what_was_asked_for():
         assert (reply.prompt_tokens, reply.tokens) == (3, [1, 2, 3])
         assert await read(reply) == {i: ([0, 1, 2], [0.0, -1.0, -2.0], "stop") for i in (0, 1)}
         assert reply.finished
-        assert await reply.next() == []
         plain = await submit(engine, [5, 6], prompt_logprobs=True)
         assert plain.tokens is None
         await until(lambda: plain.prompt_logprobs is not None)
@@ -94,8 +94,7 @@ async def test_a_reader_that_comes_late_finds_all_in_one_piece():
     async with running() as engine:
         reply = await submit(engine, "count 50")
         await until(lambda: reply.finished)
-        assert [t.tokens for t in reply.poll()] == [list(range(50))]
-        assert reply.poll() == []
+        assert [[t.tokens for t in found] async for found in pieces(reply)] == [[list(range(50))]]
 
 
 async def test_many_replies_do_not_mix():
@@ -134,9 +133,10 @@ async def test_a_refusal_is_raised_by_submit_as_it_was_sent():
 async def test_a_failure_comes_after_the_tokens_before_it():
     async with running() as engine:
         reply = await submit(engine, "fail")
-        assert [t.tokens for t in await reply.next()] == [[1]]
+        found = pieces(reply)
+        assert [t.tokens for t in await anext(found)] == [[1]]
         with pytest.raises(EngineFailure, match="out of KV blocks"):
-            await reply.next()
+            await anext(found)
 
 
 @pytest.mark.parametrize("prompt", ["\ud800", [2**70]])
@@ -234,9 +234,9 @@ async def test_a_death_answers_everybody_at_once(how):
         ]
         await until(lambda: len(engine._replies._calls) == 1 and len(engine._replies._replies) == 2)
         if how == "half":
-            last = await submit(engine, how)
-            assert [t.tokens for t in await last.next()] == [[1]]
-            await lost(last.next())
+            last = pieces(await submit(engine, how))
+            assert [t.tokens for t in await anext(last)] == [[1]]
+            await lost(anext(last))
         else:
             await lost(submit_and_read(engine, how))
         for task in waiting:
@@ -270,7 +270,7 @@ def test_a_killed_engine_during_eight_streams_gives_eight_errors_and_then_serves
             replies = [await submit(engine, "hang") for _ in range(8)]
             os.kill(engine.pid, signal.SIGKILL)
             for reply in replies:
-                await lost(reply.next())
+                await lost(read(reply))
                 reply.close()
             await until(lambda: engine.state == "ready")
             assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
@@ -284,7 +284,7 @@ def test_the_same_on_uvloop():
         async with running() as engine:
             reply = await submit(engine, "hang")
             os.kill(engine.pid, signal.SIGKILL)
-            await lost(reply.next())
+            await lost(read(reply))
             await until(lambda: engine.state == "ready")
             assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
 
@@ -413,7 +413,7 @@ async def test_stop_answers_everybody_and_leaves_no_process():
         task = asyncio.create_task(engine.encode(["hang"], True))
         await asyncio.sleep(0)
         await asyncio.gather(engine.stop(), engine.stop())
-        for waiting in (reply.next(), task, submit(engine, "count 1")):
+        for waiting in (read(reply), task, submit(engine, "count 1")):
             with pytest.raises(Unavailable, match="shutting down"):
                 await waiting
         assert (engine.state, engine.pid) == ("stopped", None)

@@ -1,4 +1,4 @@
-"""Mailboxes and calls: merging, cancelling, and exactly one end; no process."""
+"""Mailboxes and calls: merging, pushing, cancelling, and exactly one end; no process."""
 
 import asyncio
 
@@ -9,6 +9,7 @@ from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, Unavailable
 from lean_ovms.push_types import Sink
+from tests.streams import Gate
 
 
 class Room(ReplyRouter):
@@ -24,119 +25,173 @@ class Room(ReplyRouter):
         return reply
 
 
-async def reading(reply):
-    """A task that already waits in next()."""
-    task = asyncio.create_task(reply.next())
+async def pushed(reply, is_open=True):
+    """A sink to which the reply is pushed already."""
+    gate = Gate(reply, is_open=is_open)
     await asyncio.sleep(0)
-    return task
+    return gate
 
 
-async def test_nothing_new_is_none_and_the_end_is_empty():
+async def test_what_came_before_there_is_a_sink_is_pushed_to_it_at_once():
     room = Room()
     reply = room.accepted()
-    assert reply.poll() is None
     assert not reply.finished
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
     assert reply.finished
-    assert reply.poll() == [Tokens(1, 0, [1], None, "stop")]
-    assert reply.poll() == []
-    assert await reply.next() == []
     assert not room.busy
+    gate = await pushed(reply)
+    assert gate.pieces == [[Tokens(1, 0, [1], None, "stop")]]
+    await gate.task
 
 
-async def test_what_comes_between_two_looks_is_merged_per_sequence():
+async def test_what_comes_while_the_sink_is_paused_is_merged_per_sequence():
     room = Room()
     reply = room.accepted(2)
+    gate = await pushed(reply, is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], [-1.0], None), Tokens(reply.id, 1, [5], [-5.0], None)])
     room.deliver([Tokens(reply.id, 0, [2, 3], [-2.0, -3.0], "length")])
-    assert await reply.next() == [
-        Tokens(reply.id, 0, [1, 2, 3], [-1.0, -2.0, -3.0], "length"),
-        Tokens(reply.id, 1, [5], [-5.0], None),
+    await asyncio.sleep(0)
+    assert gate.pieces == []
+    gate.open()
+    await asyncio.sleep(0)
+    assert gate.pieces == [
+        [
+            Tokens(reply.id, 0, [1, 2, 3], [-1.0, -2.0, -3.0], "length"),
+            Tokens(reply.id, 1, [5], [-5.0], None),
+        ]
     ]
-    assert reply.poll() is None
+    assert not gate.task.done()
+
+
+async def test_tokens_of_a_frame_are_pushed_in_the_turn_in_which_it_comes():
+    room = Room()
+    gate = await pushed(reply := room.accepted())
+    room.deliver([Tokens(reply.id, 0, [1], None, None)])
+    assert gate.pieces == [[Tokens(reply.id, 0, [1], None, None)]]
+    room.deliver([protocol.DetailedTokens(reply.id, 0, [2], [-1.0], "stop", [[]])])
+    assert [[t.tokens for t in found] for found in gate.pieces] == [[[1]], [[2]]]
+    await gate.task
 
 
 async def test_an_empty_final_keeps_the_logprobs_that_came_before():
     room = Room()
     reply = room.accepted()
     room.deliver([Tokens(reply.id, 0, [1], [-1.0], None), Tokens(reply.id, 0, [], None, "stop")])
-    assert reply.poll() == [Tokens(reply.id, 0, [1], [-1.0], "stop")]
+    assert (await pushed(reply)).pieces == [[Tokens(reply.id, 0, [1], [-1.0], "stop")]]
 
 
 async def test_a_sequence_that_does_not_come_ends_unseen():
     room = Room()
-    reply = room.accepted(3)
-    waiting = await reading(reply)
+    gate = await pushed(reply := room.accepted(3))
     room.deliver([Tokens(reply.id, 0, [1], None, "stop"), *[Tokens(reply.id, i, [], None, "absent") for i in (1, 2)]])
-    assert await waiting == [Tokens(reply.id, 0, [1], None, "stop")]
-    assert (reply.poll(), reply.absent, room.busy) == ([], 2, False)
+    await gate.task
+    assert gate.pieces == [[Tokens(reply.id, 0, [1], None, "stop")]]
+    assert (reply.absent, room.busy) == (2, False)
 
 
-async def test_a_frame_wakes_only_the_readers_it_is_for():
+async def test_when_no_sequence_comes_nothing_is_pushed():
+    room = Room()
+    gate = await pushed(reply := room.accepted())
+    room.deliver([Tokens(reply.id, 0, [], None, "absent")])
+    await gate.task
+    assert (gate.pieces, reply.absent, room.busy) == ([], 1, False)
+
+
+async def test_steps_that_come_at_once_are_pushed_once_and_only_where_they_belong():
     room = Room()
     mine, other = room.accepted(), room.accepted()
-    first, second = await reading(mine), await reading(other)
+    first, second = await pushed(mine), await pushed(other)
     room.deliver([Tokens(mine.id, 0, [1], None, None), Tokens(mine.id, 0, [2], None, None)])
-    assert [t.tokens for t in await first] == [[1, 2]]
-    assert not second.done()
-    second.cancel()
+    assert [[t.tokens for t in found] for found in first.pieces] == [[[1, 2]]]
+    assert second.pieces == []
 
 
-async def test_a_reader_that_was_cancelled_loses_nothing():
+async def test_after_its_cancellation_nothing_is_pushed():
     room = Room()
-    reply = room.accepted()
-    task = await reading(reply)
-    task.cancel()
-    room.deliver([Tokens(reply.id, 0, [1], None, None)])
+    gate = await pushed(reply := room.accepted())
+    gate.task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [t.tokens for t in await reply.next()] == [[1]]
+        await gate.task
+    room.deliver([Tokens(reply.id, 0, [1], None, None)])
+    assert gate.pieces == []
 
 
-async def test_an_error_comes_after_what_came_before_it():
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_an_error_comes_after_what_came_before_it(is_open):
     room = Room()
-    reply = room.accepted()
+    gate = await pushed(reply := room.accepted(), is_open)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     room.deliver([protocol.Failed(reply.id, EngineFailure("out of memory").to_wire())])
-    assert [t.tokens for t in await reply.next()] == [[1]]
-    for _ in range(2):
-        with pytest.raises(EngineFailure, match="out of memory"):
-            await reply.next()
+    gate.open()
+    with pytest.raises(EngineFailure, match="out of memory"):
+        await gate.task
+    assert [[t.tokens for t in found] for found in gate.pieces] == [[[1]]]
     assert reply.finished
     assert not room.busy
 
 
-async def test_a_failure_wakes_the_reader():
+async def test_an_error_of_no_known_class_is_a_failure_of_the_engine():
     room = Room()
-    reply = room.accepted()
-    task = await reading(reply)
+    gate = await pushed(reply := room.accepted())
     room.deliver([protocol.Failed(reply.id, ["NoSuchClass", None, None, None])])
     with pytest.raises(EngineFailure, match="unknown error"):
+        await gate.task
+
+
+@pytest.mark.parametrize("reason", [None, "stop"])
+async def test_what_the_sink_raises_ends_the_request_and_no_other(reason):
+    """Also when it is raised for the last tokens."""
+    room = Room()
+    reply, other = room.accepted(2), room.accepted()
+    task = asyncio.ensure_future(reply.push_to(Sink(lambda found: 1 / 0)))
+    gate = await pushed(other)
+    room.deliver([Tokens(number, index, [1], None, reason) for number, index in ((1, 0), (1, 1), (2, 0))])
+    assert len(gate.pieces) == 1
+    with pytest.raises(ZeroDivisionError):
         await task
+    assert room.sent == ([protocol.Cancel(reply.id)] if reason is None else [])
+    assert room.busy == (reason is None)  # with the other one
 
 
 async def test_a_cancelled_sequence_is_never_seen_again_and_the_others_go_on():
     room = Room()
-    reply = room.accepted(2)
+    gate = await pushed(reply := room.accepted(2), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None), Tokens(reply.id, 1, [2], None, None)])
     reply.cancel(0)
     reply.cancel(0)
     room.deliver([Tokens(reply.id, 0, [3], None, "stop"), Tokens(reply.id, 1, [4], None, "stop")])
     assert room.sent == [protocol.Cancel(reply.id, 0)]
-    assert reply.poll() == [Tokens(reply.id, 1, [2, 4], None, "stop")]
-    assert reply.poll() == []
+    gate.open()
+    await gate.task
+    assert gate.pieces == [[Tokens(reply.id, 1, [2, 4], None, "stop")]]
 
 
-async def test_cancelling_every_sequence_ends_the_reply_and_its_reader():
+async def test_cancelling_every_sequence_ends_the_reply():
     room = Room()
-    reply = room.accepted(2)
-    task = await reading(reply)
+    gate = await pushed(reply := room.accepted(2))
     reply.cancel(1)
     assert not reply.finished
     reply.cancel(0)
     assert reply.finished
-    assert await task == []
+    await gate.task
     assert not room.busy
+
+
+async def test_a_sequence_that_its_own_tokens_end_is_cancelled_while_they_are_pushed():
+    room = Room()
+    reply, seen = room.accepted(), []
+
+    def take(records):
+        reply.cancel(0)  # as a stop string does
+        seen.append(records)
+
+    task = asyncio.ensure_future(reply.push_to(Sink(take)))
+    await asyncio.sleep(0)
+    room.deliver([Tokens(reply.id, 0, [1], None, None)])
+    room.deliver([Tokens(reply.id, 0, [2], None, None)])
+    await task
+    assert len(seen) == 1
+    assert room.sent == [protocol.Cancel(reply.id, 0)]
 
 
 @pytest.mark.parametrize("index", [5, -1])
@@ -148,14 +203,16 @@ async def test_cancelling_a_sequence_that_is_not_there_does_nothing(index):
     assert not reply.finished
 
 
-async def test_close_cancels_once_and_empties_the_mailbox():
+async def test_close_cancels_once_and_drops_what_is_not_pushed():
     room = Room()
-    reply = room.accepted()
+    gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     reply.close()
     reply.close()
     assert room.sent == [protocol.Cancel(reply.id)]
-    assert reply.poll() == []
+    gate.open()
+    await gate.task
+    assert gate.pieces == []
 
 
 async def test_close_after_the_last_final_sends_nothing():
@@ -164,17 +221,16 @@ async def test_close_after_the_last_final_sends_nothing():
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
     reply.close()
     assert room.sent == []
-    assert reply.poll() == []
+    assert (await pushed(reply)).pieces == []
 
 
-async def test_abort_cancels_in_the_engine_and_gives_its_error_to_the_reader():
+async def test_abort_cancels_in_the_engine_and_raises_its_error():
     room = Room()
-    reply = room.accepted(2)
-    task = await reading(reply)
+    gate = await pushed(reply := room.accepted(2))
     reply.abort(RequestTimeout("too long"))
     assert room.sent == [protocol.Cancel(reply.id)]
     with pytest.raises(RequestTimeout):
-        await task
+        await gate.task
     reply.abort(RequestTimeout("again"))
     reply.close()
     assert len(room.sent) == 1
@@ -182,26 +238,40 @@ async def test_abort_cancels_in_the_engine_and_gives_its_error_to_the_reader():
 
 async def test_abort_after_the_end_changes_nothing():
     room = Room()
-    reply = room.accepted()
+    gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
     reply.abort(RequestTimeout("too late"))
-    assert [t.reason for t in await reply.next()] == ["stop"]
-    assert await reply.next() == []
+    gate.open()
+    await gate.task
+    assert [t.reason for found in gate.pieces for t in found] == ["stop"]
 
 
 @pytest.mark.parametrize("index", [-1, 1, 99])
 async def test_a_sequence_that_nobody_asked_for_is_dropped(index):
     room = Room()
-    reply = room.accepted()
+    gate = await pushed(reply := room.accepted())
     room.deliver([Tokens(reply.id, index, [1], None, "stop")])
-    assert reply.poll() is None
+    assert gate.pieces == []
 
 
 async def test_a_second_final_of_a_sequence_is_dropped():
     room = Room()
     reply = room.accepted(2)
     room.deliver([Tokens(reply.id, 0, [1], None, "stop"), Tokens(reply.id, 0, [2], None, "length")])
-    assert reply.poll() == [Tokens(reply.id, 0, [1], None, "stop")]
+    assert (await pushed(reply)).pieces == [[Tokens(reply.id, 0, [1], None, "stop")]]
+
+
+async def test_the_progress_of_the_prompt_is_pushed_without_tokens_or_with_the_next_ones():
+    room = Room()
+    gate = await pushed(reply := room.accepted())
+    room.deliver([protocol.Progress(reply.id, 2, 0, 1.0)])
+    assert (gate.take(), reply.progress.tokens) == ([[]], 2)
+    gate.shut()
+    room.deliver([protocol.Progress(reply.id, 3, 0, 1.0)])
+    room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
+    gate.open()
+    await gate.task
+    assert ([len(found) for found in gate.pieces], reply.progress.tokens) == ([1], 3)
 
 
 async def test_records_for_unknown_ids_are_dropped():
@@ -229,13 +299,11 @@ async def test_a_record_of_the_other_direction_is_a_broken_engine():
 
 async def test_prompt_logprobs_are_known_with_the_first_tokens():
     room = Room()
-    reply = room.accepted()
-    task = await reading(reply)
+    gate = await pushed(reply := room.accepted())
     room.deliver([protocol.PromptLogprobs(reply.id, [None, -0.5])])
-    await asyncio.sleep(0)
-    assert not task.done()
+    assert gate.pieces == []
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
-    await task
+    assert len(gate.pieces) == 1
     assert reply.prompt_logprobs is not None
     assert reply.prompt_logprobs.logprobs == [None, -0.5]
 
@@ -248,17 +316,17 @@ async def test_tokens_in_the_frame_of_the_acceptance_are_there_at_once():
     room.deliver([protocol.Accepted(reply.id, 3, [7, 8, 9]), Tokens(reply.id, 0, [1], None, "stop")])
     await task
     assert (reply.prompt_tokens, reply.tokens) == (3, [7, 8, 9])
-    assert [t.tokens for t in reply.poll()] == [[1]]
+    assert [t.tokens for t in (await pushed(reply)).pieces[0]] == [[1]]
 
 
 async def test_fail_all_gives_everybody_an_error_of_his_own():
     room = Room()
-    replies = [await reading(room.accepted()) for _ in range(2)]
+    tasks = [(await pushed(room.accepted())).task for _ in range(2)]
     call = asyncio.create_task(room.call(protocol.Ping))
     waiting = asyncio.create_task(room.open(1).wait_accepted())
     await asyncio.sleep(0)
     room.fail_all(lambda: Unavailable("gone"))
-    errors = await asyncio.gather(*replies, call, waiting, return_exceptions=True)
+    errors = await asyncio.gather(*tasks, call, waiting, return_exceptions=True)
     assert [str(error) for error in errors] == ["gone"] * 4
     assert len({id(error) for error in errors}) == 4
     assert not room.busy
@@ -289,36 +357,3 @@ async def test_ids_are_never_given_twice():
     replies = [room.open(1) for _ in range(3)]
     room.fail_all(lambda: Unavailable("gone"))
     assert [*[r.id for r in replies], room.open(1).id] == [1, 2, 3, 4]
-
-
-async def test_steps_that_come_at_once_are_pushed_once_for_each_reader_that_waits():
-    room = Room()
-    replies = [room.accepted() for _ in range(3)]
-    pushed = []
-    for reply in replies:
-        reply.push_to(Sink(lambda: True, pushed.append))
-    tasks = [await reading(reply) for reply in replies[:2]]
-
-    room.deliver([Tokens(reply.id, 0, [step], None, None) for step in (1, 2) for reply in replies])
-    await asyncio.sleep(0)
-
-    assert [[t.tokens for t in found] for found in pushed] == [[[1, 2]], [[1, 2]]]
-    assert not any(task.done() for task in tasks)
-    [unread] = replies[2].poll()  # nobody waited for it
-    assert unread.tokens == [1, 2]
-    for task in tasks:
-        task.cancel()
-
-
-async def test_a_push_that_is_refused_wakes_the_reader_and_an_end_is_always_read():
-    room = Room()
-    refusing, ending = room.accepted(), room.accepted()
-    pushed = []
-    refusing.push_to(Sink(lambda: False, pushed.append))
-    ending.push_to(Sink(lambda: True, pushed.append))
-    tasks = [await reading(refusing), await reading(ending)]
-
-    room.deliver([Tokens(refusing.id, 0, [1], None, None), Tokens(ending.id, 0, [2], None, "stop")])
-
-    assert [[t.tokens for t in await task] for task in tasks] == [[[1]], [[2]]]
-    assert pushed == []

@@ -13,6 +13,7 @@ from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.connection_limits import too_many_connections
 from lean_ovms.transports.http11.request_parser import RequestHead
 from lean_ovms.types import Handle, Request, Response
+from tests.streams import Iterated
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -234,7 +235,7 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-class Body:
+class Body(Iterated):
     """A streamed body that plays a script: bytes are given, numbers waited for (seconds), exceptions raised."""
 
     def __init__(self, *script: bytes | float | BaseException) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestTimeout, TooManyRequests
+from lean_ovms.push_types import Sink
 from lean_ovms.transports.http11 import request_parser as reader_module
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Request, Response
@@ -27,10 +28,10 @@ CHUNKED = (
 
 
 class Stream:
-    """A streamed body that nobody reads here."""
+    """A streamed body that is not sent here."""
 
-    async def __aiter__(self) -> Any:
-        yield b""
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        raise AssertionError
 
     async def aclose(self) -> None:
         pass

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from contextlib import suppress
 
 from ....errors import RequestError
 from ....media.audio.decoder import AudioStream
+from ....push_types import Sink
 from ....speech_types import TRANSLATE, SpeechEvent
 from ....types import Json, Usage
 from ...response import new_id, now, usage
@@ -29,7 +30,6 @@ class SpeechStream:
         self._audio = audio
         self._transcript = transcript
         self._next: asyncio.Task[SpeechEvent] | None = None
-        self._woken: asyncio.Future[None] | None = None
 
     @property
     def usage(self) -> Usage:
@@ -38,31 +38,19 @@ class SpeechStream:
 
     async def begin(self, seconds: float) -> None:
         """Wait for the first event, for so long at most: early errors have their status. Raises RequestError."""
-        self._next = self._ask()
+        self._next = asyncio.ensure_future(anext(self._events))
         await asyncio.wait([self._next], timeout=seconds or None)
         if self._next.done() and not isinstance(error := self._next.exception(), (type(None), StopAsyncIteration)):
             raise error
 
-    def _ask(self) -> asyncio.Task[SpeechEvent]:
-        return asyncio.ensure_future(anext(self._events))
-
-    async def __anext__(self) -> list[SpeechEvent]:
+    async def push_to(self, sink: Sink[list[SpeechEvent]]) -> None:
         """Raises RequestError."""
-        if self._next is None:
-            self._next = self._ask()
-        self._woken = asyncio.get_running_loop().create_future()
-        either: list[asyncio.Future[Any]] = [self._next, self._woken]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not self._next.done():
-            return []
-        done, self._next = self._next, None
-        self._transcript.seconds = self._audio.seconds
-        return [done.result()]
-
-    def wake(self) -> None:
-        """As DeltaStream.wake."""
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        with suppress(StopAsyncIteration):
+            while True:
+                found = await (self._next or anext(self._events))
+                self._next = None
+                self._transcript.seconds = self._audio.seconds
+                await sink.send([found])
 
     async def aclose(self) -> None:
         try:

@@ -14,6 +14,7 @@ import orjson
 
 from ....errors import InternalError, RequestError
 from ....models.generation import DeltaStream
+from ....push_types import Sink
 from ....types import Json, Usage
 from ...sse import DONE, PING
 from .events import Events
@@ -72,10 +73,9 @@ class BackgroundResponse:
             self._publish(last)
 
     async def _read_generation(self) -> RequestError | None:
-        """Read the generation to its end; its error, if there is one."""
+        """Publish the generation to its end; its error, if there is one."""
         try:
-            async for deltas in self._generation:
-                self._publish(self.events.deltas(deltas))
+            await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
         except RequestError as error:
             return self._error or error
         except Exception:  # the response object has the error, the log the details
@@ -99,25 +99,19 @@ class EventFollower:
         self._background = background
         self._next = start
         self._ping_s = ping_s
-        self._done = False
 
-    def __aiter__(self) -> EventFollower:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._done:
-            raise StopAsyncIteration
-        if not await self._background.wait_for(self._next, self._ping_s):
-            return PING
-        frames = self._background.frames[self._next :]
-        self._next += len(frames)
-        if self._background.finished:
-            self._done = True
-            frames.append(DONE)
-        return b"".join(frames)
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        background, finished = self._background, False
+        while not finished:
+            if not await background.wait_for(self._next, self._ping_s):
+                await sink.send(PING)
+                continue
+            frames, finished = background.frames[self._next :], background.finished
+            self._next += len(frames)
+            await sink.send(b"".join(frames) + (DONE if finished else b""))
 
     async def aclose(self) -> None:
-        self._done = True
+        """Nothing to release: a follower that is not sent holds nothing."""
 
 
 class ResponsePoller:
@@ -134,30 +128,23 @@ class ResponsePoller:
         self._start = start
         self._ping_s = ping_s
         self._poll_interval_s = poll_interval_s
-        self._done = False
 
-    def __aiter__(self) -> ResponsePoller:
-        return self
-
-    async def __anext__(self) -> bytes:
+    async def push_to(self, sink: Sink[bytes]) -> None:
         waited = 0.0
-        while not self._done:
-            try:
-                whole = await self._load()
-            except RequestError as error:
-                self._done = True
-                return b"event: error\ndata: " + orjson.dumps(_event(error)) + b"\n\n" + DONE
-            if whole is not None:
-                self._done = True
-                return frames_from(whole, self._start)
-            await asyncio.sleep(self._poll_interval_s)
-            waited += self._poll_interval_s
-            if self._ping_s and waited >= self._ping_s:
-                return PING
-        raise StopAsyncIteration
+        try:
+            while (whole := await self._load()) is None:
+                await asyncio.sleep(self._poll_interval_s)
+                waited += self._poll_interval_s
+                if self._ping_s and waited >= self._ping_s:
+                    waited = 0.0
+                    await sink.send(PING)
+        except RequestError as error:
+            sink.push(b"event: error\ndata: " + orjson.dumps(_event(error)) + b"\n\n" + DONE)
+        else:
+            sink.push(frames_from(whole, self._start))
 
     async def aclose(self) -> None:
-        self._done = True
+        """Nothing to release."""
 
 
 def _event(error: RequestError) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ....errors import RequestError
 from ....models.generation import DeltaStream
+from ....push_types import Sink
 from ....types import ByteStream, Delta, Json, Request, Response, Usage
 from ...response import json, warning_headers
 from ...route_doc import RouteDoc
@@ -59,14 +60,14 @@ async def handle_create(request: Request, services: Services) -> Response:
 async def collect_response(
     asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
 ) -> Json:
-    """The final response object, from the stream read to its end; of several choices one after the other."""
+    """The final response object, from the stream at its end; of several choices one after the other."""
     events = Events(body, silent=True)
     try:
         if asked.generation.sampling.n == 1:
-            async for deltas in stream:
-                events.deltas(deltas)
+            await stream.push_to(Sink(events.deltas))
         else:
-            in_order = [delta async for deltas in stream for delta in deltas]
+            in_order: list[Delta] = []
+            await stream.push_to(Sink(in_order.extend))
             events.deltas(sorted(in_order, key=lambda delta: delta.index))
     finally:
         await stream.aclose()

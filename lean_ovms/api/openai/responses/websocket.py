@@ -20,6 +20,7 @@ import orjson
 from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ....observability.records import current_record
+from ....push_types import StreamIterator
 from ....types import Json, Request, Response, Usage
 from ....util import json_pieces
 from ....util.concurrency import INLINE_CHARACTERS
@@ -257,12 +258,13 @@ class ResponseSocket:
                 await self._refuse(response.status, orjson.loads(response.body)["error"])
                 return None
             data, final = b"", None
-            async for part in response.body:
-                *frames, data = (data + part).split(b"\n\n")
-                for frame in frames:
-                    _, found, text = frame.partition(b"data: ")
-                    if found and text != b"[DONE]":
-                        final = await self._send_frame(text)
+            async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
+                async for part in pieces:
+                    *frames, data = (data + part).split(b"\n\n")
+                    for frame in frames:
+                        _, found, text = frame.partition(b"data: ")
+                        if found and text != b"[DONE]":
+                            final = await self._send_frame(text)
             return final
         finally:
             await response.aclose()

@@ -15,6 +15,7 @@ from lean_ovms.speech_types import TextDelta
 from tests.api.conftest import events, parts
 from tests.api.openai.audio.conftest import TRANSLATE, MakeSpeech, refused, said, send
 from tests.speech_scripts import HELLO, spoken
+from tests.streams import pieces
 
 TWO = [*HELLO, *spoken(" Go", " on.", start=30.0, stopped="length")]
 STREAM = ("stream", "true")
@@ -160,9 +161,10 @@ async def test_a_client_that_leaves_ends_the_work(make_speech: MakeSpeech, read:
     app, engine = await make_speech(TWO)
     response = await send(app, STREAM)
     assert not isinstance(response.body, bytes)
-    body = aiter(response.body)
+    body = pieces(response.body)
     for _ in range(read):
         await anext(body)
+    await body.aclose()
     await response.aclose()
     assert engine.closed == 1
     assert app.services.get(AudioDecoder)._slots.taken == 0

@@ -21,6 +21,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request, Response
 from tests.api.openai.responses.rules import check_response, parse_sse
 from tests.fakes import FakeEngine, say
+from tests.streams import pieces
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(max_size=8)
@@ -137,7 +138,7 @@ class LoadedApp:
 
     async def checked(self, response: Response) -> Any:
         if not isinstance(response.body, bytes):
-            events = parse_sse(b"".join([part async for part in response.body]))
+            events = parse_sse(b"".join([part async for part in pieces(response.body)]))
             assert events[-1]["type"] in ("response.completed", "response.incomplete")
             return events[-1]["response"]
         if response.body.startswith(b"event: ") or response.body == b"data: [DONE]\n\n":

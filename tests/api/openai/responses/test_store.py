@@ -27,6 +27,7 @@ from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.api.openai.responses.rules import Json, check_response, parse_sse
 from tests.fakes import FakeEngine, say
+from tests.streams import pieces
 
 PATH = "/v1/responses"
 OpenApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
@@ -186,9 +187,9 @@ async def test_a_large_list_is_sent_as_it_is_stored(open_app: OpenApp, monkeypat
     url = f"/v1/conversations/{made['id']}/items"
     monkeypatch.setattr(tables.json_pieces, "loads", None)  # no item is parsed
     response = await app.handle(Request("GET", url, query="order=asc&limit=4"))
-    pieces = [piece async for piece in response.body]  # type: ignore[union-attr]
-    assert max(map(len, pieces)) < 101_000
-    listed = json.loads(b"".join(pieces))
+    sent = [piece async for piece in pieces(response.body)]
+    assert max(map(len, sent)) < 101_000
+    listed = json.loads(b"".join(sent))
     assert [len(entry["content"][0]["text"]) for entry in listed["data"]] == [100_000] * 4
     assert (listed["first_id"], listed["last_id"]) == (listed["data"][0]["id"], listed["data"][-1]["id"])
     assert listed["has_more"]

@@ -276,6 +276,8 @@ async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
         for _ in range(30):
             last = (await create(websocket, store=False, previous_response_id=last))[-1]["response"]["id"]
         [socket] = app.services.get(ResponseSockets)._open
+        while len(socket.kept.turns) < 60:  # kept after the last event is sent
+            await asyncio.sleep(0)
         items = orjson.loads(b"[%b]" % b",".join(socket.kept.turns))
         assert [item["role"] for item in items] == ["user", "assistant"] * 30
     assert engine.submitted[-1][0] == "user:hi;assistant:x;" * 29 + "user:hi;"
