@@ -13,6 +13,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -23,6 +24,8 @@ from ..types import Json, Request
 from ..util import json_pieces
 from ..util.json_pieces import TextTooLong, TooDeep
 
+Values = Mapping[str, Any]
+"""The value of every field of an endpoint by name, defaults included. It is read, and never written."""
 UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
@@ -39,7 +42,8 @@ class Field:
     read: converts a value of the right kind; raises BadRequest. default: value of an absent field.
     builtin: value if the model's generation_config.json has none either, for the documentation.
     required: for the documentation; the endpoint raises the error. fields: the members of an object.
-    schema: further JSON Schema keywords for the OpenAPI document.
+    schema: further JSON Schema keywords for the OpenAPI document. needs: the member of ModelInfo.capabilities without
+    which the field has no effect but a Warning header.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Field:
     required: bool = False
     fields: tuple[Field, ...] = ()
     schema: Json | None = None
+    needs: str = ""
 
 
 class FieldSet(tuple[Field, ...]):
@@ -77,6 +82,11 @@ class FieldSet(tuple[Field, ...]):
         """For fields without bounds and conversion: the type whose every value is taken as it is."""
         types = {"bool": bool, "string": str, "object": dict, "array": list}
         return {field.name: types[field.kind] for field in self if field.kind in types and field.read is None}
+
+    @cached_property
+    def needs(self) -> dict[str, str]:
+        """The capability that a field needs, of those that not every engine supports."""
+        return {field.name: field.needs for field in self if field.needs}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -169,7 +179,7 @@ def _values(body: bytes, most: int) -> int:
     return values + escapes // ESCAPES_PER_VALUE
 
 
-def read(fields: FieldSet, body: Json) -> Json:
+def read(fields: FieldSet, body: Json) -> MappingProxyType[str, Any]:
     """Every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
 
     Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
@@ -179,7 +189,7 @@ def read(fields: FieldSet, body: Json) -> Json:
     for name in sorted(filter(places.__contains__, body), key=places.__getitem__):
         value = body[name]
         values[name] = value if type(value) is plain.get(name) else read_one(fields[places[name]], value)
-    return values
+    return MappingProxyType(values)
 
 
 def read_one(field: Field, value: Any) -> Any:

@@ -17,6 +17,7 @@ from ..timing_types import PromptProgress, Timings
 from ..types import ByteStream, Json, Response, TokenLogprob, Usage
 from ..util import json_pieces
 from ..util.concurrency import Offload
+from .fields import Values
 
 MAX_WARNINGS = 16
 MAX_WARNING = 400
@@ -70,7 +71,7 @@ class _Pieces:
         self._pieces = []
 
 
-def model_name(values: Json) -> str:
+def model_name(values: Values) -> str:
     """The field, required where no model is the default. Raises BadRequest."""
     name = values["model"]
     if not name:

@@ -18,7 +18,7 @@ from ..types import Json, Request, Response
 from ..util import json_pieces
 from ..util.budget import Budget, Lease
 from ..util.concurrency import Offload
-from .fields import json_body
+from .fields import Values, json_body
 from .middleware import RequestRecords
 from .response import model_name
 
@@ -97,7 +97,7 @@ class Services:
         found: S = self.states[kind]
         return found
 
-    def default_model(self, values: Json) -> TextModel:
+    def default_model(self, values: Values) -> TextModel:
         """The model that is named, or else the only one that generates text. Raises RequestError."""
         return self.registry.get(
             values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel

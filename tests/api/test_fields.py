@@ -7,8 +7,9 @@ import pytest
 
 from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, query_integer, read, read_one
 from lean_ovms.api.generation.sampling import SAMPLING
+from lean_ovms.api.openai import chat_request
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
-from lean_ovms.types import Json, Request
+from lean_ovms.types import CAPABILITIES, Json, Request
 from tests.api.conftest import MakeApp, MakePooling
 from tests.api.conftest import post as ask_json
 from tests.fakes import say
@@ -217,3 +218,16 @@ def test_what_is_slow_to_parse_counts_as_values(body: bytes, few: bool) -> None:
     else:
         with pytest.raises(BadRequest, match="more than 100000 values"):
             json_body(request, 100_000)
+
+
+def test_values_are_read_and_never_written() -> None:
+    values = read(chat_request.ALL_FIELDS, {"temperature": 0.5})
+    with pytest.raises(TypeError):
+        values["temperature"] = 1  # type: ignore[index]
+
+
+def test_a_field_needs_what_its_sampling_parameter_needs() -> None:
+    names = {"prompt_logprobs": "prompt_top_logprobs", "return_progress": "report_progress"}
+    needs = {names.get(name, name): need for name, need in chat_request.ALL_FIELDS.needs.items()}
+    assert needs.items() <= CAPABILITIES.items()
+    assert CAPABILITIES.keys() - needs.keys() == {"top_logprobs", "cache_salt"}  # they have warnings of their own

@@ -12,9 +12,9 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import UINT32_MAX, Field, FieldSet, whole
+from ..fields import UINT32_MAX, Field, Values, whole
 from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
-from ..generation.sampling import MAX_STOPS, SAMPLING
+from ..generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
 from ..generation.structured_output import STRUCTURED
 
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
@@ -45,10 +45,10 @@ def _thinking(value: Json) -> Json:
         raise BadRequest("thinking.type: Field required", param="thinking.type")
     _one_of(value["type"], THINKING, "thinking.type")
     _one_of(value.get("display"), DISPLAYS, "thinking.display")
-    budget = value["budget_tokens"] = whole(value.get("budget_tokens"))
+    budget = whole(value.get("budget_tokens"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.budget_tokens must be a positive integer", param="thinking.budget_tokens")
-    return value
+    return {**value, "budget_tokens": budget}
 
 
 def _output_config(value: Json) -> Json:
@@ -107,7 +107,7 @@ FIELDS = (
 _OTHERWISE = {"max_tokens", "stop", "include_stop_str_in_output", "n", "best_of", "use_beam_search", "length_penalty"}
 """Sampling fields that have another name here, or that make several answers of which a message holds one."""
 
-ALL_FIELDS = FieldSet(
+ALL_FIELDS = GenerationFields(
     (
         MODEL,
         STREAM,
@@ -118,15 +118,9 @@ ALL_FIELDS = FieldSet(
         *(field for field in SAMPLING if field.name not in _OTHERWISE),
     )
 )
-ABSENT = {
-    **{field.name: field.default for field in SAMPLING if field.name in _OTHERWISE - {"max_tokens"}},
-    "include_stop_str_in_output": False,
-    "logprobs": None,
-}
-"""Fields of chat that a message does not have, with their values."""
 
 
-def template_variables(values: Json) -> Json:
+def template_variables(values: Values) -> Json:
     """The client's variables for the chat template, and those that thinking and effort set."""
     found = {}
     if (thinking := values["thinking"]) is not None:
@@ -136,12 +130,12 @@ def template_variables(values: Json) -> Json:
     return found | (values["chat_template_kwargs"] or {})
 
 
-def omits_thinking(values: Json) -> bool:
+def omits_thinking(values: Values) -> bool:
     """Whether the text of the reasoning is left out of the answer."""
     return (values["thinking"] or {}).get("display") == "omitted"
 
 
-def output_format(values: Json) -> Json | None:
+def output_format(values: Values) -> Json | None:
     """The requested format in the form of response_format. Raises BadRequest."""
     form: Json | None = (values["output_config"] or {}).get("format") or values["output_format"]
     if form is not None and (form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict)):
@@ -149,17 +143,15 @@ def output_format(values: Json) -> Json | None:
     return form
 
 
-def thinking_budget(values: Json) -> int | None:
+def thinking_budget(values: Values) -> int | None:
     """The most reasoning tokens, None for no limit."""
     budget: int | None = (values["thinking"] or {}).get("budget_tokens")
     return budget
 
 
-def warnings(values: Json) -> list[str]:
+def warnings(values: Values) -> list[str]:
     """What is accepted and has no effect."""
     found = []
-    if thinking_budget(values) is not None and BUDGET not in SAMPLING.places:
-        found.append("thinking.budget_tokens is not enforced: reasoning counts against max_tokens only")
     edits = (values["context_management"] or {}).get("edits")
     kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
     if any(not kind.startswith("clear_thinking") for kind in kinds):

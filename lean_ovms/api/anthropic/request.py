@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from ...errors import BadRequest, RequestError
 from ...models.generation import Generation
-from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..generation.messages import map_late_system
-from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import Limits, check_max_tokens
+from ..generation.request import BodyReader, GenerationBody
+from ..generation.tools import read_offer
 from ..response import warning_headers
 from ..services import Services
 from . import fields
@@ -27,7 +26,7 @@ class MessageRequest:
     timings, timings_per_token: as in chunks.ChunkOptions.
     """
 
-    generation: GenerationRequest
+    generation: GenerationBody
     prompt: ChatPrompt
     headers: list[tuple[str, str]]
     stops: tuple[str, ...]
@@ -66,12 +65,24 @@ def parse_count(body: Json, services: Services) -> MessageRequest:
 
 
 def _parse(body: Json, services: Services) -> MessageRequest:
-    generation = parse(body, SCHEMA, services)
-    values = generation.values
-    prefill = is_prefill(values["messages"])
+    reader = BodyReader(fields.ALL_FIELDS, body, services)
+    values = reader.values
+    reader.check_max_tokens("max_tokens")
+    tools, (choice, parallel) = read_tools(values["tools"]), read_choice(values["tool_choice"])
+    messages = map_late_system(to_messages(values["system"], values["messages"]), reader.model)
+    renamed = {
+        "stop": values["stop_sequences"],
+        "include_stop_str_in_output": False,
+        "output_config.format": fields.output_format(values),
+    }
+    if (budget := fields.thinking_budget(values)) is not None:
+        renamed[fields.BUDGET] = budget
+    offer = read_offer(tools, choice, parallel)
+    generation = reader.generation(renamed, offer=offer)
+    prefill = is_prefill(messages)
     prompt = ChatPrompt(
-        messages=values["messages"],
-        tools=generation.tools,
+        messages=messages,
+        tools=offer.tools,
         template_kwargs=fields.template_variables(values),
         add_generation_prompt=not prefill,
         continue_final_message=prefill,
@@ -85,22 +96,6 @@ def _parse(body: Json, services: Services) -> MessageRequest:
         timings=values["timings"] or values["timings_per_token"],
         timings_per_token=values["timings_per_token"],
     )
-
-
-def _as_chat(values: Json, model: TextModel) -> None:
-    """What has another name or form in chat, under that of chat. Raises BadRequest."""
-    values.update(fields.ABSENT)
-    check_max_tokens("max_tokens", values["max_tokens"] or 0, Limits.of(model.config))
-    values["stop"] = values["stop_sequences"]
-    values["tools"] = read_tools(values["tools"])
-    values["tool_choice"], values["parallel_tool_calls"] = read_choice(values["tool_choice"])
-    values["messages"] = map_late_system(to_messages(values["system"], values["messages"]), model)
-    values["output_config.format"] = fields.output_format(values)
-    if fields.BUDGET in fields.ALL_FIELDS.places and (budget := fields.thinking_budget(values)) is not None:
-        values[fields.BUDGET] = budget
-
-
-SCHEMA = RequestSchema(fields=fields.ALL_FIELDS, before_tools=_as_chat)
 
 
 def _named(error: RequestError) -> RequestError:

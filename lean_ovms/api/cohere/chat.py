@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...models.collect import collect
-from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, Request, Response
+from ..generation.logprobs_request import LogprobsRequest
 from ..generation.messages import map_developer_role, read_messages
-from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import Limits, check_max_tokens
+from ..generation.request import BodyReader, GenerationBody
+from ..generation.tools import read_offer
 from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -25,7 +25,7 @@ from .chat_message import MessageEnd, MessageRenderer, whole
 class ChatRequest:
     """A checked body."""
 
-    generation: GenerationRequest
+    generation: GenerationBody
     prompt: ChatPrompt
     end: MessageEnd
 
@@ -48,21 +48,13 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _parse(body: Json, services: Services) -> ChatRequest:
-    generation = parse(body, SCHEMA, services)
-    values = generation.values
-    prompt = ChatPrompt(
-        messages=values["messages"], tools=generation.tools, template_kwargs=fields.template_variables(values)
-    )
+    reader = BodyReader(fields.FIELDS, body, services)
+    values = reader.values
+    messages = fields.messages(values)
+    reader.check_max_tokens("max_tokens")
+    offer = read_offer(fields.tools(values), values["tool_choice"], parallel=True)
+    messages = map_developer_role(read_messages(messages), reader.model)
+    logprobs = LogprobsRequest(chosen=values["logprobs"])
+    generation = reader.generation(fields.named_as_chat(values), offer=offer, logprobs=logprobs)
+    prompt = ChatPrompt(messages=messages, tools=offer.tools, template_kwargs=fields.template_variables(values))
     return ChatRequest(generation, prompt, MessageEnd(values["stop_sequences"] or ()))
-
-
-def _as_chat(values: Json, model: TextModel) -> None:
-    fields.name_as_chat(values)
-    check_max_tokens("max_tokens", values["max_tokens"] or 0, Limits.of(model.config))
-
-
-def _check_messages(values: Json, model: TextModel) -> None:
-    values["messages"] = map_developer_role(read_messages(values["messages"]), model)
-
-
-SCHEMA = RequestSchema(fields=fields.FIELDS, before_tools=_as_chat, after_tools=_check_messages)

@@ -13,9 +13,9 @@ import orjson
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import Field, FieldSet, whole
+from ..fields import Field, Values, whole
 from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
-from ..generation.sampling import MAX_STOPS, SAMPLING
+from ..generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
 
 CHOICES = {"REQUIRED": "required", "NONE": "none"}
 BUDGET = "thinking_token_budget"
@@ -24,10 +24,10 @@ BUDGET = "thinking_token_budget"
 def _thinking(value: Json) -> Json:
     if value.get("type") not in ("enabled", "disabled"):
         raise BadRequest("thinking.type must be one of: enabled, disabled", param="thinking.type")
-    budget = value["token_budget"] = whole(value.get("token_budget"))
+    budget = whole(value.get("token_budget"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.token_budget must be a positive integer", param="thinking.token_budget")
-    return value
+    return {**value, "token_budget": budget}
 
 
 def _choice(value: str) -> str:
@@ -59,7 +59,7 @@ def _renamed(name: str, known: str, text: str) -> Field:
 _OTHERWISE = {"stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping"}
 """Sampling fields that have another name here, or that make several answers of which a message holds one."""
 
-FIELDS = FieldSet((
+FIELDS = GenerationFields((
     MODEL,
     STREAM,
     replace(MESSAGES, required=True, help="conversation: role, content, tool_calls, tool_plan, tool_call_id"),
@@ -84,26 +84,32 @@ FIELDS = FieldSet((
 ))  # fmt: skip
 
 
-def name_as_chat(values: Json) -> None:
-    """Write what has another name or form in chat under that of chat. Raises BadRequest."""
-    values.update({field.name: field.default for field in SAMPLING if field.name in _OTHERWISE})
-    values |= {"top_k": values["k"], "top_p": values["p"], "parallel_tool_calls": True, "top_logprobs": None}
-    if values["include_stop_str_in_output"] is None:
-        values["include_stop_str_in_output"] = False
-    values["stop"] = values["stop_sequences"]
-    if values["strict_tools"]:
-        values["tools"] = [_strict(tool) for tool in values["tools"] or ()]
+def named_as_chat(values: Values) -> Json:
+    """What has another name or form in chat, under that of chat."""
+    found = {"top_k": values["k"], "top_p": values["p"], "stop": values["stop_sequences"]}
+    found["include_stop_str_in_output"] = bool(values["include_stop_str_in_output"])
     if (form := values["response_format"]) is not None and form.get("type") == "json_object":
         schema = form.get("json_schema", form.get("schema"))
-        values["response_format"] = {"type": "json_object"} | ({} if schema is None else {"schema": schema})
+        found["response_format"] = {"type": "json_object"} | ({} if schema is None else {"schema": schema})
     if (budget := (values["thinking"] or {}).get("token_budget")) is not None:
-        values[BUDGET] = budget
+        found[BUDGET] = budget
+    return found
+
+
+def tools(values: Values) -> list[Any] | None:
+    """Those of chat."""
+    given: list[Any] | None = values["tools"]
+    return [_strict(tool) for tool in given or ()] if values["strict_tools"] else given
+
+
+def messages(values: Values) -> list[Any]:
+    """Those of chat; what is wrong with one is found where all messages are read. Raises BadRequest."""
     if not isinstance(values["messages"], list):
         raise BadRequest("messages is missing or not an array", param="messages")
-    values["messages"] = [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]
+    return [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]
 
 
-def template_variables(values: Json) -> Json:
+def template_variables(values: Values) -> Json:
     """The client's variables for the chat template, and those that other fields set."""
     found: Json = {}
     if values["documents"]:
@@ -119,7 +125,7 @@ def _strict(tool: Any) -> Any:
 
 
 def _message(value: Any, param: str) -> Any:
-    """A message of chat; what is wrong with it is found where all messages are read. Raises BadRequest."""
+    """A message of chat. Raises BadRequest."""
     if not isinstance(value, dict):
         return value
     message = {name: one for name, one in value.items() if name not in ("tool_plan", "citations") and one is not None}

@@ -16,7 +16,7 @@ import orjson
 from ...errors import BadRequest
 from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextOrTokens
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet
+from ..fields import Field, FieldSet, Values
 from ..pooling import fields as shared
 from ..pooling.encoding import Encoding
 from ..pooling.inputs import check_count, content_text
@@ -136,7 +136,7 @@ def _read(body: Json, services: Services, *, ovms: bool, version: str) -> EmbedR
     )
 
 
-def _texts(values: Json, name: str) -> list[str]:
+def _texts(values: Values, name: str) -> list[str]:
     if name == "inputs":
         return [content_text(item, f"inputs[{i}]") for i, item in enumerate(values["inputs"])]
     for index, text in enumerate(values["texts"]):
@@ -160,7 +160,7 @@ def _params(call: PoolingRequest, info: PoolingInfo) -> PoolingParams:
     )
 
 
-def _check_tokens(values: Json, outputs: list[PooledOutput]) -> None:
+def _check_tokens(values: Values, outputs: list[PooledOutput]) -> None:
     """Raises BadRequest for a text of more than max_tokens that must not be cut."""
     limit = values["max_tokens"]
     for index, output in enumerate(outputs if limit and values["truncate"] == "NONE" else ()):

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import UINT32_MAX, Field
+from ..fields import UINT32_MAX, Field, Values
 from ..response import MAX_REQUEST_ID, is_safe_id
 
 MODEL = Field(
@@ -76,6 +76,7 @@ TIMINGS = (
     Field(
         name="return_progress",
         kind="bool",
+        needs="progress",
         help="llama.cpp's: in a stream, chunks with prompt_progress; with PAGED only",
         default=False,
     ),
@@ -148,6 +149,7 @@ TOP_LOGPROBS = Field(
 PROMPT_LOGPROBS = Field(
     name="prompt_logprobs",
     kind="int",
+    needs="alternatives",
     low=-1,
     help="vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest, -1: all; not in streams; "
     "PAGED only, else a Warning header",
@@ -190,7 +192,7 @@ OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE
 """What a chat template gets beside the messages, where nothing is generated."""
 
 
-def template_kwargs(values: Json) -> Json:
+def template_kwargs(values: Values) -> Json:
     """Variables for the chat template: chat_template_kwargs, and other fields that set such variables."""
     kwargs = dict(values["chat_template_kwargs"] or {})
     if kwargs.get("add_generation_prompt") is None:
@@ -210,7 +212,7 @@ def token_limit(name: str, help: str) -> Field:  # noqa: A002 - as in Field
     return Field(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
 
 
-def stream_options(field: Field, values: Json) -> dict[str, bool]:
+def stream_options(field: Field, values: Values) -> dict[str, bool]:
     """Every option of stream_options by name, its default where absent or null. Raises BadRequest."""
     given, found = values[field.name], {option.name: option.default for option in field.fields}
     if given is None:

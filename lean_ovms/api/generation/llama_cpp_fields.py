@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from ...errors import BadRequest
 from ...types import Json, OutputParams
-from ..fields import UINT32_MAX, Field
-from .sampling import SAMPLING
+from ..fields import UINT32_MAX, Field, Values
+from .sampling import PARSED, SAMPLING
 
-NAMES = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 FORMATS = ("auto", "deepseek", "none")
 
 
@@ -49,18 +48,17 @@ PARSING = (
 )
 
 
-def take_names(values: Json) -> None:
-    """Write the values of SAMPLING_NAMES under the names that are read."""
-    for name, ours in NAMES.items():
-        value = values[name]
-        if value is None or values[ours] is not None:
-            continue
-        if name == "n_predict":
-            value = None if value < 0 else max(1, value)
-        values[ours] = value
+def sampling_names(values: Values) -> Json:
+    """The values of SAMPLING_NAMES by the names that they stand for, where those are absent."""
+    most, penalty, found = values["n_predict"], values["repeat_penalty"], {}
+    if most is not None and values["max_tokens"] is None:
+        found["max_tokens"] = None if most < 0 else max(1, most)
+    if penalty is not None and values["repetition_penalty"] is None:
+        found["repetition_penalty"] = penalty
+    return found
 
 
-def parsed(output: OutputParams, values: Json) -> OutputParams:
-    """The output as the values of PARSING have it, of an endpoint that may have none of them."""
-    reasoning, calls = values.get("reasoning_format") != "none", values.get("parse_tool_calls") is not False
-    return output if reasoning and calls else replace(output, parse_reasoning=reasoning, parse_calls=calls)
+def parsing(values: Values) -> OutputParams:
+    """What is parsed out of the text."""
+    reasoning, calls = values["reasoning_format"] != "none", values["parse_tool_calls"]
+    return PARSED if reasoning and calls else replace(PARSED, parse_reasoning=reasoning, parse_calls=calls)

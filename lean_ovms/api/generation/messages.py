@@ -14,6 +14,7 @@ from ...errors import AUDIO_ADVICE, BadRequest
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
+from ..fields import Values
 from .common_fields import template_kwargs
 from .images import refuse_images
 from .tools import read_tools
@@ -157,14 +158,16 @@ def _check_image(image: Any, param: str) -> None:
         raise BadRequest("image_url.detail must be one of: auto, low, high", param=f"{param}.detail")
 
 
-def chat_prompt(values: Json, tools: list[Json], *, add_special_tokens: bool = False) -> ChatPrompt:
-    """From the fields of a conversation and of its chat template; messages as read_messages returns them.
+def chat_prompt(
+    values: Values, messages: list[Json], tools: list[Json], *, add_special_tokens: bool = False
+) -> ChatPrompt:
+    """From the fields of a chat template; messages as read_messages returns them.
 
     The template says which of these exclude each other, and which of its variables a client may set.
     """
     add, carry_on = values["add_generation_prompt"], values["continue_final_message"]
     return ChatPrompt(
-        messages=values["messages"],
+        messages=messages,
         tools=tools,
         template_kwargs=template_kwargs(values),
         add_generation_prompt=not carry_on if add is None else add,
@@ -212,7 +215,7 @@ def _shows(model: TextModel, case: str, messages: list[Json]) -> bool:
     return known[case]
 
 
-def text_conversation(values: Json, model: Model, no_images: str) -> ChatPrompt:
+def text_conversation(values: Values, model: Model, no_images: str) -> ChatPrompt:
     """The conversation of values, which have messages and OF_TEMPLATE's fields, and generate nothing.
 
     no_images: the reason for the error if there is an image. Raises BadRequest.
@@ -222,4 +225,4 @@ def text_conversation(values: Json, model: Model, no_images: str) -> ChatPrompt:
     if isinstance(model, TextModel):
         messages = map_developer_role(messages, model)
     refuse_images(messages, no_images)
-    return chat_prompt({**values, "messages": messages}, tools)
+    return chat_prompt(values, messages, tools)

@@ -1,14 +1,11 @@
-"""The body of chat, completions and responses as one GenerationRequest, and how it is started.
-
-`parse` reads what these endpoints share; a RequestSchema says what one of them reads besides. The order of the checks
-in `parse` decides which of several errors a client gets.
-"""
+"""GenerationBody, the body of every generating endpoint but for its prompt, how it is read and how it is started."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 from ...config import Config
 from ...errors import BadRequest
@@ -18,18 +15,20 @@ from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
-from ..fields import FieldSet, read
+from ..fields import Values, read
 from ..response import warning_headers
 from ..services import Services
-from . import alternatives, unsupported
+from . import unsupported
 from .common_fields import stream_options
 from .images import load_images
-from .llama_cpp_fields import parsed
-from .sampling import Defaults, Limits, build_output, build_sampling
+from .logprobs_request import LogprobsRequest, check_many
+from .sampling import PARSED, Defaults, GenerationFields, build_output, build_sampling, check_max_tokens
 from .single_call import SingleCallStream
 from .structured_output import add_tool_rule, read_constraint
-from .tools import read_offer
+from .tools import NO_TOOLS, ToolOffer
 
+NOTHING: Values = MappingProxyType({})
+NO_LOGPROBS = LogprobsRequest()
 MOST_BYTES = 4
 """Of a character: so many tokens at most."""
 MESSAGE_BYTES = 256
@@ -42,21 +41,22 @@ SHARED_CACHE = (
 
 
 @dataclass(slots=True, kw_only=True)
-class GenerationRequest:
+class GenerationBody:
     """A request to generate text, but for its prompt. Not changed once it is built.
 
-    values: every field of the body by name, defaults included. tools: those that the model may call. one_call: the
+    named_by_id: log probabilities name tokens by their ids. tools: those that the model may call. one_call: the
     generation ends before a second tool call. truncate: prompt tokens kept, -1 for as many as fit, without those of
     truncation_side. headers: Warning headers for what is not honoured.
     """
 
-    values: Json
     model: TextModel
     image_loader: ImageLoader
     sampling: SamplingParams
     output: OutputParams
+    logprobs: LogprobsRequest
     stream: bool
     stream_options: dict[str, bool]
+    named_by_id: bool
     tools: list[Json]
     one_call: bool
     truncate: int | None
@@ -106,103 +106,112 @@ class GenerationRequest:
         """Tokens of a prompt. Raises RequestError."""
         return await self.model.count(await load_images(prompt, self.model, self.image_loader))
 
+    def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
+        """This request with more tokens that end the text."""
+        ends = (*self.sampling.stop_token_ids, *tokens)
+        return replace(self, sampling=replace(self.sampling, stop_token_ids=ends))
+
     def deltas(self, generation: Generation) -> DeltaStream:
         """The deltas of a started generation, up to the end of the first tool call if one_call is set."""
         return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
 
 
-Check = Callable[[Json, TextModel], None]
+class BodyReader:
+    """A body on its way to a GenerationBody: its values, and the model that they are for.
 
-
-def no_check(values: Json, model: TextModel) -> None:
-    """An endpoint without checks of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSchema:
-    """What one endpoint reads of a body.
-
-    before_tools, after_tools: its own checks, at these places of the order; they raise BadRequest, and may write what
-    this endpoint calls by another name into the values of max_tokens, logprobs and text.format. max_tokens: its own
-    name of that field. default_max_tokens: where neither the request, an option nor generation_config.json has one; 0:
-    as many as fit. parse_output: reasoning and tool calls are parsed out of the generated text.
+    An endpoint makes it, checks and renames what only that endpoint has, and calls `generation`. The order of these
+    checks decides which of several errors a client gets.
     """
 
-    fields: FieldSet
-    before_tools: Check = no_check
-    after_tools: Check = no_check
-    max_tokens: str = "max_tokens"
-    default_max_tokens: int = 0
-    parse_output: bool = True
+    __slots__ = ("_body", "_fields", "_services", "_stream_options", "model", "values")
 
+    def __init__(self, fields: GenerationFields, body: Json, services: Services) -> None:
+        """Raises RequestError."""
+        self.values = values = read(fields, body)
+        self.model = services.default_model(values)
+        if record := current_record.get():
+            record.stream = values["stream"]
+        self._fields, self._body, self._services = fields, body, services
+        place = fields.places.get("stream_options")
+        self._stream_options = {} if place is None else stream_options(fields[place], values)
+        if services.config.enable_force_include_usage and "include_usage" in self._stream_options:
+            self._stream_options["include_usage"] = True
 
-def parse(body: Json, schema: RequestSchema, services: Services) -> GenerationRequest:
-    """The whole body. Raises RequestError."""
-    values = read(schema.fields, body)
-    model = services.default_model(values)
-    if record := current_record.get():
-        record.stream = values["stream"]
-    if services.config.return_tokens_as_token_ids:
-        values["return_tokens_as_token_ids"] = True
-    config, defaults = model.config, Defaults(model.directory.generation_config)
-    if values.get("n_predict") is None:  # llama.cpp's -1 asks for as many as fit
-        defaults.numbers.setdefault("max_new_tokens", schema.default_max_tokens)
-    limits = Limits.of(config)
-    place = schema.fields.places.get("stream_options")
-    options = {} if place is None else stream_options(schema.fields[place], values)
-    if services.config.enable_force_include_usage and "include_usage" in options:
-        options["include_usage"] = True
-    schema.before_tools(values, model)
-    capabilities = model.capabilities
-    unsupported.drop(values, capabilities)
-    offer = read_offer(values)
-    schema.after_tools(values, model)
-    sampling = build_sampling(values, defaults, limits)
-    if sampling.max_tokens == 0:
-        given = schema.max_tokens if values[schema.max_tokens] is not None else "max_tokens"
-        raise BadRequest("max_tokens value should be greater than 0", param=given)
-    constraint, dropped = read_constraint(values, config)
-    known = "alternatives" in capabilities
-    vocab = model.info.vocab_size if model.known else 0
-    sampling, unknown = alternatives.read(values, sampling, known=known, limit=config.max_logprobs, vocab=vocab)
-    shared = []
-    if values["cache_salt"] and config.enable_prefix_caching:
-        if "cache_salt" in capabilities:
-            sampling = replace(sampling, cache_salt=values["cache_salt"])
-        else:
-            shared = [SHARED_CACHE]
-    output = build_output(
-        values,
-        defaults,
-        stream=values["stream"],
-        parse=schema.parse_output,
-        tools=offer.tools,
-        constraint=add_tool_rule(constraint, offer.rule, config, sampling, combines="beam_control" in capabilities),
-    )
-    return GenerationRequest(
-        values=values,
-        model=model,
-        image_loader=services.image_loader,
-        sampling=sampling,
-        output=parsed(output, values),
-        stream=values["stream"],
-        stream_options=options,
-        tools=offer.tools,
-        one_call=offer.rule.offered and not offer.rule.parallel,
-        truncate=values["truncate_prompt_tokens"],
-        truncation_side=values["truncation_side"],
-        priority=values["priority"],
-        headers=warning_headers(
-            unsupported.warnings(schema.fields, body, capabilities)
-            + (unknown + shared + dropped)
-            + model.keep_loaded(values.get("keep_alive"))
-        ),
-    )
+    def check_max_tokens(self, name: str) -> None:
+        """Raises BadRequest for a field above the server's token limit."""
+        check_max_tokens(name, self.values[name] or 0, self.model.config)
+
+    def generation(
+        self,
+        renamed: Values = NOTHING,
+        *,
+        offer: ToolOffer = NO_TOOLS,
+        logprobs: LogprobsRequest = NO_LOGPROBS,
+        parsing: OutputParams = PARSED,
+        default_max_tokens: int = 0,
+        max_tokens_name: str = "max_tokens",
+    ) -> GenerationBody:
+        """What to generate. Raises RequestError.
+
+        renamed: values that have another name or form in this API, by the names that all share. parsing: what is parsed
+        out of the text. default_max_tokens: where neither the request, an option nor generation_config.json has one;
+        0: as many as fit. max_tokens_name: the field that wins over max_tokens.
+        """
+        values, model, config = self.values, self.model, self.model.config
+        by_id = self._services.config.return_tokens_as_token_ids
+        capabilities, stream = model.capabilities, values["stream"]
+        dropped = [name for name, need in self._fields.needs.items() if need not in capabilities]
+        shared = []
+        if values["cache_salt"] and not (config.enable_prefix_caching and "cache_salt" in capabilities):
+            dropped.append("cache_salt")
+            shared = [SHARED_CACHE] * config.enable_prefix_caching
+        given = values | {**renamed, **dict.fromkeys(dropped)} if renamed or dropped else values
+        defaults = Defaults(model.directory.generation_config, default_max_tokens)
+        sampling = build_sampling(given, defaults, config)
+        if sampling.max_tokens == 0:
+            name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
+            raise BadRequest("max_tokens value should be greater than 0", param=name)
+        constraint, notices = read_constraint(given, config)
+        known = "alternatives" in capabilities
+        vocab = model.info.vocab_size if model.known else 0
+        logprobs = logprobs.resolve(known=known, limit=config.max_logprobs, vocab=vocab)
+        if reported := logprobs.sampling_fields(sampling, stream=stream, known=known):
+            sampling = replace(sampling, **reported)
+        unknown = [] if known else logprobs.unknown(sampling)
+        rule = offer.rule
+        output = build_output(
+            given,
+            defaults,
+            stream=stream,
+            parsing=parsing,
+            tools=offer.tools,
+            constraint=add_tool_rule(constraint, rule, config, sampling, combines="beam_control" in capabilities),
+        )
+        return GenerationBody(
+            model=model,
+            image_loader=self._services.image_loader,
+            sampling=sampling,
+            output=output,
+            logprobs=logprobs,
+            stream=stream,
+            stream_options=self._stream_options,
+            named_by_id=by_id or values.get("return_tokens_as_token_ids", False),
+            tools=offer.tools,
+            one_call=rule.offered and not rule.parallel,
+            truncate=given["truncate_prompt_tokens"],
+            truncation_side=given["truncation_side"],
+            priority=given["priority"],
+            headers=warning_headers(
+                unsupported.warnings(self._fields, self._body, capabilities)
+                + (unknown + shared + notices)
+                + model.keep_loaded(values.get("keep_alive"))
+            ),
+        )
 
 
 def check_sequences(prompts: int, sampling: SamplingParams, config: Config, param: str = "prompt") -> None:
     """Raises BadRequest for more sequences, or more of their log probabilities, than one request may have."""
-    alternatives.check_many(replace(sampling, n=prompts * sampling.n), "logprobs", stream=False)
+    check_many(sampling.top_logprobs, sampling, "logprobs", stream=False, prompts=prompts)
     each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
     if prompts * each > limit:
         why = f"{prompts} prompts of {each} sequences each: this server takes {limit} sequences in one request"

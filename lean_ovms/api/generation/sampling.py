@@ -8,13 +8,13 @@ random unless given. n without best_of samples n sequences; best_of > 1 is beam 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
-from ..fields import UINT32_MAX, Field, FieldSet
+from ..fields import UINT32_MAX, Field, FieldSet, Values
 from ..schemas import TOKENS, any_of, array
 from .token_fields import TOKEN_FIELDS, token_ids
 
@@ -123,6 +123,16 @@ SAMPLING = FieldSet((
     Field(name="max_ngram_size", kind="uint", high=64, help="maximum n-gram size; prompt lookup only"),
 ))  # fmt: skip
 """OVMS's and vLLM's parameters that the engine supports."""
+PARSED = OutputParams(parse=True)
+
+
+class GenerationFields(FieldSet):
+    """The fields of a generating endpoint: what it has not of SAMPLING is absent from every body."""
+
+    @cached_property
+    def defaults(self) -> Json:
+        return SAMPLING.defaults | super().defaults
+
 
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
@@ -131,33 +141,21 @@ _NUMBERS = frozenset((
     *("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
 ))  # fmt: skip
 """What is read of generation_config.json."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Limits:
-    """The server's limits for a request; not changed once it is built.
-
-    max_tokens: 0 is no limit. clamp: more is the limit instead of an error.
-    """
-
-    max_tokens: int
-    sequences: int
-    clamp: bool = False
-
-    @classmethod
-    def of(cls, config: Config) -> Limits:
-        """Those that a model's options set."""
-        return cls(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit, clamp=config.clamp_max_tokens)
+_SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.keys()
+"""What SamplingParams have by the same name, but for the numbers with a default."""
 
 
 class Defaults:
-    """One model's generation_config.json as request defaults. numbers: by name, those of SAMPLING complete."""
+    """One model's generation_config.json as request defaults. numbers: by name, those of SAMPLING complete.
+
+    max_tokens: where the file has none; 0: as many as fit.
+    """
 
     __slots__ = ("numbers", "values")
 
-    def __init__(self, values: Json) -> None:
+    def __init__(self, values: Json, max_tokens: int = 0) -> None:
         self.values = values
-        self.numbers = _BUILTIN.copy()
+        self.numbers = {**_BUILTIN, "max_new_tokens": max_tokens}
         for name in values.keys() & _NUMBERS:
             if type(value := values[name]) in (int, float):
                 self.numbers[name] = float(value)
@@ -172,87 +170,75 @@ class Defaults:
         return tuple(s for s in stops if isinstance(s, str) and s)
 
 
-def build_sampling(given: Json, defaults: Defaults, limits: Limits) -> SamplingParams:
-    """SamplingParams from the values of the SAMPLING fields. Raises BadRequest for invalid combinations."""
-    n, beams = _sequences(given, limits)
-    temperature = _pick(given, defaults, "temperature")
-    max_tokens = _max_tokens(given, defaults, limits)
+def build_sampling(given: Values, defaults: Defaults, config: Config) -> SamplingParams:
+    """SamplingParams from the values of the SAMPLING fields. Raises BadRequest for invalid combinations.
+
+    config: the model's. What has the same name in both is taken as it was read, or from the defaults.
+    """
+    numbers, (n, beams) = defaults.numbers, _sequences(given, config)
+    max_tokens = _max_tokens(given, defaults, config)
     min_tokens = _min_tokens(given, defaults)
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
-    logprobs = given.get("logprobs") is not None and given["logprobs"] is not False  # 0 requests them, too
-    seed = given["seed"]
+    found = {name: value for name in _SAME if (value := given[name]) is not None}
+    found |= {name: numbers[name] if (value := given[name]) is None else float(value) for name in _BUILTIN}
+    if beams > 1:
+        found |= _neutral_penalties(given)
+    seed, budget = given["seed"], given["thinking_token_budget"]
     first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
-    return SamplingParams(
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        temperature=temperature,
-        top_p=_pick(given, defaults, "top_p"),
-        top_k=_top_k(given, defaults) if temperature > 0 and beams == 1 else 0,
-        min_p=_pick(given, defaults, "min_p"),
-        n=n,
-        beams=beams,
-        length_penalty=_pick(given, defaults, "length_penalty"),
+    found |= {
+        "max_tokens": max_tokens,
+        "min_tokens": min_tokens,
+        "top_k": min(max(int(found["top_k"]), 0), INT32_MAX) if found["temperature"] > 0 and beams == 1 else 0,
+        "n": n,
+        "beams": beams,
         # Sequences of one request differ in their seeds, and the first equals a request with n = 1.
-        seeds=tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
-        stop_token_ids=given["stop_token_ids"] or (),
-        ignore_eos=given["ignore_eos"] if given["ignore_eos"] is not None else defaults.flag("ignore_eos"),
-        logprobs=logprobs,
-        prompt_logprobs=logprobs and bool(given.get("echo")),
-        logit_bias=given["logit_bias"] or (),
-        allowed_token_ids=given["allowed_token_ids"],
-        bad_words=given["bad_words"] or (),
-        early_stopping=given["early_stopping"] or False,
-        repetition=given["repetition_detection"],
-        thinking_token_budget=_budget(given),
-        report_progress=bool(given.get("return_progress") and given.get("stream")),
-        **_penalties(given, defaults, beams),
+        "seeds": tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
+        "ignore_eos": defaults.flag("ignore_eos") if given["ignore_eos"] is None else given["ignore_eos"],
+        "repetition": given["repetition_detection"],
+        "report_progress": bool(given.get("return_progress") and given["stream"]),
+        "thinking_token_budget": budget if budget is not None and budget >= 0 else None,
         **_assistance(given, defaults),
-    )
+    }
+    return SamplingParams(**found)
 
 
 def build_output(
-    given: Json,
+    given: Values,
     defaults: Defaults,
     *,
     stream: bool,
-    parse: bool = False,
+    parsing: OutputParams = PARSED,
     tools: list[Json] | None = None,
     constraint: OutputConstraint | None = None,
 ) -> OutputParams:
-    """OutputParams from the request. In streams a stop string is included by default (seeds 000, 001)."""
-    include = given["include_stop_str_in_output"]
+    """OutputParams from the request. In streams a stop string is included by default.
+
+    parsing: what is parsed out of the text, unless special tokens stay in it.
+    """
+    include, skip_special = given["include_stop_str_in_output"], given["skip_special_tokens"]
     if include is None:
         include = stream or defaults.flag("include_stop_str_in_output")
-    skip_special = given["skip_special_tokens"]
     return OutputParams(
         stop=given["stop"] or defaults.stop,
         include_stop=include,
         min_tokens=given["min_tokens"] or 0,
         skip_special_tokens=skip_special,
-        parse=parse and skip_special,
+        parse=parsing.parse and skip_special,
+        parse_reasoning=parsing.parse_reasoning,
+        parse_calls=parsing.parse_calls,
         tools=tuple(tools or ()),
         constraint=constraint,
     )
 
 
-def _budget(given: Json) -> int | None:
-    budget = given["thinking_token_budget"]
-    return budget if budget is not None and budget >= 0 else None
-
-
-def _pick(given: Json, defaults: Defaults, name: str) -> float:
-    value = given[name]
-    return float(value) if value is not None else defaults.numbers[name]
-
-
-def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
+def _sequences(given: Values, config: Config) -> tuple[int, int]:
     n, best_of = given["n"], given["best_of"]
     for name, value in (("n", n), ("best_of", best_of)):
         if value == 0:
             raise BadRequest(f"{name} value should be greater than 0", param=name)
-        if value is not None and value > limits.sequences:
-            raise BadRequest(f"{name} exceeds limit of this server: {limits.sequences}", param=name)
+        if value is not None and value > config.best_of_limit:
+            raise BadRequest(f"{name} exceeds limit of this server: {config.best_of_limit}", param=name)
     n = n or 1
     if best_of is None:
         return n, n if given["use_beam_search"] and n > 1 else 1
@@ -261,40 +247,30 @@ def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
     return n, best_of
 
 
-def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
+def _max_tokens(given: Values, defaults: Defaults, config: Config) -> int | None:
     requested = given["max_tokens"]
     if requested is None:
-        default = limits.max_tokens or int(defaults.numbers.get("max_new_tokens", 0))
-        return default or None
-    check_max_tokens("max_tokens", requested, limits)
-    most = limits.max_tokens or INT32_MAX
+        return config.max_tokens_limit or int(defaults.numbers["max_new_tokens"]) or None
+    check_max_tokens("max_tokens", requested, config)
+    most = config.max_tokens_limit or INT32_MAX
     return min(int(requested), most, INT32_MAX)  # the engine counts in 32 bits; no output is that long
 
 
-def check_max_tokens(name: str, value: int, limits: Limits) -> None:
+def check_max_tokens(name: str, value: int, config: Config) -> None:
     """Raises BadRequest for a field above the server's token limit, unless that is clamped."""
-    if limits.max_tokens and value > limits.max_tokens and not limits.clamp:
-        raise BadRequest(f"{name} exceeds limit of this server: {limits.max_tokens}", param=name)
+    if config.max_tokens_limit and value > config.max_tokens_limit and not config.clamp_max_tokens:
+        raise BadRequest(f"{name} exceeds limit of this server: {config.max_tokens_limit}", param=name)
 
 
-def _min_tokens(given: Json, defaults: Defaults) -> int:
+def _min_tokens(given: Values, defaults: Defaults) -> int:
     """In generation_config.json, vLLM's name takes precedence over transformers'."""
     if (requested := given["min_tokens"]) is not None:
         return int(requested)
     return int(defaults.numbers.get("min_tokens", defaults.numbers.get("min_new_tokens", 0)))
 
 
-def _top_k(given: Json, defaults: Defaults) -> int:
-    requested = given["top_k"]
-    if requested is not None:
-        return min(max(int(requested), 0), INT32_MAX)
-    return min(max(int(defaults.numbers["top_k"]), 0), INT32_MAX)
-
-
-def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
+def _neutral_penalties(given: Values) -> dict[str, float]:
     """The engine refuses penalties with beams: an error in a request, ignored in generation_config.json."""
-    if beams == 1:
-        return {name: _pick(given, defaults, name) for name in _PENALTIES}
     neutral = {name: _BUILTIN[name] for name in _PENALTIES}
     for name, value in neutral.items():
         if given[name] not in (None, value):
@@ -302,7 +278,7 @@ def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
     return neutral
 
 
-def _assistance(given: Json, defaults: Defaults) -> dict[str, Any]:
+def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
     if given["num_assistant_tokens"] and given["assistant_confidence_threshold"]:
         raise BadRequest(
             "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive",

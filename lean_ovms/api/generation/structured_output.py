@@ -15,7 +15,7 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams
-from ..fields import Field, parsed
+from ..fields import Field, Values, parsed
 from ..schemas import BOOLEAN, OBJECT, STRING, any_of
 from .tools import ToolRule
 
@@ -75,7 +75,7 @@ XGRAMMAR_FORMATS = (
 )
 
 
-def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
+def read_constraint(values: Values, config: Config) -> tuple[OutputConstraint | None, list[str]]:
     """(the requested constraint, warnings for formats that are not applied). Raises BadRequest."""
     requested = {name: values[name] for name in _READERS if values.get(name) is not None}
     if len(requested) > 1:

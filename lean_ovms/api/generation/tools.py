@@ -43,12 +43,12 @@ class ToolOffer:
 NO_TOOLS = ToolOffer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
 
 
-def read_offer(values: Json) -> ToolOffer:
-    """From the values of the TOOLS fields; an endpoint without them offers no tools. Raises BadRequest."""
-    if values.get("tools") is None and values.get("tool_choice") is None:
+def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
+    """From the values of the TOOLS fields. Raises BadRequest."""
+    if tools is None and choice is None:
         return NO_TOOLS
-    tools, choice = read_tools(values["tools"], values["tool_choice"])
-    return ToolOffer(tools, ToolRule.read(tools, choice, values["parallel_tool_calls"]))
+    tools, choice = read_tools(tools, choice)
+    return ToolOffer(tools, ToolRule.read(tools, choice, parallel))
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:

@@ -89,42 +89,17 @@ MAX_UNKNOWN, MAX_NAME = 8, 40
 """Maximum number and length of the unknown names that are compared with known ones, at about 0.5 ms each."""
 
 
-NEEDS = {
-    "logit_bias": "logit_edits",
-    "allowed_token_ids": "logit_edits",
-    "bad_words": "logit_edits",
-    "thinking_token_budget": "logit_edits",
-    "logprob_token_ids": "alternatives",
-    "prompt_logprobs": "alternatives",
-    "early_stopping": "beam_control",
-    "return_progress": "progress",
-}
-"""Fields that not every engine supports, with the member of ModelInfo.capabilities that they need."""
-_NEEDED = frozenset(NEEDS.values())
-
-
-def drop(values: Json, capabilities: Collection[str]) -> None:
-    """Set the values of fields that the engine does not support to those of absent fields."""
-    if _NEEDED.issubset(capabilities):
-        return
-    for name, capability in NEEDS.items():
-        if capability not in capabilities and values.get(name) is not None:
-            values[name] = None
-
-
 def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -> list[str]:
     """A line for each field of body without effect. fields: the supported ones. Raises BadRequest for a wrong type.
 
     capabilities: the engine's.
     """
-    if body.keys() <= fields.names and NEEDS.keys().isdisjoint(body):
+    if body.keys() <= fields.names and fields.needs.keys().isdisjoint(body):
         return []  # as nearly always
     unread = [name for name in body if name not in fields.places]
     ignored = [UNSUPPORTED[UNSUPPORTED.places[name]] for name in unread if name in UNSUPPORTED.places]
     ignored += [
-        fields[fields.places[name]]
-        for name in body
-        if name in NEEDS and name in fields.places and NEEDS[name] not in capabilities
+        fields[fields.places[name]] for name, need in fields.needs.items() if name in body and need not in capabilities
     ]
     lines = [
         f"{field.name} is not supported and was ignored"

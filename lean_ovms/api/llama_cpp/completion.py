@@ -15,20 +15,21 @@ from ...errors import RequestError
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation, joined
 from ...push_types import Sink
-from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
-from ..fields import FieldSet
-from ..generation.fill_in import filling_of
-from ..generation.mixed_prompts import Pieces, prompt_of, read_several
-from ..generation.request import GenerationRequest, check_sequences, parse
+from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ..fields import FieldSet, Values
+from ..generation.fim import filling_of
+from ..generation.llama_prompt import Pieces, prompt_of, read_several
+from ..generation.logprobs_request import LogprobsRequest
+from ..generation.request import BodyReader, GenerationBody, check_sequences
 from ..response import json, prompt_progress, timings, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
 from ..sse import HEADERS, EventStream, event
-from .fields import COMPLETION, INFILL, SCHEMA, translated, values_of
+from .fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
 from .results import Asked, head, last, probabilities, selected
 
 monotonic = time.monotonic
-Parsed = tuple[Json, GenerationRequest]
+Parsed = tuple[Values, GenerationBody]
 NO_BIAS = "logit_bias is not supported and was ignored"
 RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
 
@@ -46,25 +47,25 @@ async def handle_infill(request: Request, services: Services) -> Response:
     filling = await filling_of(generation.model)
     before = values["input_prefix"] + values["prompt"]
     text = filling.notation.prompt(before, values["input_suffix"], values["input_extra"] or [])
-    ends = (*generation.sampling.stop_token_ids, *filling.ends)
-    sampling = replace(generation.sampling, stop_token_ids=ends)
-    cut = replace(generation, sampling=sampling, truncate=-1)  # the first of the other files goes first
+    cut = replace(generation.ending_at(filling.ends), truncate=-1)  # the first of the other files goes first
     return await _respond(values, cut, [TextPrompt(text)], services)
 
 
 def _read(fields: FieldSet, body: Json, services: Services) -> Parsed:
     values = values_of(fields, body)
-    return values, parse(translated(values), SCHEMA, services)
+    reader = BodyReader(AS_COMPLETION, translated(values), services)
+    logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
+    return values, reader.generation(logprobs=logprobs, parsing=OutputParams())
 
 
-def _read_completion(body: Json, services: Services) -> tuple[Json, GenerationRequest, list[Pieces]]:
+def _read_completion(body: Json, services: Services) -> tuple[Values, GenerationBody, list[Pieces]]:
     values, generation = _read(COMPLETION, body, services)
     prompts = read_several(values["prompt"], services.config.max_prompts, "prompt")
     check_sequences(len(prompts), generation.sampling, services.config)
     return values, generation, prompts
 
 
-async def _with_words(values: Json, generation: GenerationRequest) -> GenerationRequest:
+async def _with_words(values: Values, generation: GenerationBody) -> GenerationBody:
     """The request with logit_bias also for the tokens of its texts. Raises RequestError."""
     words = [(token, bias) for token, bias in values["logit_bias"] or [] if isinstance(token, str)]
     if not words:
@@ -78,7 +79,7 @@ async def _with_words(values: Json, generation: GenerationRequest) -> Generation
 
 
 async def _respond(
-    values: Json, generation: GenerationRequest, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
+    values: Values, generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
 ) -> Response:
     asked = Asked(values, await _with_words(values, generation), prompts)
     generations = await asked.generation.start_all(prompts)

@@ -12,7 +12,7 @@ from ...errors import BadRequest
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
-from ..generation.mixed_prompts import SEVERAL, Pieces, read_several, tokens_of
+from ..generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
 from ..pooling import fields as shared
 from ..pooling.encoding import FLOATS
 from ..pooling.long_inputs import encode_in_pieces
@@ -82,5 +82,5 @@ def _read(body: Json, services: Services) -> Asked:
     values = call.values
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
-        values["use_activation"] = values["embd_normalize"]
+        call = call.with_values({"use_activation": values["embd_normalize"]})
     return Asked(call, read_several(values[name], call.config.max_pooling_inputs, name))

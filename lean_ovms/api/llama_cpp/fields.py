@@ -11,11 +11,10 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import UINT32_MAX, Field, FieldSet, read, whole
-from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM, TIMINGS, TOP_LOGPROBS
-from ..generation.mixed_prompts import SEVERAL
-from ..generation.request import RequestSchema
-from ..generation.sampling import SAMPLING
+from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
+from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
+from ..generation.llama_prompt import SEVERAL
+from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import MAX_DIGITS
 from ..schemas import STRING, any_of, object_of
@@ -151,28 +150,23 @@ INFILL = FieldSet((
     Field(name="prompt", kind="string", help="more of the text before the place", default=""),
     *OPTIONS,
 ))  # fmt: skip
-SCHEMA = RequestSchema(
-    fields=FieldSet(
-        (MODEL, STREAM, KEEP_ALIVE, LOGPROBS, TOP_LOGPROBS, *TIMINGS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING)
-    ),
-    max_tokens="n_predict",
-    parse_output=False,
-)
+AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
+"""The fields of `translated`."""
 
 
-def values_of(fields: FieldSet, body: Json) -> Json:
+def values_of(fields: FieldSet, body: Json) -> Values:
     """Every field's value. Raises BadRequest."""
-    values = read(fields, body)
+    values: Values = read(fields, body)
     if values["n_predict"] is None:
-        values["n_predict"] = values["max_tokens"]
+        values = {**values, "n_predict": values["max_tokens"]}
     for field in fields:
         if field.required and values[field.name] is None:
             raise BadRequest(f"{field.name} is required", param=field.name)
     return values
 
 
-def translated(values: Json) -> Json:
-    """The body of the same request for SCHEMA."""
+def translated(values: Values) -> Json:
+    """The body of the same request for completions."""
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body |= {ours: values[name] for name, ours in RENAMED.items()}
     if (temperature := values["temperature"]) is not None:
@@ -185,8 +179,5 @@ def translated(values: Json) -> Json:
         body["max_tokens"] = None if most else 1  # the engine always generates; this token is not shown
     if (bias := values["logit_bias"]) is not None:
         body["logit_bias"] = {str(token): number for token, number in bias if isinstance(token, int)}
-    if values["n_probs"]:
-        body |= {"logprobs": True, "top_logprobs": values["n_probs"]}
     body["include_stop_str_in_output"] = False
-    body["timings"] = True
     return {name: value for name, value in body.items() if value is not None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...errors import BadRequest, NotFound, Unavailable
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, Values, read
 from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -46,5 +46,5 @@ async def _model(request: Request, services: Services) -> Model:
     return model
 
 
-def _read(body: Json) -> Json:
+def _read(body: Json) -> Values:
     return read(FIELDS, body)

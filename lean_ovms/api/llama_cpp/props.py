@@ -14,11 +14,10 @@ from ...models.text_model import TextModel
 from ...types import Json, Request, Response
 from ..fields import UINT32_MAX
 from ..generation.common_fields import MODEL
-from ..generation.sampling import Defaults, Limits, build_sampling
+from ..generation.sampling import SAMPLING, Defaults, build_sampling
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
-from .fields import SCHEMA
 from .query import model_of
 from .settings import settings
 
@@ -75,5 +74,5 @@ def _defaults(model: Model) -> Json | None:
     """How a request without settings samples; None for a model that generates no text."""
     if not isinstance(model, TextModel):
         return None
-    values, defaults = SCHEMA.fields.defaults.copy(), Defaults(model.directory.generation_config)
-    return settings(replace(build_sampling(values, defaults, Limits.of(model.config)), seeds=(UINT32_MAX,)))
+    sampling = build_sampling(SAMPLING.defaults, Defaults(model.directory.generation_config), model.config)
+    return settings(replace(sampling, seeds=(UINT32_MAX,)))

@@ -10,7 +10,8 @@ from typing import Any
 from ...models.collect import CompletedChoice
 from ...models.generation import Generation
 from ...types import Json, TextPrompt, TokenLogprob, TokenPrompt
-from ..generation.request import GenerationRequest
+from ..fields import Values
+from ..generation.request import GenerationBody
 from ..response import timings
 from .settings import settings
 
@@ -19,8 +20,8 @@ from .settings import settings
 class Asked:
     """A request. values: its fields by llama.cpp's names. prompts: one generation of each is started."""
 
-    values: Json
-    generation: GenerationRequest
+    values: Values
+    generation: GenerationBody
     prompts: Sequence[TextPrompt | TokenPrompt]
 
     @property

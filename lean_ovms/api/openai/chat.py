@@ -25,7 +25,7 @@ from ...types import (
     Usage,
 )
 from .. import sse
-from ..generation import alternatives
+from ..generation import logprobs_request
 from ..response import json, prompt_logprobs, warning_headers
 from ..route_doc import RouteDoc
 from ..services import INLINE_BYTES, Services
@@ -37,7 +37,7 @@ from .chunks import ChoiceState, Chunks
 @RouteDoc("The next message of a conversation", body=ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     chat = await services.parse_body(request, parse_chat)
-    want_ids = chat.options.token_ids or chat.generation.values["prompt_logprobs"] is not None
+    want_ids = chat.options.token_ids or chat.generation.logprobs.prompt is not None
     generation = await chat.generation.start(chat.prompt, echo=want_ids)
     headers = chat.generation.headers + warning_headers(generation.warnings)
     deltas = chat.generation.deltas(generation)
@@ -45,9 +45,9 @@ async def handle(request: Request, services: Services) -> Response:
         return sse.response(deltas, ChatRenderer(chat, generation), services.config.sse_ping_s, headers)
     try:
         sampling = chat.generation.sampling
-        size = alternatives.response_size(sampling, generation.prompt_tokens, stream=False)
+        size = logprobs_request.response_size(sampling, generation.prompt_tokens, stream=False)
         choices = await collect(deltas, sampling.n)
-        size += alternatives.generated_size(sampling, generation.usage.completion_tokens)
+        size += logprobs_request.generated_size(sampling, generation.usage.completion_tokens)
         work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
         return await services.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:
@@ -60,7 +60,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
     body = envelope(chat).full(choices, generation.usage, chat.options.times(generation))
     if chat.options.token_ids:
         body["prompt_token_ids"] = generation.prompt_ids
-    if (most := chat.generation.values["prompt_logprobs"]) is not None:
+    if (most := chat.generation.logprobs.prompt) is not None:
         body["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
     return body
 

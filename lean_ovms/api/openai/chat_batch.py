@@ -15,7 +15,7 @@ from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup
 from ...types import ChatPrompt, Json, Request, Response
 from ..fields import FieldSet
-from ..generation import alternatives
+from ..generation import logprobs_request
 from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import check_sequences
 from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
@@ -49,14 +49,14 @@ class BatchRequest:
 async def handle(request: Request, services: Services) -> Response:
     batch = await services.parse_body(request, parse_batch)
     asked = batch.chat.generation
-    want_ids = batch.chat.options.token_ids or asked.values["prompt_logprobs"] is not None
+    want_ids = batch.chat.options.token_ids or asked.logprobs.prompt is not None
     generations = await asked.start_all(batch.prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
-        size = alternatives.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
+        size = logprobs_request.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
         size += ID_BYTES * group.usage.prompt_tokens if batch.chat.options.token_ids else 0
         answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
-        size += alternatives.generated_size(asked.sampling, group.usage.completion_tokens)
+        size += logprobs_request.generated_size(asked.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         work = partial(full, batch, answers, generations, group)
         headers = asked.headers + warning_headers(list(warnings))
@@ -108,7 +108,7 @@ def full(
         found = choice(batch.chat, place, answer)
         if batch.chat.options.token_ids:
             found["prompt_token_ids"] = generation.prompt_ids
-        if (most := batch.chat.generation.values["prompt_logprobs"]) is not None:
+        if (most := batch.chat.generation.logprobs.prompt) is not None:
             found["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
         choices.append(found)
     return envelope(batch.chat).full(choices, group.usage, batch.chat.options.times(group))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json, ToolCallDelta, ToolCallStart
-from ..fields import Field
+from ..fields import Field, Values
 from ..schemas import FUNCTION, any_of, array, object_of
 
 FINISH = "function_call"
@@ -30,15 +30,13 @@ FIELDS = (
 )
 
 
-def take_functions(values: Json) -> bool:
-    """Write functions as tools; whether there are any to be called so. Raises BadRequest."""
+def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
+    """The functions as tools, and tool_choice; None if there are none to be called so. Raises BadRequest."""
     if not values["functions"] or values["tools"] is not None:
-        return False
+        return None
     names = [_name(function, f"functions[{i}]") for i, function in enumerate(values["functions"])]
-    values["tools"] = [{"type": "function", "function": function} for function in values["functions"]]
-    values["tool_choice"] = _choice(values["function_call"], names)
-    values["parallel_tool_calls"] = False
-    return True
+    tools = [{"type": "function", "function": function} for function in values["functions"]]
+    return tools, _choice(values["function_call"], names)
 
 
 def _name(function: Any, param: str) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...models.collect import CompletedChoice
-from ...models.text_model import TextModel
 from ...types import (
     ChatPrompt,
     Json,
     TokenLogprob,
 )
-from ..fields import Field, FieldSet
+from ..fields import Field
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
@@ -29,22 +28,25 @@ from ..generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ..generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, take_names
+from ..generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, parsing, sampling_names
+from ..generation.logprobs_request import LogprobsRequest
 from ..generation.messages import chat_prompt, map_developer_role, read_messages
-from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import SAMPLING, Limits, check_max_tokens
+from ..generation.request import BodyReader, GenerationBody
+from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ..generation.tools import read_offer
 from ..response import logprob_entry
 from ..services import Services
 from . import chat_functions
 from .chunks import ChunkOptions, Envelope
 
+MAX_TOKENS = token_limit("max_completion_tokens", "same as max_tokens, and wins over it")
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,
     *chat_functions.FIELDS,
     RESPONSE_FORMAT,
-    token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
+    MAX_TOKENS,
     LOGPROBS,
     TOP_LOGPROBS,
     PROMPT_LOGPROBS,
@@ -64,7 +66,7 @@ FIELDS = (
     *PARSING,
     *SAMPLING_NAMES,
 )
-ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
+ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 
 @dataclass(slots=True)
@@ -72,40 +74,35 @@ class ChatRequest:
     """The body of a chat request. Not changed once it is built. functions: calls are in the older form."""
 
     prompt: ChatPrompt
-    generation: GenerationRequest
+    generation: GenerationBody
     options: ChunkOptions
     functions: bool
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
     """Raises RequestError."""
-    generation = parse(body, SCHEMA, services)
-    values = generation.values
-    prompt = chat_prompt(values, generation.tools, add_special_tokens=values["add_special_tokens"])
+    reader = BodyReader(ALL_FIELDS, body, services)
+    values, renamed = reader.values, sampling_names(reader.values)
+    functions = chat_functions.read_functions(values)
+    reader.check_max_tokens(MAX_TOKENS.name)
+    if (most := values[MAX_TOKENS.name]) is not None:
+        renamed["max_tokens"] = most
+    tools, choice = functions or (values["tools"], values["tool_choice"])
+    offer = read_offer(tools, choice, functions is None and values["parallel_tool_calls"])
+    messages = map_developer_role(read_messages(values["messages"]), reader.model)
+    generation = reader.generation(
+        renamed,
+        offer=offer,
+        logprobs=LogprobsRequest(
+            chosen=values["logprobs"], top=values["top_logprobs"] or 0, prompt=values["prompt_logprobs"]
+        ),
+        parsing=parsing(values),
+        max_tokens_name=MAX_TOKENS.name,
+    )
+    prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     metrics = services.config.enable_per_request_metrics and generation.sampling.n == 1
-    options = ChunkOptions.of(values, generation.stream_options, metrics=metrics)
-    return ChatRequest(prompt, generation, options, values["functions"] is not None)
-
-
-def _take_other_names(values: Json, model: TextModel) -> None:
-    take_names(values)
-    if not chat_functions.take_functions(values):
-        values["functions"] = None
-    if (given := values["max_completion_tokens"]) is not None:
-        check_max_tokens("max_completion_tokens", given, Limits.of(model.config))
-        values["max_tokens"] = given
-
-
-def _check_messages(values: Json, model: TextModel) -> None:
-    values["messages"] = map_developer_role(read_messages(values["messages"]), model)
-
-
-SCHEMA = RequestSchema(
-    fields=ALL_FIELDS,
-    before_tools=_take_other_names,
-    after_tools=_check_messages,
-    max_tokens="max_completion_tokens",
-)
+    options = ChunkOptions.of(values, generation, metrics=metrics)
+    return ChatRequest(prompt, generation, options, functions is not None)
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:

@@ -16,6 +16,8 @@ from ...errors import RequestError
 from ...models.generation import Generation, GenerationGroup
 from ...timing_types import PromptProgress
 from ...types import Delta, Json, TokenLogprob, Usage
+from ..fields import Values
+from ..generation.request import GenerationBody
 from ..response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
 from ..sse import event, padding
 
@@ -90,14 +92,15 @@ class ChunkOptions:
     metrics: bool = False
 
     @classmethod
-    def of(cls, values: Json, stream_options: dict[str, bool], *, metrics: bool) -> ChunkOptions:
+    def of(cls, values: Values, generation: GenerationBody, *, metrics: bool) -> ChunkOptions:
         """From the values of the fields ANSWERING."""
+        stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
         return cls(
             usage=stream_options["include_usage"] or continuous,
             continuous=continuous,
             token_ids=values["return_token_ids"],
-            named_by_id=values["return_tokens_as_token_ids"],
+            named_by_id=generation.named_by_id,
             reasoning=values.get("include_reasoning", True),
             request_id=values["request_id"] or "",
             obfuscate=stream_options["include_obfuscation"],

@@ -3,7 +3,7 @@
 https://platform.openai.com/docs/api-reference/completions,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. A prompt may
 be a string, a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in
-(insertion.py).
+(suffix.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined
-from ...models.text_model import TextModel
-from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
-from ..fields import Field, FieldSet
-from ..generation import alternatives
+from ..fields import Field, Values
+from ..generation import logprobs_request
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
-from ..generation.llama_cpp_fields import SAMPLING_NAMES, take_names
-from ..generation.request import GenerationRequest, RequestSchema, check_sequences, parse
-from ..generation.sampling import SAMPLING
+from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
+from ..generation.logprobs_request import LogprobsRequest
+from ..generation.request import BodyReader, GenerationBody, check_sequences
+from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
@@ -36,7 +36,7 @@ from ..routes import follows_ovms
 from ..schemas import PROMPT
 from ..services import INLINE_BYTES, Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from .insertion import check_suffix, filled_in
+from .suffix import check_suffix, filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
@@ -67,7 +67,7 @@ FIELDS = (
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
 _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
-ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
+ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
 
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 MAX_ECHOED = 8 << 20
@@ -82,7 +82,8 @@ class CompletionRequest:
     """
 
     prompts: TokenPrompts
-    generation: GenerationRequest
+    suffix: str
+    generation: GenerationBody
     echo: bool
     echoed: int
     score_only: bool
@@ -91,11 +92,11 @@ class CompletionRequest:
 
 @RouteDoc("How a text goes on", body=ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    schema = OVMS_SCHEMA if follows_ovms(request) else SCHEMA
-    completion = await services.parse_body(request, partial(parse_completion, schema=schema))
+    default = 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
+    completion = await services.parse_body(request, partial(parse_completion, default_max_tokens=default))
     prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
-    if completion.generation.values["suffix"]:
-        generation, prompts = await filled_in(completion.generation, completion.prompts)
+    if completion.suffix:
+        generation, prompts = await filled_in(completion.generation, completion.prompts, completion.suffix)
         completion = replace(completion, generation=generation)
     if completion.generation.model.image_tokens is not None:
         raise BadRequest(NOT_WITH_VISION, param="model")
@@ -103,7 +104,7 @@ async def handle(request: Request, services: Services) -> Response:
     group = joined(generations, completion.generation.sampling.n)
     try:
         stream, sampling = completion.generation.stream, completion.generation.sampling
-        size = alternatives.response_size(sampling, group.usage.prompt_tokens, stream=stream, copies=sampling.n)
+        size = logprobs_request.response_size(sampling, group.usage.prompt_tokens, stream=stream, copies=sampling.n)
         size += completion.echoed
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
         headers = completion.generation.headers + warning_headers(generations[0].warnings)
@@ -112,7 +113,7 @@ async def handle(request: Request, services: Services) -> Response:
                 group, CompletionRenderer(completion, group, echoes), services.config.sse_ping_s, headers
             )
         choices = await collect(group, len(generations) * sampling.n)
-        size += alternatives.generated_size(sampling, group.usage.completion_tokens)
+        size += logprobs_request.generated_size(sampling, group.usage.completion_tokens)
         work = lambda: json(full(completion, choices, echoes, group), headers)  # noqa: E731
         body = await services.offload.run(size, work, inline_below=INLINE_BYTES)
     except BaseException:
@@ -122,51 +123,58 @@ async def handle(request: Request, services: Services) -> Response:
     return body
 
 
-def parse_completion(body: Json, services: Services, schema: RequestSchema) -> CompletionRequest:
+def parse_completion(body: Json, services: Services, default_max_tokens: int) -> CompletionRequest:
     """Raises RequestError."""
-    generation = parse(body, schema, services)
-    values = generation.values
+    reader = BodyReader(ALL_FIELDS, body, services)
+    values, renamed = reader.values, sampling_names(reader.values)
+    check_suffix(values)
+    score_only = values["max_tokens"] == 0
+    if score_only:
+        if not values["echo"]:
+            raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
+        renamed["max_tokens"] = 1  # the engine always generates; this token is not shown
+    number = values["logprobs"]
+    generation = reader.generation(
+        renamed,
+        logprobs=LogprobsRequest(
+            chosen=number is not None,  # 0 requests them, too
+            top=number or 0,
+            param="logprobs",
+            prompt=values["prompt_logprobs"],
+            echoed=values["echo"],
+        ),
+        parsing=OutputParams(),
+        default_max_tokens=default_max_tokens if values["n_predict"] is None else 0,
+    )
     prompts = _prompts(values, services.config)
     check_sequences(len(prompts), generation.sampling, services.config)
     metrics = services.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
-    options = ChunkOptions.of(values, generation.stream_options, metrics=metrics)
+    options = ChunkOptions.of(values, generation, metrics=metrics)
     return CompletionRequest(
         prompts=prompts,
+        suffix=values["suffix"] or "",
         generation=generation,
         echo=values["echo"],
-        echoed=_echoed(values, prompts, generation.sampling.n, ids=options.token_ids),
-        score_only=values["echo"] and body.get("max_tokens") == 0,
+        echoed=_echoed(prompts, generation.sampling.n, echo=values["echo"], ids=options.token_ids),
+        score_only=score_only,
         options=options,
     )
 
 
-def _echoed(values: Json, prompts: TokenPrompts, n: int, *, ids: bool) -> int:
+def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
     """Bytes, roughly, of the prompts in the answer: each choice has its own. Raises BadRequest."""
-    if not (values["echo"] or ids):
+    if not (echo or ids):
         return 0
     parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]
     size = n * sum(parts)
     if size > MAX_ECHOED:
         what = f"{len(parts)} prompts in {n} answers each"
-        param = "echo" if values["echo"] else "return_token_ids"
+        param = "echo" if echo else "return_token_ids"
         raise BadRequest(f"{what} would be {size} bytes; the limit is {MAX_ECHOED}", param=param)
     return size
 
 
-def _check(values: Json, model: TextModel) -> None:
-    take_names(values)
-    check_suffix(values)
-    if values["max_tokens"] == 0:
-        if not values["echo"]:
-            raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
-        values["max_tokens"] = 1  # the engine always generates; this token is not shown
-
-
-OVMS_SCHEMA = RequestSchema(fields=ALL_FIELDS, before_tools=_check, parse_output=False)
-SCHEMA = replace(OVMS_SCHEMA, default_max_tokens=DEFAULT_MAX_TOKENS)
-
-
-def _prompts(values: Json, config: Config) -> TokenPrompts:
+def _prompts(values: Values, config: Config) -> TokenPrompts:
     prompt = values["prompt"]
     special = values["add_special_tokens"]
     if prompt is None or prompt in ("", []):
@@ -195,7 +203,7 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 async def _start_all(completion: CompletionRequest, prompts: Iterable[TextPrompt | TokenPrompt]) -> list[Generation]:
     """A generation for each prompt, or none."""
-    scored = completion.generation.values["prompt_logprobs"] is not None
+    scored = completion.generation.logprobs.prompt is not None
     want = completion.echo or completion.options.token_ids or scored
     return await completion.generation.start_all(prompts, echo=want)
 
@@ -257,7 +265,7 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
     if completion.options.token_ids:
         choice["token_ids"] = answer.tokens
         choice["prompt_token_ids"] = echo.generation.prompt_ids
-    if (most := completion.generation.values["prompt_logprobs"]) is not None:
+    if (most := completion.generation.logprobs.prompt) is not None:
         choice["prompt_logprobs"] = prompt_logprobs(echo.generation.prompt_entries(), most)
     return choice
 

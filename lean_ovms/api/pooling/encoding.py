@@ -16,7 +16,7 @@ import orjson
 from ...errors import BadRequest
 from ...pooling_types import PooledOutput
 from ...types import Json, Response
-from ..fields import Field
+from ..fields import Field, Values
 from .response import json_list, usage
 
 FORMATS = ("float", "base64", "bytes", "bytes_only")
@@ -71,7 +71,7 @@ class Encoding:
     per_token: bool = False
 
     @classmethod
-    def of(cls, values: Json, *, per_token: bool = False) -> Encoding:
+    def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
         """From the fields' values. Raises BadRequest."""
         encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
         if encoding.format == "float" and encoding.dtype != "float32":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ...errors import BadRequest
 from .. import schemas
-from ..fields import Field, FieldSet
+from ..fields import Field, FieldSet, Values
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
@@ -142,9 +141,10 @@ def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
     return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
 
 
-def activation(values: dict[str, Any]) -> bool | None:
+def activation(values: Values) -> bool | None:
     """use_activation, or its other name; None: the model's default. Raises BadRequest if they contradict each other."""
-    one, other = values["use_activation"], values.get("normalize")
+    one: bool | None = values["use_activation"]
+    other: bool | None = values.get("normalize")
     if one is not None and other is not None and one != other:
         raise BadRequest("use_activation and normalize contradict each other", param="normalize")
     return one if one is not None else other

@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import Field
+from ..fields import Field, Values
 from ..generation.common_fields import TEMPLATE_KWARGS, template_kwargs
 from . import fields as shared
 from .inputs import check_count, content_text
@@ -38,7 +38,7 @@ SIDE_SCHEMA = schemas.any_of(
 )
 
 
-def limits(values: Json) -> Json:
+def limits(values: Values) -> Json:
     """The members of a ScoreRequest that these fields set. Raises BadRequest."""
     kwargs = template_kwargs(values)
     instruction = values["instruction"] if values["instruction"] is not None else kwargs.get("instruction", "")

@@ -10,7 +10,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...config import Config
@@ -19,7 +19,7 @@ from ...models.pooling_model import PoolingModel
 from ...pooling_types import VECTORS, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
 from ...types import ChatPrompt, Json, Response
 from ...util.concurrency import Offload
-from ..fields import FieldSet, read
+from ..fields import FieldSet, Values, read
 from ..generation import unsupported
 from ..generation.images import refuse_images
 from ..generation.messages import chat_prompt, read_messages
@@ -47,12 +47,16 @@ class PoolingRequest:
     differ from those of vLLM and Cohere.
     """
 
-    values: Json
+    values: Values
     model: PoolingModel
     config: Config
     offload: Offload
     ovms: bool
     headers: list[tuple[str, str]]
+
+    def with_values(self, renamed: Json) -> PoolingRequest:
+        """The same with other values of these fields."""
+        return replace(self, values={**self.values, **renamed})
 
     def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
         """What the model computes, if that is one of `kinds`. Raises RequestError."""
@@ -121,7 +125,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
     )
 
 
-def _model(values: Json, services: Services) -> PoolingModel:
+def _model(values: Values, services: Services) -> PoolingModel:
     """The model that is named, or else the only pooling model. Raises RequestError."""
     name = values["model"]
     if not name:
@@ -129,7 +133,7 @@ def _model(values: Json, services: Services) -> PoolingModel:
     return services.registry.get(name, PoolingModel)
 
 
-def _warnings(values: Json) -> list[str]:
+def _warnings(values: Values) -> list[str]:
     return ["padding has no effect on the results of this model"] if values.get("padding") == "max_length" else []
 
 
@@ -148,7 +152,7 @@ class Inputs:
     special: bool
 
 
-def parse_inputs(values: Json, config: Config) -> Inputs:
+def parse_inputs(values: Values, config: Config) -> Inputs:
     """`input` or `messages`. Raises BadRequest."""
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
@@ -162,13 +166,13 @@ def parse_inputs(values: Json, config: Config) -> Inputs:
     return Inputs([], _conversations(several, values), bool(special))
 
 
-def _conversations(several: list[Any], values: Json) -> list[ChatPrompt]:
+def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
     if values["add_generation_prompt"] and values["continue_final_message"]:
         raise BadRequest(
             "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
             param="continue_final_message",
         )
-    base = chat_prompt({**values, "messages": []}, [])
+    base = chat_prompt(values, [], [])
     prompts = []
     for messages in several:
         checked = read_messages(messages)
@@ -207,7 +211,7 @@ async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> li
     return texts
 
 
-def prompt_text(values: Json, info: PoolingInfo) -> str:
+def prompt_text(values: Values, info: PoolingInfo) -> str:
     """The text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
     name = "input_type" if values.get("prompt_name") is None else "prompt_name"
     if values.get(name) is None:

@@ -83,8 +83,8 @@ async def score(asked: ScoreRequest) -> Scores:
 def _cut_at_the_window(asked: ScoreRequest) -> ScoreRequest:
     """The same without the limit of documents: what does not fit into the window is cut off."""
     truncate = asked.call.values["truncate_prompt_tokens"]
-    values = {**asked.call.values, "truncate_prompt_tokens": -1 if truncate is None else truncate}
-    return replace(asked, call=replace(asked.call, values=values), max_document=0)
+    call = asked.call.with_values({"truncate_prompt_tokens": -1 if truncate is None else truncate})
+    return replace(asked, call=call, max_document=0)
 
 
 # --- two vectors

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import Field
+from ..fields import Field, Values
 
 
 def _direction(value: str) -> str:
@@ -28,7 +28,7 @@ TRUNCATION = (
 )
 
 
-def truncation(values: Json) -> Json:
+def truncation(values: Values) -> Json:
     """The values of vLLM's fields that these two stand for."""
     return {
         **({"truncate_prompt_tokens": -1} if values["truncate"] else {}),

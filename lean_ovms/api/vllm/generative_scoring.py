@@ -19,7 +19,7 @@ from ...models.generation import GenerationGroup
 from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, Values, read
 from ..generation.common_fields import MODEL, REQUEST_ID
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
@@ -74,7 +74,7 @@ class ScoringRequest:
     """A checked body. headers: Warning headers."""
 
     model: TextModel
-    values: Json
+    values: Values
     headers: list[tuple[str, str]]
 
     @property
@@ -164,7 +164,7 @@ def _tokens_or_text(value: Any, param: str) -> None:
     token_ids(value, param)
 
 
-async def _prompts(values: Json, model: TextModel) -> Iterator[TokenPrompt]:
+async def _prompts(values: Values, model: TextModel) -> Iterator[TokenPrompt]:
     """The prompts, cut at the end where only one token is left to generate. Raises RequestError.
 
     Each is made when it is its turn: the query is a part of all of them.

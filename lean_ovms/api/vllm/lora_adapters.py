@@ -14,7 +14,7 @@ from ...lora_modules import Module
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, Values, read
 from ..generation.common_fields import MODEL
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -77,13 +77,13 @@ def _base_model(services: Services, named: str | None) -> Model:
     return model
 
 
-def _read(fields: FieldSet, body: Json, services: Services) -> Json:
+def _read(fields: FieldSet, body: Json, services: Services) -> Values:
     if not any(model.config.allow_runtime_lora for model in services.registry.models.values()):
         raise NotFound(NOT_ALLOWED)
     return read(fields, body)
 
 
-def _required(values: Json, name: str) -> str:
+def _required(values: Values, name: str) -> str:
     if not values[name]:
         raise BadRequest(BOTH, param=name)
     return str(values[name])

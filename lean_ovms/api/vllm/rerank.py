@@ -125,9 +125,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> RerankRequest:
     call = parse(body, services, fields=FIELDS, ovms=ovms)
     values = call.values
-    values.update(truncation(values))
-    if values["raw_scores"]:
-        values["use_activation"] = False
+    call = call.with_values(truncation(values) | ({"use_activation": False} if values["raw_scores"] else {}))
     query = _query(values["query"], ovms=ovms)
     if values["documents"] is not None and values["texts"] is not None:
         raise BadRequest("documents and texts exclude each other", param="texts")

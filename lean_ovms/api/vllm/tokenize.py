@@ -16,10 +16,10 @@ from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...pooling_types import SCORE
 from ...types import ChatPrompt, Json, Request, Response
-from ..fields import UINT32_MAX, Field, FieldSet, read, whole
+from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
+from ..generation.llama_prompt import MIXED, Pieces, read_one, tokens_of
 from ..generation.messages import text_conversation
-from ..generation.mixed_prompts import MIXED, Pieces, read_one, tokens_of
 from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import model_name, written
@@ -102,7 +102,7 @@ DETOKENIZE_FIELDS = FieldSet(
 Tokenizing = TextModel | PoolingModel
 
 
-def _model(values: Json, services: Services) -> Tokenizing:
+def _model(values: Values, services: Services) -> Tokenizing:
     named = values["model"] or services.registry.default_of(TextModel)
     model = services.registry.get(named or model_name(values))
     model.serving()
@@ -148,14 +148,15 @@ async def handle_detokenize(request: Request, services: Services) -> Response:
     return await written(services.offload, 2 * len(text), lambda: {"prompt": text, "content": text})
 
 
-def _read(body: Json, services: Services) -> tuple[Json, ChatPrompt | None]:
+def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
     """The fields' values, and the conversation if there is one."""
-    values = read(FIELDS, body)
+    values: Values = read(FIELDS, body)
     given = [name for name in SOURCES if values[name] is not None]
     if len(given) > 1:
         raise BadRequest(f"{given[0]} and {given[1]} exclude each other", param=given[1])
     if values["content"] is not None:
-        values["content"] = read_one(values["content"], "content") if values["content"] not in ("", []) else []
+        content = values["content"]
+        values = {**values, "content": read_one(content, "content") if content not in ("", []) else []}
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, services)
@@ -163,7 +164,7 @@ def _read(body: Json, services: Services) -> tuple[Json, ChatPrompt | None]:
     return values, text_conversation(values, _model(values, services), NO_IMAGES)
 
 
-def _tokens(body: Json, services: Services) -> Json:
+def _tokens(body: Json, services: Services) -> Values:
     values = read(DETOKENIZE_FIELDS, body)
     _model(values, services)
     if values["tokens"] is None:
@@ -172,7 +173,7 @@ def _tokens(body: Json, services: Services) -> Json:
     return values
 
 
-async def _ovms(values: Json, model: Tokenizing) -> Json:
+async def _ovms(values: Values, model: Tokenizing) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
     special = values["add_special_tokens"] is not False and not _reranks(model)
@@ -228,7 +229,7 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
     return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
 
 
-async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing) -> Json:
+async def _vllm(values: Values, conversation: ChatPrompt | None, model: Tokenizing) -> Json:
     if conversation is not None:
         text, special = await model.render(conversation), bool(values["add_special_tokens"])
     else:
@@ -237,7 +238,7 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
 
 
-async def _llama_cpp(values: Json, model: Tokenizing, services: Services) -> Response:
+async def _llama_cpp(values: Values, model: Tokenizing, services: Services) -> Response:
     """Ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]

@@ -1,12 +1,20 @@
-"""The order of the checks of a body: of two errors a client gets the one that is checked first."""
+"""Reading a body: of two errors a client gets the one that is checked first, and the body stays as it came."""
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from lean_ovms.api.anthropic.request import parse_message
+from lean_ovms.api.cohere import chat as cohere
+from lean_ovms.api.llama_cpp import completion as llama_cpp
+from lean_ovms.api.openai.chat_request import parse_chat
+from lean_ovms.api.openai.completions import parse_completion
+from lean_ovms.api.openai.responses.request import parse_response
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 
@@ -95,3 +103,44 @@ async def test_which_side_of_a_prompt_is_cut(make_app: MakeApp, path: str) -> No
     assert engine.truncated == [(5, "left"), (5, "left"), (5, "right")]
     response = await post(app, path, body | {"truncation_side": "middle"})
     assert (response.status, (await whole(response))["error"]["param"]) == (400, "truncation_side")
+
+
+FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object"}}
+TOOL = {"type": "function", "function": {**FUNCTION, "strict": None}}
+TURNS = [{"role": "developer", "content": [{"type": "text", "text": "a"}]}, *MESSAGES]
+SAMPLED = {"temperature": 0.5, "logit_bias": {"1": 2}, "stop_token_ids": [1], "cache_salt": "s", "priority": 1}
+READ = {
+    "chat": (parse_chat, {"messages": TURNS, "tools": [TOOL], "max_completion_tokens": 5, "top_logprobs": -1}),
+    "functions": (parse_chat, {"messages": TURNS, "functions": [FUNCTION], "function_call": {"name": "f"}}),
+    "completions": (partial(parse_completion, default_max_tokens=16), {"prompt": ["a"], "n_predict": 0, "logprobs": 0}),
+    "responses": (
+        parse_response,
+        {
+            "input": TURNS,
+            "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", **FUNCTION}]}],
+            "text": {"format": {"type": "json_object"}},
+            "reasoning": {"effort": "low"},
+        },
+    ),
+    "messages": (
+        parse_message,
+        {"messages": MESSAGES, "max_tokens": 5, "stop_sequences": ["x"], "thinking": {"type": "enabled"}},
+    ),
+    "cohere": (
+        cohere._parse,
+        {"model": "m", "messages": MESSAGES, "tools": [TOOL], "strict_tools": True, "thinking": {"type": "enabled"}},
+    ),
+    "llama.cpp": (llama_cpp._read_completion, {"prompt": ["a", 1], "n_predict": -1, "logit_bias": [[1, False]]}),
+}
+
+
+@pytest.mark.parametrize("api", READ)
+async def test_a_body_is_the_same_after_it_was_read(make_app: MakeApp, api: str) -> None:
+    """It is read again when its model had to be loaded first."""
+    app, _ = await make_app(max_logprobs=-1)
+    parse, body = READ[api]
+    body = deepcopy({**(SAMPLED if api != "llama.cpp" else {}), **body})
+    before = deepcopy(body)
+    first = parse(body, app.services)
+    assert body == before
+    assert type(parse(body, app.services)) is type(first)

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.fields import read
-from lean_ovms.api.generation.sampling import SAMPLING, Defaults, Limits, build_output, build_sampling
+from lean_ovms.api.generation.sampling import SAMPLING, Defaults, build_output, build_sampling
+from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 
-LIMITS = Limits(max_tokens=0, sequences=20)
+OPTIONS = Config()
 
 
-def sampling(body: dict[str, Any], config: dict[str, Any] | None = None, limits: Limits = LIMITS) -> SamplingParams:
-    return build_sampling(read(SAMPLING, body), Defaults(config or {}), limits)
+def sampling(body: dict[str, Any], config: dict[str, Any] | None = None, options: Config = OPTIONS) -> SamplingParams:
+    return build_sampling(read(SAMPLING, body), Defaults(config or {}), options)
 
 
 def test_a_bare_request_is_sampled_at_one_with_the_forty_likeliest() -> None:
@@ -98,11 +99,11 @@ def test_beam_search_drops_the_penalties_of_the_config() -> None:
 
 
 def test_the_limit_is_also_the_default_and_may_be_reached() -> None:
-    limits = Limits(max_tokens=10, sequences=20)
-    assert sampling({}, limits=limits).max_tokens == 10
-    assert sampling({"max_tokens": 10}, limits=limits).max_tokens == 10
+    options = Config(max_tokens_limit=10)
+    assert sampling({}, options=options).max_tokens == 10
+    assert sampling({"max_tokens": 10}, options=options).max_tokens == 10
     with pytest.raises(BadRequest):
-        sampling({"max_tokens": 11}, limits=limits)
+        sampling({"max_tokens": 11}, options=options)
 
 
 def test_stop_strings_stay_in_streams_and_not_in_whole_answers_unless_said() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
-from lean_ovms.api.generation.unsupported import HARMLESS, NEEDS, UNSUPPORTED
+from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
 from lean_ovms.api.openai import chat_request, completions
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.text.template import request_templates
@@ -16,6 +16,7 @@ from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 
+NEEDS = chat_request.ALL_FIELDS.needs
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     "/v1/completions": {"model": "m", "prompt": "hi"},

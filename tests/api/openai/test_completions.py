@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.generation.fill_in import NO_TOKENS
+from lean_ovms.api.generation.fim import NO_TOKENS
 from lean_ovms.errors import BadRequest
 from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
 from tests.fakes import EOS, say

@@ -13,7 +13,7 @@ from ....observability.records import current_record
 from ....speech_types import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
 from ....types import Json
 from ....util.languages import find
-from ...fields import FieldSet, read
+from ...fields import FieldSet, Values, read
 from ...forms import Form, body_of
 from ...generation import unsupported
 from ...response import warning_headers
@@ -70,7 +70,7 @@ def parse(form: Form, services: Services, fields: FieldSet, task: str) -> tuple[
     return asked, values["file"].data
 
 
-def _check_stream(values: Json) -> None:
+def _check_stream(values: Values) -> None:
     if values["stream"]:
         if values["response_format"] in WITH_SEGMENTS:
             raise BadRequest(
@@ -84,7 +84,7 @@ def _check_stream(values: Json) -> None:
             raise BadRequest("Stream options can only be defined when `stream=True`.", param=name)
 
 
-def _params(values: Json, info: SpeechInfo, task: str) -> TranscribeParams:
+def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
     """Raises BadRequest."""
     if task == TRANSLATE:
         _check_translation(values, info)
@@ -120,7 +120,7 @@ def _params(values: Json, info: SpeechInfo, task: str) -> TranscribeParams:
     )
 
 
-def _check_translation(values: Json, info: SpeechInfo) -> None:
+def _check_translation(values: Values, info: SpeechInfo) -> None:
     if not info.translates:
         raise BadRequest("this model does not translate", param="model")
     if values["to_language"]:
@@ -130,7 +130,7 @@ def _check_translation(values: Json, info: SpeechInfo) -> None:
             raise BadRequest("to_language should be en: models translate into English", param="to_language") from None
 
 
-def _ignored(values: Json) -> Iterator[str]:
+def _ignored(values: Values) -> Iterator[str]:
     """A line for each field that has no effect."""
     if values["min_p"]:
         yield "min_p is not supported and was ignored"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ....errors import BadRequest
 from ....types import Json, Request, Response
-from ...fields import Field, FieldSet, read
+from ...fields import Field, FieldSet, Values, read
 from ...response import json, json_bytes, now
 from ...route_doc import RouteDoc
 from ...routes import id_in, ids_in
@@ -39,7 +39,7 @@ ITEMS = "/conversations/{id}/items"
 ITEM = "/conversations/{id}/items/{id}"
 
 
-def _conversation(body: Json, services: Services) -> tuple[Json, list[Json]]:
+def _conversation(body: Json, services: Services) -> tuple[Values, list[Json]]:
     values = read(FIELDS, body)
     return values, read_items(values["items"] or [], "items")
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....types import Json, SamplingParams
+from ....types import Json
+from ...fields import Values
+from ...generation.request import GenerationBody
 from ...generation.tools import read_tools
 from .agent_tools import AgentTools
 from .fields import TEXT_FORMAT
 
 
-def echo(values: Json, sampling: SamplingParams) -> Json:
+def echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
     """The response object's fields that repeat the request, in the contract's order."""
-    tools: AgentTools = values["agent_tools"]
-    functions = [tool["function"] for tool in read_tools(values["tools"], None)[0]]
+    sampling = generation.sampling
+    functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
     plain = [function for function in functions if function["name"] not in tools.origins]
     fields: Json = {
         "parallel_tool_calls": values["parallel_tool_calls"],
         "store": values["store"],
         "temperature": sampling.temperature,
         "text": _text(values),
-        "tool_choice": _tool_choice(values["echoed_choice"]),
+        "tool_choice": _tool_choice(values["tool_choice"]),
         "tools": [*({"type": "function", "strict": None, "parameters": None, **f} for f in plain), *tools.shown],
         "top_p": sampling.top_p,
     }
@@ -41,12 +43,12 @@ def echo(values: Json, sampling: SamplingParams) -> Json:
         "reasoning": values["reasoning"] or {"effort": None, "summary": None},
         "safety_identifier": values["safety_identifier"],
         "service_tier": "default",
-        "top_logprobs": values["top_logprobs"] or 0,
+        "top_logprobs": generation.logprobs.top,
         "user": values["user"],
     }
 
 
-def _text(values: Json) -> Json:
+def _text(values: Values) -> Json:
     """`text`, with response_format (of the other APIs) as its format."""
     text = values["text"] or {"format": TEXT_FORMAT}
     response_format = values["response_format"]

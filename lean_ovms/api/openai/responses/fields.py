@@ -12,7 +12,7 @@ from typing import Any
 from ....errors import BadRequest
 from ....types import Json
 from ... import schemas
-from ...fields import Field, FieldSet
+from ...fields import Field
 from ...generation.common_fields import (
     KEEP_ALIVE,
     LOGPROBS,
@@ -27,7 +27,7 @@ from ...generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ...generation.sampling import SAMPLING
+from ...generation.sampling import SAMPLING, GenerationFields
 from ...generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...response import MAX_REQUEST_ID
 
@@ -207,7 +207,7 @@ _IN_PATH = re.compile(rf"[\w.-]{{1,{MAX_REQUEST_ID}}}", re.ASCII)
 
 _RESPONSE_ID = replace(REQUEST_ID, read=_fit_for_a_path, schema={"pattern": f"^[A-Za-z0-9_.-]{{1,{MAX_REQUEST_ID}}}$"})
 
-ALL_FIELDS = FieldSet((
+ALL_FIELDS = GenerationFields((
     *(MODEL, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, _RESPONSE_ID, *FIELDS, *STRUCTURED),
     *(row for row in SAMPLING if row.name != "max_tokens"),
 ))  # fmt: skip

@@ -11,12 +11,13 @@ from functools import partial
 
 from ....errors import TOO_LONG, BadRequest
 from ....models.generation import Generation
-from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json
+from ...fields import Values
 from ...generation.common_fields import template_kwargs
+from ...generation.logprobs_request import LogprobsRequest
 from ...generation.messages import map_developer_role, read_messages
-from ...generation.request import GenerationRequest, RequestSchema, parse
-from ...generation.sampling import Limits, check_max_tokens
+from ...generation.request import BodyReader, GenerationBody
+from ...generation.tools import read_offer
 from ...response import warning_headers
 from ...services import INLINE_BYTES, Services
 from .agent_tools import ToolOrigin, read_agent_tools
@@ -34,11 +35,12 @@ DROPPED_SHARE = 8
 class ResponsesRequest:
     """The body of a responses request. items: its own input, with references not resolved.
 
-    echo: what the response object repeats. origins: of tools that are no plain functions. headers: Warning headers.
+    current_turn: the reasoning before the user's last message is left out. echo: what the response object repeats.
+    origins: of tools that are no plain functions. headers: Warning headers.
     token_ids, named_by_id, request_id, timings, timings_per_token: as in chunks.ChunkOptions.
     """
 
-    generation: GenerationRequest
+    generation: GenerationBody
     items: list[Json]
     instructions: str | None
     previous: str | None
@@ -47,6 +49,7 @@ class ResponsesRequest:
     background: bool
     obfuscate: bool
     shorten: bool
+    current_turn: bool
     token_ids: bool
     named_by_id: bool
     request_id: str
@@ -83,7 +86,7 @@ class ResponsesRequest:
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
-        if (self.generation.values["reasoning"] or {}).get("context") == "current_turn":
+        if self.current_turn:
             items = _without_older_reasoning(items)
         messages = to_messages(items)
         if self.instructions:
@@ -100,8 +103,23 @@ class ResponsesRequest:
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
     """Raises RequestError."""
     _refuse(body)
-    generation = parse(body, SCHEMA, services)
-    values = generation.values
+    reader = BodyReader(ALL_FIELDS, body, services)
+    values = reader.values
+    _check_together(values)
+    tools = read_agent_tools(values["tools"], values["tool_choice"])
+    offer = read_offer(tools.functions, tools.choice, values["parallel_tool_calls"])
+    if values["max_output_tokens"] == 0:
+        raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
+    reader.check_max_tokens("max_output_tokens")
+    form = (values["text"] or {}).get("format", TEXT_FORMAT)
+    listed = "message.output_text.logprobs" in (values["include"] or ())
+    generation = reader.generation(
+        {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
+        offer=offer,
+        logprobs=LogprobsRequest(
+            chosen=bool(values["logprobs"] or values["top_logprobs"] or listed), top=values["top_logprobs"] or 0
+        ),
+    )
     return ResponsesRequest(
         generation=generation,
         items=[] if values["input"] is None else read_input(values["input"]),
@@ -112,15 +130,16 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         background=values["background"],
         obfuscate=generation.stream_options["include_obfuscation"],
         shorten=values["truncation"] == "auto",
+        current_turn=(values["reasoning"] or {}).get("context") == "current_turn",
         token_ids=values["return_token_ids"],
-        named_by_id=values["return_tokens_as_token_ids"],
+        named_by_id=generation.named_by_id,
         request_id=values["request_id"] or "",
         timings=values["timings"] or values["timings_per_token"],
         timings_per_token=values["timings_per_token"],
         template_kwargs=_template_kwargs(values),
-        echo=echo(values, generation.sampling),
-        origins=values["agent_tools"].origins,
-        headers=generation.headers + warning_headers(values["agent_tools"].warnings),
+        echo=echo(values, tools, generation),
+        origins=tools.origins,
+        headers=generation.headers + warning_headers(tools.warnings),
     )
 
 
@@ -130,7 +149,7 @@ def _refuse(body: Json) -> None:
             raise BadRequest(why, param=name)
 
 
-def _check_together(values: Json, model: TextModel) -> None:
+def _check_together(values: Values) -> None:
     if values["input"] is None and not values["previous_response_id"] and not values["conversation"]:
         raise BadRequest("input missing in request", param="input")
     if values["previous_response_id"] and values["conversation"]:
@@ -139,36 +158,14 @@ def _check_together(values: Json, model: TextModel) -> None:
         for name in ("background", "conversation"):
             if values[name]:
                 raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
-    found = values["agent_tools"] = read_agent_tools(values["tools"], values["tool_choice"])
-    values["echoed_choice"] = values["tool_choice"]
-    values["tools"], values["tool_choice"] = found.functions, found.choice
 
 
-def _name_as_shared(values: Json, model: TextModel) -> None:
-    """What has another name or form in chat, under that of chat. Raises BadRequest."""
-    if (limit := values["max_output_tokens"]) is not None:
-        if limit == 0:
-            raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
-        check_max_tokens("max_output_tokens", limit, Limits.of(model.config))
-    values["max_tokens"] = limit
-    values["logprobs"] = bool(
-        values["logprobs"] or values["top_logprobs"] or "message.output_text.logprobs" in (values["include"] or ())
-    )
-    form = (values["text"] or {}).get("format", TEXT_FORMAT)
-    values["text.format"] = None if form == TEXT_FORMAT else form
-
-
-SCHEMA = RequestSchema(
-    fields=ALL_FIELDS, before_tools=_check_together, after_tools=_name_as_shared, max_tokens="max_output_tokens"
-)
-
-
-def _template_kwargs(values: Json) -> Json:
+def _template_kwargs(values: Values) -> Json:
     asked = {
         "reasoning_effort": (values["reasoning"] or {}).get("effort"),
         "verbosity": (values["text"] or {}).get("verbosity"),
     }
-    return template_kwargs(values | asked)
+    return template_kwargs({**values, **asked})
 
 
 def _without_older_reasoning(items: list[Json]) -> list[Json]:

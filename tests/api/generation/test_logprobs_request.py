@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.api.generation import alternatives
+from lean_ovms.api.generation import logprobs_request
 from lean_ovms.engine import protocol
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, events, post, whole
@@ -150,7 +150,7 @@ async def test_many_alternatives_are_written_beside_the_event_loop(
         written.append(sizes[-1])  # before it, the template's work
     none, many = written
     assert none == 0
-    assert 2 * 21 <= many / alternatives.ENTRY_BYTES <= 3 * 21
+    assert 2 * 21 <= many / logprobs_request.ENTRY_BYTES <= 3 * 21
 
 
 async def test_alternatives_without_log_probabilities_are_refused(make_app: MakeApp) -> None:
@@ -235,8 +235,8 @@ async def test_tokens_with_one_name_do_not_hide_the_likeliest(make_app: MakeApp)
 
 
 async def test_log_probabilities_of_prompts_are_limited(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alternatives, "MAX_ENTRIES", 8)
-    monkeypatch.setattr(alternatives, "MAX_STREAMED_ENTRIES", 4)
+    monkeypatch.setattr(logprobs_request, "MAX_ENTRIES", 8)
+    monkeypatch.setattr(logprobs_request, "MAX_STREAMED_ENTRIES", 4)
     app, engine = await make_app(script, capable=True)
     for prompts, stream, status in ((["ab"], True, 200), (["ab"] * 2, True, 400), (["ab"] * 2, False, 200)):
         body = asked(COMPLETIONS, prompt=prompts, logprobs=1, echo=True, stream=stream)
