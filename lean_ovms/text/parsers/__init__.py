@@ -1,10 +1,8 @@
-"""The directory is the registry: a family is a file here that defines `class Tools` and/or `class Thinking`.
+"""The registry of parser families: every `FAMILIES`, by name, of the modules here.
 
-Beside them stand FORM, how the family writes calls (without it the model cannot be made to call), and DETECTION, which
-chat templates are the family's (without it the parser is chosen by option only). A family whose checkpoints spell their
-tags differently has adapted(form, prompt_tail) as well.
-make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template,
-output_form() is what grammars need to know of a family.
+A family of a known shape is one row of json_families, xml_families, python_families or think_tags; any other has a file
+of its own. make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat
+template, output_form() is what grammars need to know of a family.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
-from types import ModuleType
 from typing import NamedTuple
 
 from ...grammar.frames import OutputForm
 from ...types import Json
-from .base import Block, CombinedParser, Parser, Syntax
-from .detection import Detection
+from .base import CombinedParser, Parser, Syntax
+from .family import Detection, Family
 from .plain import Plain
+from .think_tags import ThinkTags
 
 __all__ = [
     "Names",
@@ -46,21 +44,24 @@ class Names(NamedTuple):
 
 @cache
 def names() -> Names:
-    """The names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
-    found = _modules()
-    return Names(*(tuple(sorted(n for n, m in found.items() if part in vars(m))) for part in ("Tools", "Thinking")))
+    """Returns the names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
+    found = sorted(_families().items())
+    return Names(
+        tool=tuple(name for name, family in found if family.tools),
+        reasoning=tuple(name for name, family in found if family.thinking),
+    )
 
 
 @cache
-def _modules() -> dict[str, ModuleType]:
-    """All modules of this directory by name, families and helpers."""
-    return {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
+def _families() -> dict[str, Family]:
+    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    return {name: family for module in modules for name, family in getattr(module, "FAMILIES", {}).items()}
 
 
 @cache
 def detections() -> dict[str, Detection]:
-    """Family to its rule for chat templates, in the order in which the rules are tried."""
-    found = [(name, module.DETECTION) for name, module in _modules().items() if "DETECTION" in vars(module)]
+    """Returns each family's rule for chat templates, in the order in which the rules are tried."""
+    found = [(name, family.detection) for name, family in _families().items() if family.detection]
     return dict(sorted(found, key=lambda rule: rule[1].rank))
 
 
@@ -82,11 +83,11 @@ def reasoning_names() -> list[str]:
     return list(names().reasoning)
 
 
-def load(name: str) -> ModuleType:
-    """The family of that name. Raises ValueError with the list of names."""
-    if name not in {*names().tool, *names().reasoning}:
-        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted({*names().tool, *names().reasoning}))}")
-    return _modules()[name]
+def load(name: str) -> Family:
+    """Returns the family of that name. Raises ValueError with the list of names."""
+    if name not in _families():
+        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(_families()))}")
+    return _families()[name]
 
 
 def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
@@ -96,8 +97,8 @@ def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") 
     """
     form = _output_form(tool, reasoning)
     for name in dict.fromkeys(filter(None, (tool, reasoning))):
-        adapt = getattr(load(name), "adapted", None)
-        form = adapt(form, prompt_tail) if adapt else form
+        adapted = load(name).adapted
+        form = adapted(form, prompt_tail) if adapted else form
     return form
 
 
@@ -107,7 +108,7 @@ def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
     headers = [part.answer_header for part in (thinking, calls) if part is not None]
     return OutputForm(
         tool_parser=tool,
-        calls=getattr(load(tool), "FORM", None) if tool else None,
+        calls=load(tool).form if tool else None,
         reasoning=thinking.reasoning_form() if thinking is not None else None,
         answer_header=next(filter(None, headers), ""),
     )
@@ -116,7 +117,7 @@ def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
 def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
     """Whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
     thinking = _part(reasoning, "reasoning")
-    return thinking is not None and issubclass(thinking, Block) and thinking.opened(prompt_tail)
+    return thinking is not None and issubclass(thinking, ThinkTags) and thinking.opened(prompt_tail)
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
@@ -148,5 +149,4 @@ def _part(name: str | None, part: str) -> type[Syntax] | None:
     known: tuple[str, ...] = getattr(names(), part)
     if name not in known:
         raise ValueError(f"unknown {part} parser {name!r}; known are {', '.join(known)}")
-    found: type[Syntax] = getattr(load(name), "Tools" if part == "tool" else "Thinking")
-    return found
+    return load(name).tools if part == "tool" else load(name).thinking

@@ -1,20 +1,20 @@
 """The parser interface, the base class of a family's syntax, and the parser that runs syntaxes.
 
-`Parser` is the interface for the rest of the server: text in, events out. A family's file defines `class Tools(Syntax)`
-and/or `class Thinking(Syntax)`: its tags and how to read on after one. `CombinedParser` runs at most one of each over
-one scanner, so that a reasoning tag inside a call's arguments is argument text.
+`Parser` is the interface for the rest of the server: text in, events out. A `Syntax` knows the tags of a family's calls
+or reasoning, and reads on after one. `CombinedParser` runs at most one of each over one scanner, so that a reasoning
+tag inside a call's arguments is argument text.
 
 Knows no family, no request, no token ids. A parser never raises on a model's output.
 """
 
 from __future__ import annotations
 
-import re
+import inspect
 import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from ...grammar.frames import ReasoningForm
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
@@ -24,7 +24,6 @@ _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
 """Before a reasoning tag they show that the text is about the tag."""
 
-_NAME = re.compile(r"[\w.\-]*")
 _ALPHABET = string.ascii_letters + string.digits
 
 
@@ -50,6 +49,9 @@ class Parser:
         raise NotImplementedError
 
 
+_S = TypeVar("_S", bound="Syntax")
+
+
 class Syntax:
     """How one family writes calls or reasoning.
 
@@ -73,6 +75,19 @@ class Syntax:
         self.tools = tools
         self.thinking = thinking
 
+    @classmethod
+    def variant(cls: type[_S], **attributes: object) -> type[_S]:
+        """Makes a subclass that has these class attributes: the syntax of one more family of this shape.
+
+        Raises TypeError for an attribute that the class does not declare, or whose default is of another type.
+        """
+        declared = {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}
+        for name, value in attributes.items():
+            default = getattr(cls, name, None)
+            if name not in declared or (isinstance(default, bool | str | tuple) and type(value) is not type(default)):
+                raise TypeError(f"{cls.__name__} has no {name} that is a {type(value).__name__}")
+        return cast("type[_S]", type(cls.__name__, (cls,), attributes))
+
     def read(self, tag: str) -> Steps[bool]:
         """Read on after a tag. False: it was not markup after all, and all that was read since is plain text."""
         raise NotImplementedError
@@ -94,79 +109,6 @@ class Syntax:
     def resume(self) -> Steps[None]:
         """Read on inside reasoning that the prompt opened."""
         raise NotImplementedError
-
-
-class Block(Syntax):
-    """Reasoning between two tags. Text inside passes as it is.
-
-    breaks: markup that ends it as well, and is read on. call_tag: markup that does so only where a tool syntax reads
-    it and a call follows: the model forgot the end tag, which is dropped if it comes later. further: more markup that
-    `read` is called after.
-    """
-
-    end_tag: ClassVar[str]
-    breaks: ClassVar[tuple[str, ...]] = ()
-    call_tag: ClassVar[str] = ""
-    further: ClassVar[tuple[str, ...]] = ()
-    _open = False
-
-    ends: ClassVar[Tags]
-
-    def __init_subclass__(cls) -> None:
-        if not hasattr(cls, "end_tag"):
-            return
-        cls.tags = (cls.start_tag, *([cls.end_tag] if cls.call_tag else []), *cls.further)
-        cls.ends = Tags([cls.end_tag, *cls.breaks, *filter(None, [cls.call_tag])])
-
-    @classmethod
-    def reasoning_form(cls) -> ReasoningForm:
-        return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened)
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == self.end_tag:
-            was_open, self._open = self._open, False
-            return was_open
-        self.scanner.forget()
-        yield from self._inside()
-        return True
-
-    def resume(self) -> Steps[None]:
-        """Read on inside reasoning that the prompt opened; a start tag that the model repeats is dropped."""
-        self.scanner.record()
-        yield from self.scanner.space()
-        if (yield from self.scanner.literal(self.start_tag)):
-            self.scanner.forget()
-        else:
-            self.scanner.unread()
-        yield from self._inside()
-
-    def _inside(self) -> Steps[None]:
-        while True:
-            tag = yield from self.scanner.until(self.ends, self.out.reasoning)
-            if not tag or tag.endswith(self.end_tag):
-                break
-            self.scanner.pos -= len(tag)
-            if tag in self.breaks:
-                break
-            self._open = yield from self._before_call()
-            if self._open:
-                break
-            self.scanner.pos += len(tag)
-            self.out.reasoning(tag)
-        self.out.pause()
-
-    def _before_call(self) -> Steps[bool]:
-        """Whether a call comes next. Nothing is read."""
-        if not self.out.reads_calls(self.call_tag):
-            return False
-        self.scanner.record()
-        yield from self.scanner.literal(self.call_tag)
-        called = (yield from self.scanner.space()) == "{" or (yield from self.scanner.literal("<function="))
-        if not called and (yield from self.scanner.word(_NAME)):  # GLM's form
-            yield from self.scanner.space()
-            called = yield from self.scanner.literal("<arg_key>")
-        self.scanner.unread()
-        return called
 
 
 class Enclosed(Syntax):

@@ -1,4 +1,4 @@
-"""gpt-oss: messages of the harmony format, one class for both parts.
+"""gpt-oss: messages of the harmony format, of which one class reads calls and reasoning.
 
 <|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>answer<|return|>
 <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
@@ -12,7 +12,7 @@ import re
 
 from ...grammar.frames import CallForm, ReasoningForm, json_after
 from .base import CombinedParser, Syntax
-from .detection import Detection
+from .family import Detection, Family
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -121,14 +121,15 @@ def recipient(header: str) -> str:
     return found.group(1) if found else ""
 
 
-Tools = Harmony
-Thinking = Harmony
-
-
-FORM = CallForm(
-    one=json_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
-    trigger="<|channel|>commentary to=functions.",
-    alone=True,
-)
-
-DETECTION = Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss")
+FAMILIES = {
+    "gptoss": Family(
+        tools=Harmony,
+        thinking=Harmony,
+        form=CallForm(
+            one=json_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
+            trigger="<|channel|>commentary to=functions.",
+            alone=True,
+        ),
+        detection=Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss"),
+    )
+}

@@ -1,11 +1,12 @@
-"""Calls written as JSON objects, {"name": …, "arguments": {…}}: the common part of a dozen families.
+"""Calls written as JSON objects, {"name": …, "arguments": {…}}: how they are read.
 
-A family reads what stands before, between and after the objects. Argument text is passed on while it is written.
+Argument text is passed on while it is written.
 """
 
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import orjson
 
@@ -18,13 +19,33 @@ _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 
 
 class JsonCalls(Syntax):
-    """Reads call objects."""
+    """Reads call objects after a tag that has no end tag.
 
-    name_keys = ("name", "function")
-    argument_keys = ("arguments", "parameters")
+    name_keys, argument_keys: the keys of the function's name and of its arguments. list_only: a tag without a list
+    after it is text. one_call: one object follows a tag. start_bracket: how an answer that has no tag begins, where
+    at_start: "[" for a list of calls, "{" for calls alone.
+    """
+
+    name_keys: ClassVar[tuple[str, ...]] = ("name", "function")
+    argument_keys: ClassVar[tuple[str, ...]] = ("arguments", "parameters")
+    list_only: ClassVar[bool] = False
+    one_call: ClassVar[bool] = False
+    start_bracket: ClassVar[str] = "["
+
+    def read(self, tag: str) -> Steps[bool]:
+        if (yield from self.scanner.space()) != "[" and self.list_only:
+            return False
+        return (yield from (self.call() if self.one_call else self.calls()))
+
+    def start(self) -> Steps[bool]:
+        if self.start_bracket == "[" and not (yield from self.scanner.literal("[")):
+            return False
+        if (yield from self.scanner.space()) != "{":
+            return False
+        return (yield from self.calls(eager=False))
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
-        """Read one object. False, with the record still on, if it is no call.
+        """Reads one object. False, with the record still on, if it is no call.
 
         eager: a name alone makes a call; otherwise arguments must follow, and nothing that is not part of a call may
         stand beside them (an answer in JSON looks much like a call without tags).
@@ -46,7 +67,7 @@ class JsonCalls(Syntax):
                 return call.broken()
 
     def calls(self, *, eager: bool = True) -> Steps[bool]:
-        """Read objects, alone or in a list, with any of , ; between them. False as for `call`."""
+        """Reads objects, alone or in a list, with any of , ; between them. False as for `call`."""
         called = False
         while True:
             mark = yield from self.scanner.space()

@@ -14,10 +14,11 @@ import re
 from typing import Any
 
 from ...grammar.frames import CallForm, xml_call
-from .base import Block, Syntax
-from .detection import Detection
+from .base import Syntax
 from .elements import Element, to_json
+from .family import Detection, Family
 from .scanner import Sink, Steps, Tags
+from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted
 
 MARK = "]<]minimax[>["
@@ -33,7 +34,7 @@ _NAME = re.compile(r"[^<>\"'\n]*")
 _KEY = re.compile(r"[^<>/\"'\s\]]*")
 
 
-class Tools(Syntax):
+class MiniMaxM3Calls(Syntax):
     """Calls in a block. A string is emitted while it is written, other values when they are complete."""
 
     tags = (CALLS, CALLS_END)
@@ -79,7 +80,7 @@ class Tools(Syntax):
 class _Parameters:
     """The parameters of one call while they are read."""
 
-    def __init__(self, syntax: Tools, schemas: Any) -> None:
+    def __init__(self, syntax: MiniMaxM3Calls, schemas: Any) -> None:
         self.syntax = syntax
         self.scanner = syntax.scanner
         self.out = syntax.out
@@ -180,22 +181,19 @@ def _ignore(piece: str) -> None:
     """Drop the value of a parameter that was given before."""
 
 
-class Thinking(Block):
-    """<mm:think>reasoning</mm:think>answer. A call ends it too."""
-
-    start_tag = "<mm:think>"
-    end_tag = "</mm:think>"
-    breaks = (CALLS,)
-    noise = _NOISE
-    keep_special_tokens = True
-
-
-FORM = CallForm(
-    one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),
-    before=CALLS + "\n",
-    between="\n",
-    after="\n" + CALLS_END,
-    trigger=CALLS,
-)
-
-DETECTION = Detection(rank=108, marks=((MARK,), ("<mm:think>",)), reasoning="minimax_m3")
+FAMILIES = {
+    "minimax_m3": Family(
+        tools=MiniMaxM3Calls,
+        thinking=ThinkTags.variant(
+            start_tag="<mm:think>", end_tag="</mm:think>", breaks=(CALLS,), noise=_NOISE, keep_special_tokens=True
+        ),
+        form=CallForm(
+            one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),
+            before=CALLS + "\n",
+            between="\n",
+            after="\n" + CALLS_END,
+            trigger=CALLS,
+        ),
+        detection=Detection(rank=108, marks=((MARK,), ("<mm:think>",)), reasoning="minimax_m3"),
+    )
+}
