@@ -16,8 +16,8 @@ from typing import NamedTuple
 from ...grammar.frames import OutputForm
 from ...types import Json
 from .base import CombinedParser, Parser, Syntax
-from .family import Detection, Family
-from .plain import Plain
+from .family import Detection, ModelFamily
+from .plain import PlainText
 from .think_tags import ThinkTags
 
 __all__ = [
@@ -53,7 +53,7 @@ def names() -> Names:
 
 
 @cache
-def _families() -> dict[str, Family]:
+def _families() -> dict[str, ModelFamily]:
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     return {name: family for module in modules for name, family in getattr(module, "FAMILIES", {}).items()}
 
@@ -83,7 +83,7 @@ def reasoning_names() -> list[str]:
     return list(names().reasoning)
 
 
-def load(name: str) -> Family:
+def load(name: str) -> ModelFamily:
     """Returns the family of that name. Raises ValueError with the list of names."""
     if name not in _families():
         raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(_families()))}")
@@ -132,7 +132,7 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
     if not tools:
         calls = None
     if calls is None and thinking is None:
-        return Plain()
+        return PlainText()
     parser = CombinedParser(tools, prompt_tail)
     syntaxes: list[Syntax] = []
     if calls is not None:

@@ -7,7 +7,7 @@ import json
 from ...grammar import formats
 from ...grammar.frames import CallForm, Tool
 from ...types import Json
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import EnclosedJson, decoded
 from .scanner import Steps
@@ -46,7 +46,7 @@ def _written(tool: Tool) -> Json:
 
 
 FAMILIES = {
-    "apertus": Family(
+    "apertus": ModelFamily(
         tools=ApertusCalls,
         thinking=ThinkTags.variant(
             start_tag="<|inner_prefix|>",

@@ -15,7 +15,7 @@ import re
 from ...grammar import formats
 from ...grammar.frames import INDEX, CallForm, Tool
 from ...types import Json
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
@@ -70,7 +70,7 @@ def _written(tool: Tool) -> Json:
 
 
 FAMILIES = {
-    "cohere_command": Family(
+    "cohere_command": ModelFamily(
         tools=EnclosedJson.variant(
             name_keys=("tool_name", "name"),
             argument_keys=("parameters", "arguments"),

@@ -10,7 +10,7 @@ import re
 
 from ...grammar.frames import CallForm, json_after
 from .base import Enclosed
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 
@@ -52,7 +52,7 @@ class DeepSeekCalls(Enclosed):
 
 
 FAMILIES = {
-    "deepseek_v3": Family(
+    "deepseek_v3": ModelFamily(
         tools=DeepSeekCalls,
         form=CallForm(
             one=json_after(f"{CALL}function{SEPARATOR}NAME\n```json\n", f"\n```{END}"),
@@ -63,7 +63,7 @@ FAMILIES = {
         ),
         detection=Detection(rank=130, marks=((CALLS, "```json"),), reasoning="qwen3", reasoning_marks=THINK),
     ),
-    "deepseek_v31": Family(
+    "deepseek_v31": ModelFamily(
         tools=DeepSeekCalls,
         form=CallForm(one=json_after(f"{CALL}NAME{SEPARATOR}", END), before=CALLS, after=CALLS_END, trigger=CALLS),
         # After deepseek_v3, whose templates show the fence around its arguments.

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from ...grammar.frames import CallForm, xml_call
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .scanner import Steps
 from .think_tags import ThinkTags
 from .values import STRING
@@ -52,13 +52,13 @@ class DsmlCalls(XmlCalls):
         return STRING if self._note == 'string="true"' and (not kinds or "string" in kinds) else kinds
 
 
-def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ...], blank: str = "") -> Family:
+def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ...], blank: str = "") -> ModelFamily:
     """blocks: the begins of a block, the right one first. breaks: those that end reasoning. blank: in each tag."""
     begin = blocks[0]
     end = begin.replace("<", "</")
     call, call_end = f"<｜DSML｜{blank}invoke name=", f"</｜DSML｜{blank}invoke>"
     value, value_end = f"<｜DSML｜{blank}parameter name=", f"</｜DSML｜{blank}parameter>"
-    return Family(
+    return ModelFamily(
         tools=DsmlCalls.variant(
             tags=(*blocks, call, end),
             call_tag=call,

@@ -41,7 +41,7 @@ class Detection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """One name that can be chosen as a parser.
 
     tools: the reader of its calls, which makes it a tool parser. thinking: the reader of its reasoning, which makes it

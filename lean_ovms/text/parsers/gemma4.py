@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from ...grammar.frames import CallForm, in_notation
 from .base import Syntax
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .literals import number_or_word
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
@@ -194,7 +194,7 @@ class GemmaThinking(ThinkTags):
 
 
 FAMILIES = {
-    "functiongemma": Family(
+    "functiongemma": ModelFamily(
         tools=FunctionGemmaCalls,
         form=CallForm(
             one=in_notation("<start_function_call>call:NAME", "<end_function_call>", "functiongemma"),
@@ -202,7 +202,7 @@ FAMILIES = {
         ),
         detection=Detection(rank=33, marks=(("<start_function_call>",),)),
     ),
-    "gemma4": Family(
+    "gemma4": ModelFamily(
         tools=GemmaCalls,
         thinking=GemmaThinking,
         form=CallForm(one=in_notation("call:NAME", "", "gemma"), before=START, after=END, trigger=START),

@@ -12,7 +12,7 @@ import re
 
 from ...grammar.frames import CallForm, ReasoningForm, json_after
 from .base import CombinedParser, Syntax
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -122,7 +122,7 @@ def recipient(header: str) -> str:
 
 
 FAMILIES = {
-    "gptoss": Family(
+    "gptoss": ModelFamily(
         tools=Harmony,
         thinking=Harmony,
         form=CallForm(

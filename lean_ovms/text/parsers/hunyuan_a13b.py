@@ -7,7 +7,7 @@ tools has the model begin an answer without calls with the word "assistant" in C
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps
 from .think_tags import ThinkThenAnswer
@@ -36,7 +36,7 @@ class HunyuanCalls(EnclosedJson):
 
 
 FAMILIES = {
-    "hunyuan_a13b": Family(
+    "hunyuan_a13b": ModelFamily(
         tools=HunyuanCalls,
         thinking=ThinkThenAnswer.variant(
             answer_start="<answer>",

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
 from .base import CombinedParser, Syntax
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
 from .think_tags import SpelledThinkTags
@@ -140,7 +140,7 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
 
 
 FAMILIES = {
-    "hy_v3": Family(
+    "hy_v3": ModelFamily(
         tools=HyCalls,
         thinking=HyThinking,
         form=v3_form(""),
@@ -148,7 +148,7 @@ FAMILIES = {
         detection=Detection(rank=53, marks=(("tool_sep", "arg_key", "tool_calls"),), reasoning="hy_v3"),
         adapted=adapted,
     ),
-    "hy_v4": Family(
+    "hy_v4": ModelFamily(
         tools=HyCalls,
         thinking=HyThinking,
         form=v4_form(""),

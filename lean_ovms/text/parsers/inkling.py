@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
 from .base import CombinedParser
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_calls import JsonCalls
 from .think_tags import ThinkTags
 
@@ -36,7 +36,7 @@ class InklingCalls(JsonCalls):
 
 
 FAMILIES = {
-    "inkling": Family(
+    "inkling": ModelFamily(
         tools=InklingCalls,
         thinking=ThinkTags.variant(
             start_tag=THINK,

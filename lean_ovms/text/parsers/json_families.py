@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .json_calls import EnclosedJson, JsonCalls
 from .think_tags import SpelledThinkTags, ThinkThenAnswer
 
@@ -12,7 +12,7 @@ _HERMES_FORM = CallForm(one=in_json(around=("<tool_call>\n", "\n</tool_call>")),
 
 FAMILIES = {
     # ERNIE 4.5: Hermes' calls. The start tag of the reasoning is optional.
-    "ernie45": Family(
+    "ernie45": ModelFamily(
         tools=_HERMES,
         thinking=ThinkThenAnswer.variant(
             starts_open=True,
@@ -29,7 +29,7 @@ FAMILIES = {
         ),
     ),
     # Granite 3: a list after the tag, or as the whole answer. The reasoning is Granite 3.2's.
-    "granite": Family(
+    "granite": ModelFamily(
         tools=EnclosedJson.variant(
             tags=("<|tool_call|>", "<tool_call>", "</tool_call>"),
             noise=("<|end_of_text|>",),
@@ -47,7 +47,7 @@ FAMILIES = {
         detection=Detection(rank=180, marks=(("<|tool_call|>",),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # Granite 20B for function calling: the tag before each call, without an end tag.
-    "granite_20b_fc": Family(
+    "granite_20b_fc": ModelFamily(
         tools=JsonCalls.variant(
             tags=("<function_call>",), noise=("<|endoftext|>",), keep_special_tokens=True, one_call=True
         ),
@@ -55,7 +55,7 @@ FAMILIES = {
         detection=Detection(rank=185, marks=(("<|function_call_library|>",),)),
     ),
     # Hermes, Qwen2.5, Qwen3. Several objects, or a list of them, may stand between one pair of tags.
-    "hermes3": Family(
+    "hermes3": ModelFamily(
         tools=_HERMES,
         form=_HERMES_FORM,
         detection=Detection(
@@ -63,7 +63,7 @@ FAMILIES = {
         ),
     ),
     # InternLM2.
-    "internlm2": Family(
+    "internlm2": ModelFamily(
         tools=EnclosedJson.variant(
             tags=("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|action_end|>"),
             noise=("<|im_end|>", "</s>"),
@@ -79,7 +79,7 @@ FAMILIES = {
         ),
     ),
     # Jamba: a list.
-    "jamba": Family(
+    "jamba": ModelFamily(
         tools=EnclosedJson.variant(
             tags=("<tool_calls>", "</tool_calls>"), noise=("<|eom|>", "<|endoftext|>"), keep_special_tokens=True
         ),
@@ -93,7 +93,7 @@ FAMILIES = {
         detection=Detection(rank=160, marks=(("<tool_calls>",),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # Llama 3: objects with ; between them after the tag, or as the whole answer. Code after the tag is text.
-    "llama3": Family(
+    "llama3": ModelFamily(
         tools=JsonCalls.variant(
             tags=("<|python_tag|>",),
             noise=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
@@ -105,7 +105,7 @@ FAMILIES = {
         detection=Detection(rank=100, marks=(("<|python_tag|>",),)),
     ),
     # Phi-4 mini: a list after functools, which alone is text, or between the tags, as Microsoft writes it.
-    "phi4": Family(
+    "phi4": ModelFamily(
         tools=JsonCalls.variant(
             tags=("functools", "<|tool_call|>"),
             noise=("<|/tool_call|>", "<|end|>", "<|endoftext|>"),

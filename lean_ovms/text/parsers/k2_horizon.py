@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
 from .base import CombinedParser
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
@@ -85,7 +85,7 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
 
 
 FAMILIES = {
-    "k2_horizon": Family(
+    "k2_horizon": ModelFamily(
         tools=K2HorizonCalls,
         thinking=SpelledThinkTags.variant(spellings=PAIRS, breaks=(CALLS,), keep_special_tokens=True),
         form=CallForm(

@@ -11,7 +11,7 @@ from ...grammar import formats
 from ...grammar.frames import INDEX, CallForm, Tool, function_name
 from ...types import Json
 from .base import Enclosed
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags
@@ -67,7 +67,7 @@ def _written(tool: Tool) -> Json:
 
 
 FAMILIES = {
-    "kimi_k2": Family(
+    "kimi_k2": ModelFamily(
         tools=KimiK2Calls,
         thinking=ThinkTags.variant(breaks=(CALLS,)),
         form=CallForm(one=_written, before=CALLS, after=CALLS_END, trigger=CALLS),

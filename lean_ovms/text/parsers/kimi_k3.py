@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 from .values import STRING
@@ -93,7 +93,7 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
 
 
 FAMILIES = {
-    "kimi_k3": Family(
+    "kimi_k3": ModelFamily(
         tools=KimiK3Calls,
         thinking=ThinkTags.variant(
             start_tag=_begin("think"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
 from .base import CombinedParser
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
@@ -46,7 +46,7 @@ class LongcatCalls(EnclosedJson):
 
 
 FAMILIES = {
-    "longcat": Family(
+    "longcat": ModelFamily(
         tools=LongcatCalls,
         thinking=ThinkTags.variant(
             start_tag=THINK,

@@ -16,7 +16,7 @@ from typing import Any
 from ...grammar.frames import CallForm, xml_call
 from .base import Syntax
 from .elements import Element, to_json
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
 from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted
@@ -69,7 +69,7 @@ class MiniMaxM3Calls(Syntax):
             return False
         self.out.call(name)
         self._open = True
-        yield from _Parameters(self, self.out.schemas.get(name, {})).read()
+        yield from _NestedParameters(self, self.out.schemas.get(name, {})).read()
         return True
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class MiniMaxM3Calls(Syntax):
         self._open = False
 
 
-class _Parameters:
+class _NestedParameters:
     """The parameters of one call while they are read."""
 
     def __init__(self, syntax: MiniMaxM3Calls, schemas: Any) -> None:
@@ -182,7 +182,7 @@ def _ignore(piece: str) -> None:
 
 
 FAMILIES = {
-    "minimax_m3": Family(
+    "minimax_m3": ModelFamily(
         tools=MiniMaxM3Calls,
         thinking=ThinkTags.variant(
             start_tag="<mm:think>", end_tag="</mm:think>", breaks=(CALLS,), noise=_NOISE, keep_special_tokens=True

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.frames import CallForm, in_json, json_after
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import JsonCalls
 from .scanner import Steps, Tags
@@ -60,12 +60,12 @@ class MistralCalls(JsonCalls):
 
 
 FAMILIES = {
-    "devstral": Family(
+    "devstral": ModelFamily(
         tools=MistralCalls.variant(at_start=False, args_needed=True),
         form=CallForm(one=json_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]"),
         detection=Detection(rank=80, marks=(("[TOOL_CALLS]", "[ARGS]"),)),
     ),
-    "mistral": Family(
+    "mistral": ModelFamily(
         tools=MistralCalls,
         thinking=ThinkTags.variant(start_tag="[THINK]", end_tag="[/THINK]", noise=("</s>",), keep_special_tokens=True),
         form=CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]"),

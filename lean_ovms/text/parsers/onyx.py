@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from ...grammar.frames import CallForm, ReasoningForm, xml_call
 from .base import CombinedParser
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
@@ -97,7 +97,7 @@ class Onyx(XmlCalls):
 
 
 FAMILIES = {
-    "onyx": Family(
+    "onyx": ModelFamily(
         tools=Onyx,
         thinking=Onyx,
         form=CallForm(

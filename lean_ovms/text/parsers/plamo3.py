@@ -10,7 +10,7 @@ import re
 
 from ...grammar.frames import CallForm, json_after
 from .base import Syntax
-from .family import Detection, Family
+from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags
@@ -54,7 +54,7 @@ class PlamoCalls(Syntax):
 
 
 FAMILIES = {
-    "plamo3": Family(
+    "plamo3": ModelFamily(
         tools=PlamoCalls,
         thinking=ThinkTags.variant(
             start_tag=THINK,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ...grammar.frames import CallForm, python_call
 from .base import Enclosed
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .literals import lenient_text
 from .python_calls import PythonCalls
 from .scanner import Steps
@@ -32,7 +32,7 @@ _LFM = {"noise": ("<|im_end|>", "<|endoftext|>"), "keep_special_tokens": True}
 
 FAMILIES = {
     # LFM2, LFM2.5.
-    "lfm2": Family(
+    "lfm2": ModelFamily(
         tools=PythonList.variant(
             tags=("<|tool_call_start|>", "<|tool_call_end|>"),
             decode=staticmethod(lenient_text),
@@ -55,7 +55,7 @@ FAMILIES = {
         ),
     ),
     # OLMo 3: one call a line, or a list.
-    "olmo3": Family(
+    "olmo3": ModelFamily(
         tools=PythonList.variant(tags=("<function_calls>", "</function_calls>"), bracket_needed=False),
         form=CallForm(
             one=python_call,
@@ -67,7 +67,7 @@ FAMILIES = {
         detection=Detection(rank=170, marks=(("<function_calls>",),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # Llama 4, ToolACE: the list is the whole answer, or stands between the tags.
-    "pythonic": Family(
+    "pythonic": ModelFamily(
         tools=PythonList.variant(
             tags=("<|python_start|>", "<|python_end|>"),
             noise=("<|eom|>", "<|eot|>", "<|eot_id|>", "<|end_of_text|>"),

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...grammar.frames import ReasoningForm
 from .base import CombinedParser, Syntax
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .scanner import Steps, Tags
 
 _NAME = re.compile(r"[\w.\-]*")
@@ -195,11 +195,13 @@ class ThinkingAsContent(Syntax):
 
 
 FAMILIES = {
-    "deepseek_r1": Family(thinking=ThinkTags.variant(starts_open=True)),
+    "deepseek_r1": ModelFamily(thinking=ThinkTags.variant(starts_open=True)),
     # For clients of MiniMax M2 that want the thinking in the content.
-    "minimax_m2_append_think": Family(thinking=ThinkingAsContent.variant(noise=("[e~[",), keep_special_tokens=True)),
+    "minimax_m2_append_think": ModelFamily(
+        thinking=ThinkingAsContent.variant(noise=("[e~[",), keep_special_tokens=True)
+    ),
     # Qwen3 and the many models that think between <think> and </think>.
-    "qwen3": Family(
+    "qwen3": ModelFamily(
         thinking=ThinkTags.variant(call_tag="<tool_call>"),
         detection=Detection(rank=1000, marks=tuple((mark,) for mark in THINK), reasoning="qwen3"),
     ),

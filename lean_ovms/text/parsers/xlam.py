@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 
@@ -31,7 +31,7 @@ class XlamCalls(JsonCalls):
 
 
 FAMILIES = {
-    "xlam": Family(
+    "xlam": ModelFamily(
         tools=XlamCalls,
         form=CallForm(one=in_json(), before="[", between=", ", after="]"),
         # Before llama3 and hermes3, on whose templates these models' are built.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, xml_call
 from .base import CombinedParser
-from .family import THINK, Detection, Family
+from .family import THINK, Detection, ModelFamily
 from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
@@ -83,7 +83,7 @@ _SEED = {"noise": ("<seed:bos>", "<seed:eos>"), "keep_special_tokens": True}
 
 FAMILIES = {
     # dots.llm.
-    "dots": Family(
+    "dots": ModelFamily(
         tools=DotsCalls.variant(**_in_block("<dots_function_call>", "</dots_function_call>")),
         form=_invoke_form("<dots_function_call>", "</dots_function_call>"),
         detection=Detection(
@@ -91,7 +91,7 @@ FAMILIES = {
         ),
     ),
     # GLM-4.5 and later.
-    "glm4_moe": Family(
+    "glm4_moe": ModelFamily(
         tools=KeyValueCalls.variant(
             tags=("<tool_call>",),
             noise=("<|observation|>", "<|user|>", "<|endoftext|>"),
@@ -109,7 +109,7 @@ FAMILIES = {
         detection=Detection(rank=110, marks=(("<tool_call>", "<arg_key>"),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # MiniCPM 5. A value may be a CDATA section. KEY may stand in single quotes.
-    "minicpm5": Family(
+    "minicpm5": ModelFamily(
         tools=XmlCalls.variant(
             tags=('<function name="',),
             noise=("<s>", "</s>", "<|im_end|>"),
@@ -130,7 +130,7 @@ FAMILIES = {
         detection=Detection(rank=50, marks=(('<param name="',),), reasoning="minicpm5"),
     ),
     # MiniMax M2. The template begins the reasoning; a call ends it too.
-    "minimax_m2": Family(
+    "minimax_m2": ModelFamily(
         tools=InvokeCalls.variant(noise=("[e~[",), **_in_block("<minimax:tool_call>", "</minimax:tool_call>")),
         thinking=ThinkTags.variant(
             starts_open=True, breaks=("<minimax:tool_call>",), noise=("[e~[",), keep_special_tokens=True
@@ -139,7 +139,7 @@ FAMILIES = {
         detection=Detection(rank=192, marks=(("<minimax:tool_call>",),), reasoning="minimax_m2"),
     ),
     # Qwen3-Coder, Qwen3.5 and later.
-    "qwen3coder": Family(
+    "qwen3coder": ModelFamily(
         tools=FunctionCalls.variant(**_around("<tool_call>", "</tool_call>")),
         form=CallForm(
             one=xml_call(
@@ -156,7 +156,7 @@ FAMILIES = {
         ),
     ),
     # Seed-OSS. What the model notes about its budget of tokens, between tags of its own, is a part of the reasoning.
-    "seed_oss": Family(
+    "seed_oss": ModelFamily(
         tools=FunctionCalls.variant(**_around("<seed:tool_call>", "</seed:tool_call>"), **_SEED),
         thinking=ThinkTags.variant(
             start_tag="<seed:think>", end_tag="</seed:think>", call_tag="<seed:tool_call>", **_SEED
@@ -175,7 +175,7 @@ FAMILIES = {
         detection=Detection(rank=35, marks=(("<seed:tool_call>",), ("<seed:think>",)), reasoning="seed_oss"),
     ),
     # Step 3, between <｜tool_calls_begin｜> and <｜tool_calls_end｜>.
-    "step3": Family(
+    "step3": ModelFamily(
         tools=StepCalls.variant(
             tags=("<｜tool_call_begin｜>", '<steptml:invoke name="'),
             noise=(
