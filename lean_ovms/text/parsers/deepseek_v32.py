@@ -66,7 +66,7 @@ def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ..
             keys={value: ""},
             value_end=value_end,
             value_breaks=("\n" + value, "\n" + call_end),
-            ends=(call_end, end),
+            ends=(call_end,),
         ),
         thinking=ThinkTags.variant(breaks=breaks, noise=(END_OF_TEXT,)),
         form=CallForm(

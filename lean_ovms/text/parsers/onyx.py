@@ -41,7 +41,7 @@ class Onyx(XmlCalls):
     keys: ClassVar = {'<atem:parameter name="': '">'}
     after_name = '">'
     value_end = "</atem:parameter>"
-    ends = ("</atem:invoke>", CALLS_END)
+    ends = ("</atem:invoke>",)
     call_tag = INVOKE
     block_end = CALLS_END
     trim = False

@@ -22,8 +22,8 @@ _CDATA_END = Tags(["]]>"])
 class XmlCalls(Syntax):
     """Reads calls of the form call_tag NAME after_name, (key_tag KEY after_key VALUE value_end)*, then one of `ends`.
 
-    call_tag: the begin of a call, up to its name; a call must follow every other of `tags`, except for block_end, which
-    ends a block of calls. Both block tags may be missing. "" for either: the family has none, each tag begins a call.
+    call_tag: the begin of a call, up to its name; a call must follow each of the other tags. "": every tag is one.
+    block_end: the last tag of a block of calls, which ends a call too, and may be missing; "": there are no blocks.
     any_quotes: names and keys may stand in either quotes, or in none.
     keys: each key_tag with its after_key. value_breaks: markup that ends a value without its end, and is read on.
     trim: a value loses one newline at each side. cdata: a value may be a CDATA section, and is then taken as it is.
@@ -45,7 +45,7 @@ class XmlCalls(Syntax):
 
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "ends"):
-            cls.between = Tags([*cls.keys, *cls.ends])
+            cls.between = Tags([*cls.keys, *cls.ends, *filter(None, [cls.block_end])])
             cls.value_ends = Tags([cls.value_end, *cls.value_breaks])
 
     between: ClassVar[Tags]

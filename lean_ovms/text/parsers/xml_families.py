@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...grammar.frames import CallForm, xml_call
 from .base import CombinedParser
@@ -22,12 +22,9 @@ class InvokeCalls(XmlCalls):
     keys: ClassVar = {"<parameter name=": ">"}
     value_end = "</parameter>"
     value_breaks = ("\n<parameter name=", "\n</invoke>")
+    ends = ("</invoke>",)
     trim = False
     keep_special_tokens = True
-
-
-def _in_block(begin: str, end: str) -> dict[str, Any]:
-    return {"tags": (begin, InvokeCalls.call_tag, end), "block_end": end, "ends": ("</invoke>", end)}
 
 
 def _invoke_form(begin: str, end: str) -> CallForm:
@@ -64,10 +61,7 @@ class FunctionCalls(XmlCalls):
     keys: ClassVar = {"<parameter=": ">"}
     value_end = "</parameter>"
     value_breaks = ("\n<parameter=", "\n</function>")
-
-
-def _around(begin: str, end: str) -> dict[str, Any]:
-    return {"tags": (begin, FunctionCalls.call_tag, end), "block_end": end, "ends": ("</function>", end)}
+    ends = ("</function>",)
 
 
 class StepCalls(XmlCalls):
@@ -84,7 +78,9 @@ _SEED = {"noise": ("<seed:bos>", "<seed:eos>"), "keep_special_tokens": True}
 FAMILIES = {
     # dots.llm.
     "dots": ModelFamily(
-        tools=DotsCalls.variant(**_in_block("<dots_function_call>", "</dots_function_call>")),
+        tools=DotsCalls.variant(
+            tags=("<dots_function_call>", "<invoke name=", "</dots_function_call>"), block_end="</dots_function_call>"
+        ),
         form=_invoke_form("<dots_function_call>", "</dots_function_call>"),
         detection=Detection(
             rank=193, marks=(("<dots_function_call>",),), reasoning="qwen3", reasoning_marks=("<think>", "</think>")
@@ -131,7 +127,11 @@ FAMILIES = {
     ),
     # MiniMax M2. The template begins the reasoning; a call ends it too.
     "minimax_m2": ModelFamily(
-        tools=InvokeCalls.variant(noise=("[e~[",), **_in_block("<minimax:tool_call>", "</minimax:tool_call>")),
+        tools=InvokeCalls.variant(
+            tags=("<minimax:tool_call>", "<invoke name=", "</minimax:tool_call>"),
+            block_end="</minimax:tool_call>",
+            noise=("[e~[",),
+        ),
         thinking=ThinkTags.variant(
             starts_open=True, breaks=("<minimax:tool_call>",), noise=("[e~[",), keep_special_tokens=True
         ),
@@ -140,7 +140,7 @@ FAMILIES = {
     ),
     # Qwen3-Coder, Qwen3.5 and later.
     "qwen3coder": ModelFamily(
-        tools=FunctionCalls.variant(**_around("<tool_call>", "</tool_call>")),
+        tools=FunctionCalls.variant(tags=("<tool_call>", "<function=", "</tool_call>"), block_end="</tool_call>"),
         form=CallForm(
             one=xml_call(
                 "<tool_call>\n<function=NAME>\n", "</function>\n</tool_call>", "<parameter=KEY>\n", "\n</parameter>\n"
@@ -157,7 +157,9 @@ FAMILIES = {
     ),
     # Seed-OSS. What the model notes about its budget of tokens, between tags of its own, is a part of the reasoning.
     "seed_oss": ModelFamily(
-        tools=FunctionCalls.variant(**_around("<seed:tool_call>", "</seed:tool_call>"), **_SEED),
+        tools=FunctionCalls.variant(
+            tags=("<seed:tool_call>", "<function=", "</seed:tool_call>"), block_end="</seed:tool_call>", **_SEED
+        ),
         thinking=ThinkTags.variant(
             start_tag="<seed:think>", end_tag="</seed:think>", call_tag="<seed:tool_call>", **_SEED
         ),
