@@ -66,7 +66,7 @@ def detections() -> dict[str, Detection]:
 
 
 def detect(template_source: str) -> tuple[str | None, str | None]:
-    """(tool parser, reasoning parser) for a model with this chat template; None where it shows no sign of one."""
+    """Returns the (tool parser, reasoning parser) that a chat template shows; None where it shows no sign of one."""
     for name, rule in detections().items():
         if rule.matches(template_source):
             return name if name in names().tool else None, rule.reasoning_of(template_source)
@@ -74,12 +74,12 @@ def detect(template_source: str) -> tuple[str | None, str | None]:
 
 
 def tool_names() -> list[str]:
-    """The names of all tool parsers, sorted."""
+    """Returns the names of all tool parsers, sorted."""
     return list(names().tool)
 
 
 def reasoning_names() -> list[str]:
-    """The names of all reasoning parsers, sorted."""
+    """Returns the names of all reasoning parsers, sorted."""
     return list(names().reasoning)
 
 
@@ -91,7 +91,7 @@ def load(name: str) -> ModelFamily:
 
 
 def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
-    """How a model with these parsers writes an answer. Raises ValueError for an unknown name.
+    """Returns how a model with these parsers writes an answer. Raises ValueError for an unknown name.
 
     prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
     """
@@ -115,13 +115,13 @@ def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
 
 
 def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
-    """Whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
+    """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
     thinking = _part(reasoning, "reasoning")
     return thinking is not None and issubclass(thinking, ThinkTags) and thinking.opened(prompt_tail)
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
-    """The parser of one choice.
+    """Builds the parser of one choice.
 
     tool, reasoning: names, or None. tools: what the client offers, in OpenAI's nested form; without any, the tool
     parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens (a

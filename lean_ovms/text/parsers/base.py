@@ -38,11 +38,11 @@ class Parser:
     tags: tuple[str, ...] = ()
 
     def feed(self, text: str) -> list[Event]:
-        """The events of more text; only what may still become a tag is held back."""
+        """Returns the events of more text; only what may still become a tag is held back."""
         raise NotImplementedError
 
     def finish(self, ended_by: str = "") -> list[Event]:
-        """The events of the text held back, at the end. A call that was cut off is returned as far as it came.
+        """Returns the events of the text held back, at the end. A call that was cut off comes as far as it came.
 
         ended_by: the special token that ended it, not fed before. It may close what is open, and is never shown.
         """
@@ -89,25 +89,25 @@ class Syntax:
         return cast("type[_S]", type(cls.__name__, (cls,), attributes))
 
     def read(self, tag: str) -> Steps[bool]:
-        """Read on after a tag. False: it was not markup after all, and all that was read since is plain text."""
+        """Reads on after a tag. False: it was not markup after all, and all that was read since is plain text."""
         raise NotImplementedError
 
     def start(self) -> Steps[bool]:
-        """Read something that has no tag, where an answer begins. False as for `read`."""
+        """Reads something that has no tag, where an answer begins. False as for `read`."""
         raise NotImplementedError
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
-        """Whether the prompt ends with reasoning already open."""
+        """Tells whether the prompt ends with reasoning already open."""
         return bool(cls.start_tag) and prompt_tail.rstrip().endswith(cls.start_tag.rstrip())
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm | None:
-        """How a grammar writes this reasoning; None: it cannot."""
+        """Returns how a grammar writes this reasoning; None: it cannot."""
         return None
 
     def resume(self) -> Steps[None]:
-        """Read on inside reasoning that the prompt opened."""
+        """Reads on inside reasoning that the prompt opened."""
         raise NotImplementedError
 
 
@@ -124,7 +124,7 @@ class Enclosed(Syntax):
         return self._open
 
     def enclosed(self, tag: str) -> Steps[bool]:
-        """Read on after a begin tag. False as for `read`."""
+        """Reads on after a begin tag. False as for `read`."""
         raise NotImplementedError
 
 
@@ -149,7 +149,7 @@ class CombinedParser(Parser):
         self._last = ""
 
     def configure(self, syntaxes: Iterable[Syntax]) -> None:
-        """Set the syntaxes, once, before the first text."""
+        """Sets the syntaxes, once, before the first text."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
@@ -196,7 +196,7 @@ class CombinedParser(Parser):
                 self._blanks = []
 
     def _start(self) -> Steps[bool]:
-        """Try what may begin an answer without a tag; whether something was read."""
+        """Tries what may begin an answer without a tag; whether something was read."""
         self.scanner.record()
         yield from self.scanner.space()
         self.text(self.scanner.recorded())
@@ -217,13 +217,13 @@ class CombinedParser(Parser):
         return False
 
     def reads_calls(self, tag: str) -> bool:
-        """Whether a tool syntax reads this tag."""
+        """Tells whether a tool syntax reads this tag."""
         return tag in self._by_tag and self._by_tag[tag].tools
 
     # Output of the syntaxes.
 
     def text(self, piece: str) -> None:
-        """Content."""
+        """Emits content."""
         if self._blanks is not None:
             if not piece or piece.isspace():
                 self._blanks.append(piece)
@@ -234,17 +234,17 @@ class CombinedParser(Parser):
         self._push(Text, piece)
 
     def reasoning(self, piece: str) -> None:
-        """Thinking."""
+        """Emits reasoning."""
         self._push(Reasoning, piece)
 
     def pause(self) -> None:
-        """End a block of reasoning; an answer may begin here."""
+        """Ends a block of reasoning; an answer may begin here."""
         self._last = ""
         if self._blanks is None and self._may_call:
             self._blanks = []
 
     def call(self, name: str, call_id: str = "") -> None:
-        """Start a call; the text recorded so far is part of it. call_id: the model's own, where it writes one."""
+        """Starts a call; the text recorded so far is part of it. call_id: the model's own, where it writes one."""
         self.scanner.forget()
         self._flush()
         self._events.append(ToolCallStart(self.count, call_id or new_call_id(), name))
@@ -254,12 +254,12 @@ class CombinedParser(Parser):
         self._args = False
 
     def arguments(self, piece: str) -> None:
-        """A piece of the JSON text of the running call's arguments."""
+        """Emits a piece of the JSON text of the running call's arguments."""
         self._args = self._args or bool(piece)
         self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:
-        """Complete the call; one without arguments gets an empty object."""
+        """Completes the call; one without arguments gets an empty object."""
         if not self._args:
             self.arguments("{}")
 
@@ -314,12 +314,12 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
 
 
 def new_call_id() -> str:
-    """call_ and 24 random characters: unique over requests and servers."""
+    """Returns call_ and 24 random characters: unique over requests and servers."""
     return "call_" + "".join([_ALPHABET[byte % 62] for byte in secrets.token_bytes(24)])
 
 
 def schemas_of(tools: Sequence[Json]) -> dict[str, Mapping[str, Any]]:
-    """Tool name to the JSON schemas of its parameters by name, of tools in OpenAI's nested form."""
+    """Maps tool names to the JSON schemas of their parameters by name, of tools in OpenAI's nested form."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         function = tool.get("function") if isinstance(tool, dict) else None

@@ -53,7 +53,10 @@ class DsmlCalls(XmlCalls):
 
 
 def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ...], blank: str = "") -> ModelFamily:
-    """blocks: the begins of a block, the right one first. breaks: those that end reasoning. blank: in each tag."""
+    """Makes one of the families.
+
+    blocks: the begins of a block, the right one first. breaks: those that end reasoning. blank: in each tag.
+    """
     begin = blocks[0]
     end = begin.replace("<", "</")
     call, call_end = f"<｜DSML｜{blank}invoke name=", f"</｜DSML｜{blank}invoke>"

@@ -73,7 +73,7 @@ class GemmaCalls(Syntax):
         return True
 
     def _over(self) -> Steps[bool]:
-        """Whether the end tag is what comes next: all that is still open then is over."""
+        """Tells whether the end tag is what comes next: all that is still open then is over."""
         end = self.tags[-1]
         if not (yield from self.scanner.literal(end)):
             return False
@@ -81,7 +81,7 @@ class GemmaCalls(Syntax):
         return True
 
     def _value(self, closers: list[str]) -> Steps[bool]:
-        """Hand on the arguments as JSON, whatever is nested in them. False if they broke off; closers: what is open."""
+        """Emits the arguments as JSON, whatever is nested in them. False if they broke off; closers: what is open."""
         key = False
         while True:
             mark = yield from self.scanner.space()
@@ -107,7 +107,7 @@ class GemmaCalls(Syntax):
             key = after
 
     def _after(self, closers: list[str]) -> Steps[bool | None]:
-        """Read what follows a value: whether a key comes next, or None when nothing can."""
+        """Reads what follows a value: whether a key comes next, or None when nothing can."""
         while closers:
             mark = yield from self.scanner.space()
             if mark == closers[-1]:
@@ -126,7 +126,7 @@ class GemmaCalls(Syntax):
         return None
 
     def _key(self) -> Steps[bool]:
-        """Read a key and its colon; a key that the end tag cut off gets an empty value."""
+        """Reads a key and its colon; a key that the end tag cut off gets an empty value."""
         self._word = ""
         if not (yield from self._atom(_KEY)):
             return False
@@ -139,7 +139,7 @@ class GemmaCalls(Syntax):
         return True
 
     def _atom(self, inside: re.Pattern[str]) -> Steps[bool]:
-        """Read a string, or bare text: a number, a word, or a string without quotes."""
+        """Reads a string, or bare text: a number, a word, or a string without quotes."""
         if (yield from self.scanner.literal(self.quote.all[0])):
             return (yield from self._string(key=inside is _KEY))
         pieces: list[str] = []
@@ -151,7 +151,7 @@ class GemmaCalls(Syntax):
         return bool(text)
 
     def _string(self, *, key: bool) -> Steps[bool]:
-        """Read on after the mark that begins a string. key: the string is one."""
+        """Reads on after the mark that begins a string. key: the string is one."""
         self.out.arguments('"')
         if not (yield from self.scanner.until(self.quote, self._characters)):
             return False

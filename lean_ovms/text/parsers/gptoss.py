@@ -61,7 +61,7 @@ class Harmony(Syntax):
         return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
-        """Read a message from its channel on. role: what stood before the channel."""
+        """Reads a message from its channel on. role: what stood before the channel."""
         header, end = yield from self.scanner.head(_HEADER)
         if end == CONSTRAIN:
             kind, end = yield from self.scanner.head(_HEADER)
@@ -116,7 +116,7 @@ class Harmony(Syntax):
 
 
 def recipient(header: str) -> str:
-    """The function a header addresses, or ""."""
+    """Returns the function that a header addresses, or ""."""
     found = _RECIPIENT.search(header)
     return found.group(1) if found else ""
 

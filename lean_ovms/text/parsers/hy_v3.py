@@ -33,13 +33,13 @@ _OPEN = re.compile(rf"<think{SUFFIX}\s*\Z")
 
 
 def suffix_of(prompt_tail: str) -> str | None:
-    """What the tags of a model end with, with the colon; None if the prompt does not show it."""
+    """Returns what the tags of a model end with, with the colon; None if the prompt does not show it."""
     found = _AT_END.search(prompt_tail)
     return (found.group(1) or "") if found else None
 
 
 def suffixes(prompt_tail: str) -> list[str]:
-    """All that are read: the model's, and those that are known."""
+    """Returns all suffixes that are read: the model's, and those that are known."""
     found = suffix_of(prompt_tail)
     return list(dict.fromkeys(["" if found is None else found, "", RELEASED]))
 

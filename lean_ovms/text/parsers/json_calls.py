@@ -112,7 +112,7 @@ class _Call:
         """Members that are no part of a call: returned as text, not lost."""
 
     def member(self) -> Steps[bool]:
-        """Read one "key": value. False: the object breaks off here."""
+        """Reads one "key": value. False: the object breaks off here."""
         key: list[str] = []
         if not (yield from self.scanner.json_string(key.append)) or (yield from self.scanner.space()) != ":":
             return False
@@ -134,7 +134,7 @@ class _Call:
         return whole
 
     def read_name(self) -> Steps[bool]:
-        """Read the name, and begin the call if that is enough."""
+        """Reads the name, and begins the call if that is enough."""
         name: list[str] = []
         if not (yield from self.scanner.json_string(name.append)):
             return False
@@ -144,7 +144,7 @@ class _Call:
         return bool(self.name)
 
     def arguments(self, first: str) -> Steps[bool]:
-        """Read the arguments: hand them on, or keep them until the name is known."""
+        """Reads the arguments: hands them on, or keeps them until the name is known."""
         if first == '"':
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
@@ -161,7 +161,7 @@ class _Call:
         return (yield from json_arguments(self.out, self.add_arguments, in_call=True))
 
     def add_arguments(self, piece: str) -> None:
-        """Argument text."""
+        """Emits argument text, or keeps it until the name is known."""
         if not self.started and self.name:
             self.begin()
         if self.started:
@@ -173,20 +173,20 @@ class _Call:
             self.early.append(piece)
 
     def begin(self) -> None:
-        """Emit the name, and arguments that came before it."""
+        """Emits the name, and arguments that came before it."""
         self.started = True
         self.out.call(self.name)
         for piece in self.early or ():
             self.out.arguments(piece)
 
     def broken(self) -> bool:
-        """End an object that breaks off; whether it was a call."""
+        """Ends an object that breaks off; whether it was a call."""
         if self.started:
             self.out.text("".join(self.extra) + self.scanner.recorded())
         return self.started
 
     def complete(self) -> bool:
-        """End a complete object; whether it was a call."""
+        """Ends a complete object; whether it was a call."""
         if not self.started and self.name and self.eager:
             self.begin()
         if self.started:
@@ -196,11 +196,11 @@ class _Call:
 
 
 def _ignore(piece: str) -> None:
-    """Drop a value."""
+    """Drops a value."""
 
 
 def decoded(literal: str) -> str:
-    """The text of a JSON string literal as json_string passes it on; half a surrogate pair becomes U+FFFD."""
+    """Returns the text of a JSON string literal as json_string passes it on; half a surrogate pair becomes U+FFFD."""
     text: str = json.loads(literal)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

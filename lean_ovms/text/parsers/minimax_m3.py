@@ -73,7 +73,7 @@ class MiniMaxM3Calls(Syntax):
         return True
 
     def close(self) -> None:
-        """The end of the block came inside a call."""
+        """Ends the block, whose end came inside a call."""
         self._open = False
 
 
@@ -90,7 +90,7 @@ class _NestedParameters:
         self.ended = False
 
     def read(self) -> Steps[None]:
-        """Read all up to the end of the call. Text between the parameters is content, emitted after the call."""
+        """Reads all up to the end of the call. Text between the parameters is content, emitted after the call."""
         while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
             if not (yield from self._end()):
                 yield from self._parameter()
@@ -103,7 +103,7 @@ class _NestedParameters:
             self.out.pause()
 
     def _end(self) -> Steps[bool]:
-        """Whether the tag that has begun ends the call. A value without its own end is over then, too."""
+        """Tells whether the tag that has begun ends the call. A value without its own end is over then, too."""
         if (yield from self.scanner.literal("/tool_call>")):
             self.syntax.close()
             self.ended = True
@@ -150,7 +150,7 @@ class _NestedParameters:
         return False
 
     def _element(self, key: str) -> Steps[Element | None]:
-        """Read a value with the elements in it; None if it has no end."""
+        """Reads a value with the elements in it; None if it has no end."""
         open_names = [key]
         elements = [Element(key)]
         while (yield from self.scanner.until(_TAG, elements[-1].texts.append)):
@@ -178,7 +178,7 @@ class _NestedParameters:
 
 
 def _ignore(piece: str) -> None:
-    """Drop the value of a parameter that was given before."""
+    """Drops the value of a parameter that was given before."""
 
 
 FAMILIES = {

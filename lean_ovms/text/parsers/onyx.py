@@ -76,7 +76,7 @@ class Onyx(XmlCalls):
         return ReasoningForm(start=" " + cls.start_tag, end="<|eom|>", after=START + "assistant", opened=cls.opened)
 
     def _addressed(self, before: str = "") -> Steps[bool]:
-        """Read a header up to its end, and the message if it is reasoning."""
+        """Reads a header up to its end, and the message if it is reasoning."""
         rest, end = yield from self.scanner.head(_HEADER)
         header = (before + rest).strip()
         if end != MESSAGE or not _RECIPIENT.fullmatch(header):
@@ -85,7 +85,7 @@ class Onyx(XmlCalls):
         return True
 
     def _message(self, to: str) -> Steps[None]:
-        """Read on after a header: reasoning to its end, anything else as content."""
+        """Reads on after a header: reasoning to its end, anything else as content."""
         self.scanner.forget()
         if to == "self" and self.thinking:
             if self._thought:

@@ -62,7 +62,7 @@ class XmlCalls(Syntax):
         return (yield from self.call())
 
     def call(self) -> Steps[bool]:
-        """Read a call after its opening. False, with the record still on, if it is none."""
+        """Reads a call after its opening. False, with the record still on, if it is none."""
         name = yield from self.name(self.after_name)
         if not name:
             return False
@@ -84,11 +84,11 @@ class XmlCalls(Syntax):
         return True
 
     def kinds(self, schema: Any) -> frozenset[str]:
-        """The JSON types that the value may have of which the name was just read; empty: any."""
+        """Returns the JSON types that the value may have of which the name was just read; empty: any."""
         return kinds_of(schema)
 
     def name(self, after: str) -> Steps[str]:
-        """Read a name and what must follow it; "" if it is none."""
+        """Reads a name and what must follow it; "" if it is none."""
         if self.any_quotes and (quote := (yield from self.scanner.peek())) in ('"', "'"):
             yield from self.scanner.literal(quote)
             after = quote + after
@@ -108,11 +108,11 @@ class _Parameters:
         self.strays: list[str] = []
 
     def stray(self, piece: str) -> None:
-        """Text between parameters: content, emitted after the call."""
+        """Keeps text between parameters, which is content and emitted after the call."""
         self.strays.append(piece)
 
     def read(self, key: str) -> Steps[None]:
-        """Read one value."""
+        """Reads one value."""
         if key in self.given:
             yield from self._inside(_ignore, cdata=False)
             return
@@ -142,7 +142,7 @@ class _Parameters:
         return bool(tag)
 
     def finish(self, *, complete: bool) -> None:
-        """End the call."""
+        """Ends the call."""
         if complete and self.given:
             self.out.arguments("}")
         elif complete:
@@ -163,7 +163,7 @@ class _StringValue:
         sink('"')
 
     def add(self, piece: str) -> None:
-        """Emit one more piece."""
+        """Emits one more piece."""
         if not self.trim:
             self.sink(quoted(piece)[1:-1])
             return
@@ -175,12 +175,12 @@ class _StringValue:
         self.sink(quoted(piece[:-1] if self.held else piece)[1:-1])
 
     def finish(self, whole: bool) -> None:
-        """End the string. One that was cut off stays open and keeps its last newline."""
+        """Ends the string. One that was cut off stays open and keeps its last newline."""
         self.sink('"' if whole else quoted(self.held)[1:-1])
 
 
 def _ignore(piece: str) -> None:
-    """Drop the value of a parameter that was given before."""
+    """Drops the value of a parameter that was given before."""
 
 
 def _trimmed(text: str) -> str:
