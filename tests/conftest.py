@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -53,10 +54,27 @@ def catch_ignored_signals() -> None:
 
 def pytest_configure() -> None:
     catch_ignored_signals()
+    gc.disable()
 
 
-SLOW_FOLDERS = {Path(__file__).parent / name for name in ("e2e", "threats", "bench")}
-"""Their tests start servers."""
+def pytest_collection_finish() -> None:
+    """Thousands of test items stay to the end: a collector that looked at them all each time took a fifth of a run."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+SLOW_FOLDERS = {Path(__file__).parent / name for name in ("bench", "demo_model", "e2e", "threats")}
+"""Their tests start servers, or test tools."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-cuts", action="store_true", help="cut texts at every place, not at a sample")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast tests do not wait for the imports of the slow ones: torch and other projects' clients take 10 s."""
+    return True if config.option.markexpr == "not slow" and collection_path in SLOW_FOLDERS else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -28,9 +28,9 @@ from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForCondit
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, WhisperFeatureExtractor
 
-from tests.engine.speech.sounds import SOUNDS, samples_of
+from tools.asr_sounds import ARCHIVE, SOUNDS, samples_of
 
-OUT = Path(__file__).parents[1] / "tests" / "data" / "asr_model.zip"
+OUT = ARCHIVE
 SPECIAL = ("<|audio_pad|>", "<|audio_start|>", "<|audio_end|>", "<|im_start|>", "<|im_end|>", "<|endoftext|>",
            "<asr_text>")  # fmt: skip
 WIDTH, MELS, STEPS, FUN_FEATURES = 32, 80, 400, 560

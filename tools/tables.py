@@ -16,7 +16,7 @@ from lean_ovms.cli import foreign_flags
 from lean_ovms.config import listed
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
-from tests.conventions import test_layout as layout
+from tools import import_rules
 
 ROOT = Path(__file__).parent.parent
 FILES = (
@@ -101,12 +101,12 @@ def metrics() -> str:
 def imports() -> str:
     """What each folder may import, of ours and of others."""
     lines = ["| folder or module | may import | and of other packages |", "|---|---|---|"]
-    for name, allowed in layout.ALLOWED.items():
+    for name, allowed in import_rules.ALLOWED.items():
         if name != "__init__":
-            base = layout.BASE if allowed >= layout.BASE else set()
+            base = import_rules.BASE if allowed >= import_rules.BASE else set()
             mine = ", ".join(["base"] * bool(base) + [_file(other) for other in sorted(allowed - base)])
             lines.append(f"| {_file(name)} | {mine or 'nothing'} | {', '.join(_packages(name))} |")
-    rest = ", ".join(_file(name) for name in sorted(layout.EVERYTHING))
+    rest = ", ".join(_file(name) for name in sorted(import_rules.EVERYTHING))
     return "\n".join([*lines, f"| {rest} | everything | |"])
 
 
@@ -118,9 +118,9 @@ def _file(name: str) -> str:
 def _packages(name: str) -> list[str]:
     """The packages that a folder may import, each with the file if it is one only."""
     found = []
-    for package, places in sorted(layout.FOREIGN.items()):
+    for package, places in sorted(import_rules.FOREIGN.items()):
         for place in sorted(places):
-            if layout.rule_of(place.rstrip("/").removesuffix(".py").replace("/", ".")) == name:
+            if import_rules.rule_of(place.rstrip("/").removesuffix(".py").replace("/", ".")) == name:
                 found.append(f"{package} in `{place}`" if place.rstrip("/").replace("/", ".") != name else package)
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import Field, dataclass, fields
+from functools import cache
 from typing import Any
 
 from .. import lora_modules
@@ -128,6 +129,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
 
 
+@cache
 def listed() -> tuple[Field[Any], ...]:
     """The options of a Config, group by group."""
     return tuple(sorted(fields(Config), key=lambda row: GROUPS.index(row.metadata["group"])))

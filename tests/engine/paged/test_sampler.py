@@ -198,6 +198,7 @@ def test_repetition_penalty_is_transformers_formula():
     np.testing.assert_allclose(line, wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_repetition_penalty_equals_transformers_own():
     torch = pytest.importorskip("torch")
     from transformers import RepetitionPenaltyLogitsProcessor

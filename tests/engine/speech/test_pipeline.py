@@ -25,7 +25,8 @@ from lean_ovms.engine.speech.whisper_files import read
 from lean_ovms.engine_types import Vocabulary
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.speech_types import TRANSLATE, TextDelta, TranscribeParams
-from tests.engine.speech import sounds, words
+from tests.engine.speech import words
+from tools import asr_sounds as sounds
 
 PLAIN = TranscribeParams(fallback=False, vad=False)
 ONE_S = np.full(16000, 0.1, np.float32)

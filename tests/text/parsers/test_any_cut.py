@@ -73,7 +73,6 @@ def read_cases(family: str) -> list[Case]:
 
 
 CASES = [case for family in NAMES if (VECTORS / f"{family}.json").exists() for case in read_cases(family)]
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family}-{c.name.replace(' ', '-')}")
 each_long = pytest.mark.parametrize("case", [c for c in CASES if "long" in c.want], ids=lambda c: c.family)
 each_family = pytest.mark.parametrize("family", NAMES)
 
@@ -97,78 +96,67 @@ def test_every_family_has_vectors(family: str) -> None:
     assert any("long" in case.want for case in read_cases(family))
 
 
-@each_case
-def test_golden(case: Case) -> None:
-    answer = parse(case.parser(), [case.text])
-    assert answer.content == case.want.get("content", "")
-    assert answer.reasoning == case.want.get("reasoning", "")
-    wanted = case.want.get("calls", [])
-    assert [name for name, _ in answer.calls] == [name for name, _ in wanted]
-    for (_, text), (_, arguments) in zip(answer.calls, wanted, strict=True):
-        assert (text if isinstance(arguments, str) else json.loads(text)) == arguments
-    for given, begin in zip(answer.ids, case.want.get("ids", ["call_"] * len(wanted)), strict=True):
-        assert given.startswith(begin)
-
-
-def places(case: Case, most: int) -> list[int]:
-    """Where a case's text is cut: everywhere, or at `most` places by chance."""
-    every = range(1, len(case.text))
-    return sorted(random.Random(case.name).sample(every, min(most, len(every))))
-
-
-PLACES = 150
-"""Of a longer text so many, by chance: the time grows with the square of the length."""
-
-
-def check_cuts(case: Case, most: int) -> None:
-    whole = parse(case.parser(), [case.text])
-    for at in places(case, most):
-        assert parse(case.parser(), [case.text[:at], case.text[at:]]) == whole, at
-
-
-def check_ends(case: Case, most: int) -> None:
-    """Nothing raises, and something of the cut call is seen: text, reasoning or a call."""
-    for at in places(case, most):
-        answer = parse(case.parser(), [case.text[:at]])
-        seen = answer.content + answer.reasoning + "".join(name for name, _ in answer.calls)
-        so_far = case.text[:at].rstrip()
-        assert seen or not so_far or so_far.endswith(case.parser().tags), at
-
-
-@each_case
-def test_any_cut_gives_the_same_answer(case: Case) -> None:
-    """Pieces of every size are cut at every place; two pieces at some, test_every_place does the rest."""
-    whole = parse(case.parser(), [case.text])
-    for size in (1, 2, 3, 5, 8, 13, 21):
-        pieces = [case.text[at : at + size] for at in range(0, len(case.text), size)]
-        assert parse(case.parser(), pieces) == whole, size
-    check_cuts(case, 20)
-
-
-@each_case
-def test_truncated_anywhere_is_visible(case: Case) -> None:
-    check_ends(case, 20)
-
-
-@pytest.mark.slow
 @each_family
-def test_every_place(family: str) -> None:
+def test_golden(family: str) -> None:
     for case in read_cases(family):
-        most = min(len(case.text), PLACES)
-        check_cuts(case, most)
-        check_ends(case, most)
+        answer = parse(case.parser(), [case.text])
+        assert answer.content == case.want.get("content", ""), case.name
+        assert answer.reasoning == case.want.get("reasoning", ""), case.name
+        wanted = case.want.get("calls", [])
+        assert [name for name, _ in answer.calls] == [name for name, _ in wanted], case.name
+        for (_, text), (_, arguments) in zip(answer.calls, wanted, strict=True):
+            assert (text if isinstance(arguments, str) else json.loads(text)) == arguments, case.name
+        for given, begin in zip(answer.ids, case.want.get("ids", ["call_"] * len(wanted)), strict=True):
+            assert given.startswith(begin), case.name
 
 
-@each_case
-def test_the_token_that_ends_a_text_is_never_shown(case: Case) -> None:
-    endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
-    for ending in sorted(endings):
-        for cut in random.Random(case.name).sample(range(len(case.text)), min(6, len(case.text))):
-            answer, parser = CompletedChoice(), case.parser()
-            for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
-                answer.add(events)
-            whole = parse(case.parser(), [case.text[:cut]])
-            assert repr(answer).count(ending) <= repr(whole).count(ending), (ending, case.text[:cut])
+@pytest.fixture(scope="module")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """With --all-cuts each text is cut at every place, and a tenth of the random texts is not enough."""
+    return bool(request.config.getoption("--all-cuts"))
+
+
+def places(case: Case, thorough: bool) -> list[int]:
+    """Where a case's text is cut: at every place, or at a few by chance: the time is the square of the length."""
+    every = range(1, len(case.text))
+    return list(every) if thorough else sorted(random.Random(case.name).sample(every, min(8, len(every))))
+
+
+@each_family
+def test_any_cut_gives_the_same_answer(family: str, thorough: bool) -> None:
+    """Pieces of every size are cut at every place; two pieces at some, or at all."""
+    for case in read_cases(family):
+        whole = parse(case.parser(), [case.text])
+        for size in (1, 2, 3, 5, 8, 13, 21):
+            pieces = [case.text[at : at + size] for at in range(0, len(case.text), size)]
+            assert parse(case.parser(), pieces) == whole, (case.name, size)
+        for at in places(case, thorough):
+            assert parse(case.parser(), [case.text[:at], case.text[at:]]) == whole, (case.name, at)
+
+
+@each_family
+def test_truncated_anywhere_is_visible(family: str, thorough: bool) -> None:
+    """Nothing raises, and something of the cut call is seen: text, reasoning or a call."""
+    for case in read_cases(family):
+        for at in places(case, thorough):
+            answer = parse(case.parser(), [case.text[:at]])
+            seen = answer.content + answer.reasoning + "".join(name for name, _ in answer.calls)
+            so_far = case.text[:at].rstrip()
+            assert seen or not so_far or so_far.endswith(case.parser().tags), (case.name, at)
+
+
+@each_family
+def test_the_token_that_ends_a_text_is_never_shown(family: str) -> None:
+    for case in read_cases(family):
+        endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
+        for ending in sorted(endings):
+            for cut in random.Random(case.name).sample(range(len(case.text)), min(6, len(case.text))):
+                answer, parser = CompletedChoice(), case.parser()
+                for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
+                    answer.add(events)
+                whole = parse(case.parser(), [case.text[:cut]])
+                shown = repr(answer).count(ending)
+                assert shown <= repr(whole).count(ending), (case.name, ending, case.text[:cut])
 
 
 @cache
@@ -193,11 +181,10 @@ def soup(family: str, rng: random.Random) -> str:
     return "".join(rng.choice(tags if tags and rng.random() < 0.3 else bits) for _ in range(rng.randint(1, 40)))
 
 
-@pytest.mark.slow
 @each_family
-def test_soups_never_raise_and_cuts_agree(family: str) -> None:
+def test_soups_never_raise_and_cuts_agree(family: str, thorough: bool) -> None:
     rng = random.Random(family)
-    for number in range(600):
+    for number in range(600 if thorough else 60):
         text = soup(family, rng)
         at = rng.randint(0, len(text))
         whole = parse(family_parser(family), [text])
@@ -220,12 +207,11 @@ def shreds(cases: list[Case], rng: random.Random) -> str:
     return "".join(bits)
 
 
-@pytest.mark.slow
 @each_family
-def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
+def test_shredded_outputs_never_raise_and_cuts_agree(family: str, thorough: bool) -> None:
     rng = random.Random("shreds" + family)
     cases = read_cases(family)
-    for _ in range(100):
+    for _ in range(100 if thorough else 10):
         text, case = shreds(cases, rng), rng.choice(cases)
         cuts = sorted(rng.randint(0, len(text)) for _ in range(2))
         whole = parse(case.parser(), [text])
@@ -235,10 +221,10 @@ def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
 
 
 @each_family
-def test_letters_between_markup_are_never_lost(family: str) -> None:
+def test_letters_between_markup_are_never_lost(family: str, thorough: bool) -> None:
     """Letters that are in no tag and no key must come out somewhere, each exactly once and in order per channel."""
     rng = random.Random("letters" + family)
-    for _ in range(100):
+    for _ in range(100 if thorough else 20):
         words = [f"ж{n}ж" for n in range(rng.randint(1, 6))]
         text = "".join(soup(family, rng) + word for word in words)
         answer = parse(family_parser(family), [text])

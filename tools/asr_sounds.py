@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-ARCHIVE = Path(__file__).parents[2] / "data" / "asr_model.zip"
+ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "asr_model.zip"
 SOUNDS = {
     "one low tone": "English",
     "high": "English",

@@ -1,0 +1,152 @@
+"""Which folder may import what. tests/conventions/test_layout.py holds the package to it, docs/tour.md shows it."""
+
+from __future__ import annotations
+
+BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
+OBSERVED = BASE | {"observability"}
+LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
+TEXT = {"text.decode", "text.parsers", "text.template"}
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "pooling_types": set(),
+    "speech_types": set(),
+    "timing_types": set(),
+    "push_types": set(),
+    "types": {"timing_types", "push_types"},
+    "engine_types": {"types", "pooling_types", "speech_types"},
+    "websocket_types": {"types"},
+    "errors": {"types"},
+    "lora_modules": {"errors"},
+    "config": {"errors", "lora_modules"},
+    "util": {"errors"},
+    "observability": BASE,
+    "transports": OBSERVED | {"config", "util", "websocket_types"},
+    "repository": OBSERVED | {"config", "lora_modules", "util"},
+    "media": OBSERVED | {"config", "util"},
+    "text.decode": BASE,
+    "grammar": BASE,
+    "text.parsers": BASE | {"grammar"},
+    "text.template": BASE | {"repository", "util"},
+    "text": set(),
+    "engine": set(),
+    "engine.protocol": {"engine.record", "engine.speech_records", "engine.text_records"},
+    "engine.record": set(),
+    "engine.speech_records": {"engine.record"},
+    "engine.text_records": {"engine.record"},
+    "engine.errors": BASE,
+    "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
+    "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
+    "engine.loading": BASE | {"engine.errors", "repository", "lora_modules", "config", "util"},
+    "engine.genai": BASE
+    | {"engine.loading", "engine.genai.guard"}
+    | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "grammar", "util"},
+    "engine.genai.guard": BASE | {"engine.generation", "engine.protocol", "engine.errors", "config"},
+    "engine.paged": BASE
+    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
+    "engine.embedding": BASE
+    | {"engine.loading"}
+    | {"engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
+    "engine.speech": BASE
+    | {"engine.loading"}
+    | {"engine.protocol", "engine.generation", "engine.errors", "engine.embedding", "repository"}
+    | {"config", "util"},
+    "engine.voice": BASE | {"engine.loading", "engine.protocol", "engine.errors", "repository", "config", "util"},
+    "engine.worker": OBSERVED
+    | LOOP
+    | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
+    | {"engine.genai.guard", "engine.loading", "engine.paged"}
+    | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
+    "engine.worker.lanes": {"engine.protocol"},
+    "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
+    | {"util"},
+    "engine.worker.task": {"engine.protocol"},
+    "engine.worker.transport": {"engine.protocol"},
+    "models": OBSERVED
+    | TEXT
+    | {"engine.client", "engine.protocol", "grammar", "repository", "config", "lora_modules", "util"},
+    "deployment": OBSERVED | {"models", "repository", "config", "util"},
+    "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
+    "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
+    "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
+    "api.openai": OBSERVED
+    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"},
+    "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
+    "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
+    "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
+    "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
+    "api.cohere": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
+    "api.tei": OBSERVED | {"api", "api.pooling"},
+    "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
+    "api.ovms": OBSERVED | {"api", "models"},
+    "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
+    "hub": OBSERVED | {"repository"},
+    "demo_model": set(),
+    "demo_embed": set(),
+}
+"""What a module or a folder may import, by the longest name that fits; its own folder always."""
+EVERYTHING = {"server", "embed", "cli", "asgi", "ray_serve", "__main__"}
+
+FOREIGN = {
+    "h11": {"transports/http11/", "media/"},
+    "PIL": {"media/images/pillow.py"},
+    "uvloop": {"server/run.py"},
+    "jinja2": {"text/template/"},
+    "openvino": {
+        "engine/genai/",
+        "engine/loading/",
+        "engine/paged/adapter_layers.py",
+        "engine/paged/model.py",
+        "engine/paged/positions.py",
+        "engine/embedding/network.py",
+        "engine/embedding/pooling_graph.py",
+        "engine/speech/silero_vad.py",
+        "engine/speech/whisper_network.py",
+        "engine/embedding/tokenizer.py",
+        "engine/voice/pipeline.py",
+    },
+    "openvino_genai": {
+        "engine/genai/",
+        "engine/loading/",
+        "engine/paged/pipeline.py",
+        "engine/speech/pipeline.py",
+        "engine/voice/pipeline.py",
+    },
+    "openvino_tokenizers": {"engine/loading/"},
+    "tokenizers": {"engine/loading/json_tokenizer.py"},
+    "numpy": {
+        "engine/genai/",
+        "engine/loading/",
+        "engine/paged/",
+        "engine/embedding/",
+        "engine/speech/",
+        "engine/voice/",
+        "media/audio/",
+        "util/vectors.py",
+    },
+    "soundfile": {"media/audio/"},
+    "soxr": {"media/audio/decode.py", "media/audio/live_decoder.py", "engine/voice/samples.py"},
+    "av": {"media/audio/decode.py"},
+    "python_multipart": {"api/forms.py"},
+    "websockets": {"transports/websocket/frames.py"},
+    "llguidance": {"engine/paged/guidance.py"},
+    "tvm_ffi": {"engine/paged/xgrammar_core.py"},
+    "starlette": {"ray_serve.py"},
+    "ray": {"ray_serve.py"},
+    "huggingface_hub": {"hub/"},
+    "google": {"repository/"},
+    "psycopg": {"api/openai/responses/postgres.py"},
+    "sqlite3": {
+        "api/openai/responses/connection.py",
+        "api/openai/responses/database.py",
+        "api/openai/responses/store_file.py",
+    },
+}
+"""Who may import what is not ours."""
+
+
+def rule_of(module: str) -> str:
+    """The longest name in ALLOWED or EVERYTHING that is `module` or a folder above it."""
+    parts = module.split(".")
+    names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    found = [name for name in names if name in ALLOWED or name in EVERYTHING]
+    return found[0] if found else parts[0]
