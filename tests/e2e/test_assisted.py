@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+import pytest_asyncio
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, local_server
+from tests.e2e.conftest import EXACT, LocalServer, local_server
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 PROMPTS = ["Hello", "The capital of France is", "Count: 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4,", "def f(x):"]
@@ -51,11 +54,16 @@ def answers(kind: str) -> dict[str, tuple[list[str], list[str]]]:
     return {prompt: ([text(speculative, prompt)], [text(plain, prompt)]) for prompt in PROMPTS}
 
 
-async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(kind: str, answers: Any) -> None:
-    async with (
-        local_server(plugin_config=EXACT, metrics_enable=True, **OPTIONS[kind]) as local,
-        local.client() as client,
-    ):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def local(kind: str) -> AsyncIterator[LocalServer]:
+    async with local_server(plugin_config=EXACT, metrics_enable=True, **OPTIONS[kind]) as local:
+        yield local
+
+
+async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(
+    local: LocalServer, kind: str, answers: Any
+) -> None:
+    async with local.client() as client:
         tuned = {"num_assistant_tokens": 4, **({"max_ngram_size": 2} if kind == "lookup" else {})}
         for prompt in PROMPTS:
             found = await client.completions.create(
@@ -64,11 +72,28 @@ async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(
             assert ([found.choices[0].text],) * 2 == answers[prompt]
         stats = await local.model.stats()
         assert stats.accepted > 0
-        assert stats.drafts <= stats.drafted <= 4 * stats.drafts
+        assert stats.drafts <= stats.drafted <= 4 * stats.drafts  # of the first test on this server
         assert sum(stats.accepted_by_position) == stats.accepted <= stats.drafted
         exposed = await _metrics(local.url, client)
         assert f'spec_decode_num_accepted_tokens_total{{model_name="demo"}} {stats.accepted}' in exposed
         assert f'spec_decode_num_draft_tokens_total{{model_name="demo"}} {stats.drafted}' in exposed
+
+
+async def test_greedy_texts_are_the_models_own_in_a_batch_too(
+    local: LocalServer, kind: str, client: openai.OpenAI
+) -> None:
+    """client: of a server without a draft."""
+    ask: dict[str, Any] = {"model": "demo", "temperature": 0, "max_tokens": 40}
+    ask["messages"] = [{"role": "user", "content": "Hello!"}]
+    expected = client.chat.completions.create(**ask).choices[0].message.content
+    assert local.model.info.speculative
+    async with local.client() as assisted:
+        together = await asyncio.gather(*(assisted.chat.completions.create(**ask) for _ in range(6)))
+        assert {answer.choices[0].message.content for answer in together} == {expected}
+        tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if kind == "lookup" else {})}
+        alone = await assisted.chat.completions.create(**ask, extra_body=tuned)
+        assert alone.choices[0].message.content == expected
+        await assisted.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)  # beams have no draft
 
 
 async def _metrics(url: str, client: openai.AsyncOpenAI) -> str:

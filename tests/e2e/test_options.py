@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, LocalServer, local_server, start_process
+from tests.e2e.conftest import local_server, start_process
 
 pytestmark = pytest.mark.model
 
@@ -24,56 +24,23 @@ LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
 HELLO = [{"role": "user", "content": "Hello!"}]
 
 
-async def text(local: LocalServer, **fields: Any) -> str:
-    async with local.client() as client:
-        answer = await client.chat.completions.create(
-            **{"model": "demo", "messages": HELLO, "temperature": 0, "max_tokens": 40, **fields}
-        )
-    return answer.choices[0].message.content or ""
-
-
-async def plain() -> str:
-    async with local_server(plugin_config=EXACT) as local:
-        return await text(local)
-
-
-@pytest.mark.parametrize(
-    "options", [{"draft_model_path": str(DRAFT)}, {"prompt_lookup": True}], ids=["draft", "lookup"]
-)
-async def test_assisted_decoding_gives_the_same_greedy_text(options: dict[str, Any]) -> None:
-    expected = await plain()
-    async with local_server(plugin_config=EXACT, **options) as local:
-        assert local.model.info.speculative
-        together = await asyncio.gather(*(text(local) for _ in range(6)))
-        assert set(together) == {expected}
-        tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if "prompt_lookup" in options else {})}
-        assert await text(local, extra_body=tuned) == expected
-        async with local.client() as client:  # beams, which are not guessed for
-            await client.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)
-
-
-async def test_a_template_of_ones_own_as_text_and_as_a_file(tmp_path: Path) -> None:
-    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
+async def test_a_template_of_ones_own_and_what_it_raises(tmp_path: Path) -> None:
+    """Given as a file; as a text it is in tests/api/agents/test_replay.py."""
     file = tmp_path / "chat.jinja"
-    file.write_text(template)
-    for given in (template, str(file)):
-        async with local_server(chat_template=given) as local, local.client() as client:
-            body = await client.post("/tokenize", cast_to=object, body={"model": "demo", "messages": HELLO})
-            rendered = await client.post(
-                "/detokenize",
-                cast_to=object,
-                body={"model": "demo", "tokens": body["tokens"]},  # type: ignore[index]
-            )
-            assert rendered["prompt"] == "[user] Hello!"  # type: ignore[index]
-
-
-async def test_a_template_that_raises_is_a_400_with_its_own_words() -> None:
-    async with (
-        local_server(chat_template="{{ raise_exception('only on Sundays') }}") as local,
-        local.client() as client,
-    ):
+    file.write_text(
+        "{% for m in messages %}[{{ m.role }}] {{ m.content }}"
+        "{% if m.content == 'Closed?' %}{{ raise_exception('only on Sundays') }}{% endif %}{% endfor %}"
+    )
+    async with local_server(chat_template=str(file)) as local, local.client() as client:
+        body = await client.post("/tokenize", cast_to=object, body={"model": "demo", "messages": HELLO})
+        rendered = await client.post(
+            "/detokenize",
+            cast_to=object,
+            body={"model": "demo", "tokens": body["tokens"]},  # type: ignore[index]
+        )
+        assert rendered["prompt"] == "[user] Hello!"  # type: ignore[index]
         with pytest.raises(openai.BadRequestError, match="only on Sundays"):
-            await client.chat.completions.create(model="demo", messages=HELLO)
+            await client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "Closed?"}])
 
 
 async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
@@ -118,22 +85,19 @@ async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
         assert again.tokens == scored.logprobs.tokens
 
 
-async def test_stop_token_ids_and_min_tokens() -> None:
-    async with local_server() as local, local.client() as client:
-        ask = {"model": "demo", "prompt": "Hello", "temperature": 0, "max_tokens": 12}
-        body = {"return_token_ids": True, "ignore_eos": True}
-        ids = (await client.completions.create(**ask, extra_body=body)).choices[0].token_ids  # type: ignore[attr-defined]
-        third = ids[2]
-        cut = (
-            await client.completions.create(**ask, extra_body={"stop_token_ids": [third], "return_token_ids": True})
-        ).choices[0]
-        assert cut.token_ids == ids[: ids.index(third) + 1]  # type: ignore[attr-defined]
-        assert (cut.finish_reason, cut.stop_reason) == ("stop", third)  # type: ignore[attr-defined]
-        long = await client.chat.completions.create(
-            model="demo", messages=HELLO, temperature=0, max_tokens=60, extra_body={"min_tokens": 50}
-        )
-        assert long.usage
-        assert long.usage.completion_tokens >= 50
+def test_stop_token_ids_and_min_tokens(client: openai.OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "demo", "prompt": "Hello", "temperature": 0, "max_tokens": 12}
+    body = {"return_token_ids": True, "ignore_eos": True}
+    ids = client.completions.create(**ask, extra_body=body).choices[0].token_ids
+    third = ids[2]
+    cut = client.completions.create(**ask, extra_body={"stop_token_ids": [third], "return_token_ids": True}).choices[0]
+    assert cut.token_ids == ids[: ids.index(third) + 1]
+    assert (cut.finish_reason, cut.stop_reason) == ("stop", third)
+    long = client.chat.completions.create(
+        model="demo", messages=HELLO, temperature=0, max_tokens=60, extra_body={"min_tokens": 50}
+    )
+    assert long.usage
+    assert long.usage.completion_tokens >= 50
 
 
 async def test_another_tokenizer_family() -> None:
