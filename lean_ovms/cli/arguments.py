@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import Field
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -172,6 +173,7 @@ def _check_foreign_flags(given: Mapping[str, str | None]) -> None:
             print(f"lean_ovms: {foreign_flags.flag(name)} has no effect: {why}", file=sys.stderr)
 
 
+@cache
 def parser() -> argparse.ArgumentParser:
     """The argument parser, with a group for each group of options."""
     result = _make_parser()

@@ -37,7 +37,7 @@ def guidance():
     return Guidance(PIECES, WIDTH, [EOS, 0])
 
 
-@pytest.fixture(scope="module", params=["guidance", "xgrammar"])
+@pytest.fixture(scope="module", params=["guidance", pytest.param("xgrammar", marks=pytest.mark.slow)])
 def library(request):
     if request.param == "guidance":
         yield request.getfixturevalue("guidance")

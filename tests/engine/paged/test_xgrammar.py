@@ -28,11 +28,12 @@ from tests.engine.paged import test_grammar as grammars
 from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint, fits, grammar, tag, tokens
 from tests.engine.paged.xgrammar_library import xgrammar_library
 
-pytestmark = pytest.mark.slow
-
-pytestmark = pytest.mark.skipif(
-    not pipeline_choice.has_xgrammar(), reason=f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not pipeline_choice.has_xgrammar(), reason=f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}"
+    ),
+]
 LONG_S = 60
 TOOL = {
     "type": "function",
