@@ -34,6 +34,9 @@ from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 
+pytestmark = pytest.mark.slow
+"""Each starts a process of an engine."""
+
 ROOT = Path(__file__).parents[3]
 VISION = ROOT / "tests" / "data" / "colours"
 GRACE_S = 300.0

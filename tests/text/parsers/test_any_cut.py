@@ -146,11 +146,13 @@ def test_truncated_anywhere_is_visible(family: str, thorough: bool) -> None:
 
 
 @each_family
-def test_the_token_that_ends_a_text_is_never_shown(family: str) -> None:
+def test_the_token_that_ends_a_text_is_never_shown(family: str, thorough: bool) -> None:
     for case in read_cases(family):
         endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
         for ending in sorted(endings):
-            for cut in random.Random(case.name).sample(range(len(case.text)), min(6, len(case.text))):
+            for cut in random.Random(case.name).sample(
+                range(len(case.text)), min(6 if thorough else 2, len(case.text))
+            ):
                 answer, parser = CompletedChoice(), case.parser()
                 for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
                     answer.add(events)
@@ -330,6 +332,7 @@ def test_work_is_linear_in_hostile_text(family: str) -> None:
             assert work[1] < 2.2 * work[0] + 200, (before, unit)
 
 
+@pytest.mark.slow
 @each_long
 def test_deep_nesting_needs_no_recursion(case: Case) -> None:
     """Brackets twenty thousand deep, as a model that has lost itself writes them: twenty times Python's own limit."""
@@ -338,6 +341,7 @@ def test_deep_nesting_needs_no_recursion(case: Case) -> None:
         assert answer.content or answer.reasoning or answer.calls
 
 
+@pytest.mark.slow
 @each_long
 def test_a_megabyte_argument_arrives_whole(case: Case) -> None:
     body = ("0123456789abcde " * 65536)[: 1 << 20]
