@@ -123,7 +123,7 @@ async def answer(path: str, data: bytes) -> None:
 def test_any_body_is_answered(path: str) -> None:
     import asyncio
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(BODIES[path])
     def check(body: dict[str, Any]) -> None:
         try:

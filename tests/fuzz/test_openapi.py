@@ -4,7 +4,7 @@ It makes requests that fit the document and requests that do not, and looks at s
 every answer: what does not fit is refused, every status is documented, and what fits is accepted, unless one of the
 RULES that no schema can say refuses it.
 
-SCHEMATHESIS_EXAMPLES: requests for each operation, 4 if not given.
+SCHEMATHESIS_EXAMPLES: requests for each operation, 3 if not given.
 """
 
 from __future__ import annotations

@@ -334,15 +334,6 @@ def test_work_is_linear_in_hostile_text(family: str) -> None:
 
 @pytest.mark.slow
 @each_long
-def test_deep_nesting_needs_no_recursion(case: Case) -> None:
-    """Brackets twenty thousand deep, as a model that has lost itself writes them: twenty times Python's own limit."""
-    for deep in ("[" * 20_000, '{"a":' * 20_000):
-        answer = parse(case.parser(), [case.text.replace(case.want["long"], deep, 1)])
-        assert answer.content or answer.reasoning or answer.calls
-
-
-@pytest.mark.slow
-@each_long
 def test_a_megabyte_argument_arrives_whole(case: Case) -> None:
     body = ("0123456789abcde " * 65536)[: 1 << 20]
     text = case.text.replace(case.want["long"], body, 1)
