@@ -18,6 +18,9 @@ from lean_ovms.engine.client.child import Child, describe_exit
 from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, run_fast, until
 
+pytestmark = pytest.mark.slow
+"""Each starts a process."""
+
 LOAD = protocol.Load({"model_name": "m"})
 
 

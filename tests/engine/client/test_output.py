@@ -25,6 +25,9 @@ from lean_ovms.engine.client.output import MAX_LINE, MAX_LINES, MAX_RECORDS, Gro
 from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, until
 
+pytestmark = pytest.mark.slow
+"""Each starts a process."""
+
 TRACEBACK = """Traceback (most recent call last):
   File "model.py", line 3, in load
     raise RuntimeError
