@@ -14,7 +14,7 @@ from .errors import StartError
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LoraModule:
     """One adapter. alpha: factor of its weights; None: from its adapter_config.json, else 1."""
 
     name: str
@@ -22,7 +22,7 @@ class Module:
     alpha: float | None = None
 
 
-def parse(text: str) -> list[Module]:
+def parse(text: str) -> list[LoraModule]:
     """Modules of name=path[,alpha], separated by blanks, or of vLLM's JSON objects. Raises StartError."""
     text = text.strip()
     modules = _parse_json(text) if text.startswith(("{", "[")) else [_parse_pair(part) for part in text.split()]
@@ -33,7 +33,7 @@ def parse(text: str) -> list[Module]:
     return modules
 
 
-def dumps(module: Module) -> str:
+def dumps(module: LoraModule) -> str:
     """A module as a text that `parse` reads."""
     return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha})
 
@@ -43,17 +43,17 @@ def invalid(problem: str) -> StartError:
     return StartError(f"--lora_modules: {problem}")
 
 
-def _parse_pair(part: str) -> Module:
+def _parse_pair(part: str) -> LoraModule:
     name, equals, rest = part.partition("=")
     if not (name and equals and rest):
         raise invalid(f"{part!r} is not of the form name=path[,alpha]")
     path, comma, number = rest.rpartition(",")
     if comma and (alpha := _number(number)) is not None:
-        return Module(name, path, alpha)
-    return Module(name, rest)
+        return LoraModule(name, path, alpha)
+    return LoraModule(name, rest)
 
 
-def _parse_json(text: str) -> list[Module]:
+def _parse_json(text: str) -> list[LoraModule]:
     decoder, found = json.JSONDecoder(), list[Any]()
     try:
         while text:
@@ -65,7 +65,7 @@ def _parse_json(text: str) -> list[Module]:
     return [_from_object(value) for value in found]
 
 
-def _from_object(value: Any) -> Module:
+def _from_object(value: Any) -> LoraModule:
     """From {"name": str, "path": str, "alpha": number?}. Raises StartError."""
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
@@ -74,7 +74,7 @@ def _from_object(value: Any) -> Module:
         alpha is not None and number is None
     ):
         raise invalid("an adapter is an object with the strings name and path, and optionally the number alpha")
-    return Module(str(name), str(path), number)
+    return LoraModule(str(name), str(path), number)
 
 
 def _number(value: Any) -> float | None:

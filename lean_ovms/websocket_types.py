@@ -38,7 +38,7 @@ class Close:
     reason: str = ""
 
 
-class Message(NamedTuple):
+class WebSocketMessage(NamedTuple):
     """A whole message of a client. data: of a text, its UTF-8, which is valid."""
 
     data: bytes
@@ -48,7 +48,7 @@ class Message(NamedTuple):
 class WebSocket(Protocol):
     """An open WebSocket, as its handler sees it. When the client closes it or leaves, the handler is cancelled."""
 
-    async def receive(self) -> Message:
+    async def receive(self) -> WebSocketMessage:
         """The next message. While nobody receives, little is read ahead."""
 
     async def send(self, text: bytes) -> None:

@@ -33,7 +33,7 @@ LOADED_TOGETHER = 4
 """Models that share this memory where requests load them and only the memory limits their number."""
 
 
-class ModelManager:
+class DeploymentManager:
     """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`."""
 
     def __init__(

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 from ..util.child_process import EXIT_USAGE, inherit_socket
 
-Handle = Callable[[dict[str, Any], "Channel"], None]
+Handle = Callable[[dict[str, Any], "JobChannel"], None]
 FD_BYTES = 4
 """Of a descriptor in a control message."""
 
 
-class Channel(BufferedRWPair):
+class JobChannel(BufferedRWPair):
     """The socket to the parent. take_file: the descriptor that came with the last job; the caller closes it."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -67,7 +67,7 @@ def run(module: str, handle: Handle) -> NoReturn:
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
     try:
-        stream = Channel(sock)
+        stream = JobChannel(sock)
         for line in stream:
             handle(json.loads(line), stream)
     except BrokenPipeError:  # the request was given up

@@ -23,7 +23,7 @@ from .resident import Resident
 _LOADS = count(1)
 
 
-def numbered(module: lora_modules.Module) -> str:
+def numbered(module: lora_modules.LoraModule) -> str:
     """protocol.Submit.adapter for one load of an adapter; the next one reads its files again, which may be others."""
     return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_LOADS)}"))
 
@@ -73,7 +73,7 @@ class AdapterSet(Generic[M]):
         """Stop all engines; requests load them again, after the model."""
         await self._residency.unload_all()
 
-    async def add(self, module: lora_modules.Module) -> M:
+    async def add(self, module: lora_modules.LoraModule) -> M:
         """Serve an adapter from now on, in place of one of that name. Raises StartError."""
         await self._check(module)
         model = self._build(module)
@@ -105,11 +105,11 @@ class AdapterSet(Generic[M]):
         await self._residency.stop()
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
-    async def _check(self, module: lora_modules.Module) -> None:
+    async def _check(self, module: lora_modules.LoraModule) -> None:
         if not self._config.fake_engine:
             await asyncio.to_thread(lora.check, module, self._config.model_dir)
 
-    def _build(self, module: lora_modules.Module) -> M:
+    def _build(self, module: lora_modules.LoraModule) -> M:
         if module.name in self._config.served_names:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))

@@ -79,7 +79,7 @@ class ModelLifecycle:
         self.adapters: AdapterSet[Any] = AdapterSet(config, self._adapter)
         self.in_flight = InFlight()
         self.adapter = ""
-        self._module: lora_modules.Module | None = None
+        self._module: lora_modules.LoraModule | None = None
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self._loaded = False

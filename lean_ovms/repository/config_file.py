@@ -47,7 +47,7 @@ CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ConfigEntry:
     """One model of the file. where: its place in the file, for messages. options: fields of Config that it sets."""
 
     where: str
@@ -59,10 +59,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class ConfigFile:
     """A parsed config.json. options: fields of Config that it sets for the whole server."""
 
-    entries: list[Entry]
+    entries: list[ConfigEntry]
     options: dict[str, Any]
 
 
@@ -72,7 +72,7 @@ def location(config_path: str) -> Path:
     return path / NAME if os.path.isdir(path) else path
 
 
-def read(path: Path) -> File:
+def read(path: Path) -> ConfigFile:
     """The file at path. Raises StartError."""
     root = load(path)
     if not isinstance(root, dict):
@@ -88,10 +88,10 @@ def read(path: Path) -> File:
             log.warning("%s: %s is ignored: pipelines of classic models are not supported", path, key)
     entries = [_entry(path, where, item) for where, item in _items(path, root)]
     options = _metrics(path, root.get("monitoring")) | _idle_timeout(path, root.get(IDLE))
-    return File(entries=_without_duplicates(entries), options=options)
+    return ConfigFile(entries=_without_duplicates(entries), options=options)
 
 
-def options_of(entry: Entry, config: Config) -> Config:
+def options_of(entry: ConfigEntry, config: Config) -> Config:
     """The model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
     base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
@@ -122,7 +122,7 @@ def _items(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]
     return found
 
 
-def _entry(path: Path, where: str, item: dict[str, Any]) -> Entry:
+def _entry(path: Path, where: str, item: dict[str, Any]) -> ConfigEntry:
     name = _text(where, item, "name")
     if not name:
         likely = next((f": did you mean name by {key!r}?" for key in item if _near(key, ["name"])), "")
@@ -134,7 +134,7 @@ def _entry(path: Path, where: str, item: dict[str, Any]) -> Entry:
     file = _text(where, item, "graph_path")
     if item.get("subconfig") is not None:
         log.warning("%s: subconfig is ignored: it lists classic models that a graph may call", where)
-    return Entry(
+    return ConfigEntry(
         where=where,
         name=name,
         base=directory,
@@ -175,8 +175,8 @@ def _value(where: str, value: Any, kind: type) -> Any:
         raise _invalid(f"{where} must be {error}") from None
 
 
-def _without_duplicates(entries: list[Entry]) -> list[Entry]:
-    kept: dict[str, Entry] = {}
+def _without_duplicates(entries: list[ConfigEntry]) -> list[ConfigEntry]:
+    kept: dict[str, ConfigEntry] = {}
     for entry in entries:
         if entry.name in kept:
             log.warning("%s is ignored: the name %s is taken by an earlier entry", entry.where, entry.name)

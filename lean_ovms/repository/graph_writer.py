@@ -15,7 +15,7 @@ from ..config import SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..config.options import read_object
 from ..errors import StartError
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
-from .task import TASKS, TEXT_GENERATION, Task
+from .task import TASKS, TEXT_GENERATION, ModelTask
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {
@@ -109,7 +109,7 @@ node {{
 """The same for text2speech."""
 
 
-def task_of(name: str) -> Task | None:
+def task_of(name: str) -> ModelTask | None:
     """The task of this name ("" generates text), if a graph can have it."""
     found = next((task for task in TASKS if task.name == (name or TEXT_GENERATION.name)), None)
     return found if found is not None and found.options else None
@@ -149,13 +149,13 @@ def written_options(name: str = "") -> dict[str, Any]:
     return {row.name: row.default for row in fields(Config) if row.name in ours and row.name != "model_path"}
 
 
-def _fields(task: Task) -> list[str]:
+def _fields(task: ModelTask) -> list[str]:
     """The options of a graph that are also options here, by their names in the graph."""
     known = {row.name for row in fields(Config)}
     return [name for name in fields_of(task.options) if RENAMED.get(name, name) in known]
 
 
-def _values(config: Config, task: Task) -> dict[str, Any]:
+def _values(config: Config, task: ModelTask) -> dict[str, Any]:
     """Options that are not the default, or that are always written; None for the others."""
     defaults = {row.name: row.default for row in fields(Config)}
     found: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def _plugin_config(config: Config) -> str:
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
-def _lines(name: str, value: Any, task: Task) -> Iterator[str]:
+def _lines(name: str, value: Any, task: ModelTask) -> Iterator[str]:
     kind = fields_of(task.options)[name]
     if name == "voices":
         for voice, path in json.loads(value).items():

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from ..lora_modules import Module, invalid
+from ..lora_modules import LoraModule, invalid
 from ..util.files import read_text
 from . import json_file, safetensors
 
@@ -35,7 +35,7 @@ def weights(path: Path) -> Path:
     return file
 
 
-def scale(module: Module) -> float:
+def scale(module: LoraModule) -> float:
     """Factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
     if module.alpha is not None:
         return module.alpha
@@ -50,7 +50,7 @@ def scale(module: Module) -> float:
         raise invalid(f"{settings} has no valid lora_alpha and r") from None
 
 
-def check(module: Module, model_dir: Path) -> None:
+def check(module: LoraModule, model_dir: Path) -> None:
     """Raise StartError for an adapter that is missing, broken, or has no layer of this model."""
     file = weights(Path(module.path))
     scale(module)

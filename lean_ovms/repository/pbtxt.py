@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from ..errors import StartError
 from . import task
 from .graph_schema import ENUMS, INVALID, MESSAGES, PACKAGE, fields_of
-from .task import TEXT_GENERATION, Task
+from .task import TEXT_GENERATION, ModelTask
 
 OPENING, CLOSING = ("{", "<"), ("}", ">")
 
@@ -33,7 +33,7 @@ KINDS = {
 }
 
 
-def node_options(text: str) -> tuple[Task, dict[str, Any]]:
+def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
     """The task of a graph, and the options that its node for it sets. Raises StartError, without the file's name."""
     graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
@@ -61,7 +61,7 @@ def _node(options: str) -> str:
     return "its LLM node" if options == TEXT_GENERATION.options else "its node"
 
 
-def _not_served(found: tuple[Task, str] | None, calculators: list[str]) -> str:
+def _not_served(found: tuple[ModelTask, str] | None, calculators: list[str]) -> str:
     if found is not None:
         return f"it is a graph for the task {found[0].name} ({found[1]}), which this server does not serve"
     named = ", ".join(name for name in calculators if name) or "none"

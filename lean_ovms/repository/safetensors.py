@@ -18,7 +18,7 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorInfo:
     """kind: one of FLOATS. data: its numbers, little-endian, row by row."""
 
     kind: str
@@ -32,12 +32,12 @@ def header(file: Path) -> dict[str, Any]:
         return _header(data, file.stat().st_size)[0]
 
 
-def tensor(file: Path, name: str) -> Tensor:
+def tensor(file: Path, name: str) -> TensorInfo:
     """One tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
     return dict(tensors(file, lambda each: each == name))[name]
 
 
-def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, Tensor]]:
+def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, TensorInfo]]:
     """The tensors whose names are wanted. Raises OSError, ValueError."""
     with open_regular(file) as data:
         rows, start = _header(data, file.stat().st_size)
@@ -46,12 +46,12 @@ def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, 
                 yield name, _tensor(data, start, name, row)
 
 
-def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> Tensor:
+def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> TensorInfo:
     if row.get("dtype") not in FLOATS:
         raise ValueError(f"{name} is of the type {row.get('dtype')}")
     begin, end = row["data_offsets"]
     data.seek(start + begin)
-    return Tensor(row["dtype"], tuple(row["shape"]), data.read(end - begin))
+    return TensorInfo(row["dtype"], tuple(row["shape"]), data.read(end - begin))
 
 
 def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:

@@ -19,7 +19,7 @@ from .. import __version__
 from ..api.app import App
 from ..config import Config
 from ..deployment.desired import server_config
-from ..deployment.manager import ModelManager
+from ..deployment.manager import DeploymentManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
@@ -72,7 +72,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     try:
         config = checked(server_config(config))
         app = App(config)
-        app.services.manager = ModelManager(config, app.registry, make=make)
+        app.services.manager = DeploymentManager(config, app.registry, make=make)
         return app
     except WrongOptions:
         raise

@@ -30,7 +30,7 @@ _FFMPEG = {MP4: "mp4", WEBM: "matroska", AAC: "aac"}
 _CODECS = frozenset(("aac", "opus", "vorbis", "mp3", "flac", "alac", "mp3float", "libopus", "libvorbis"))
 
 
-class Source(Protocol):
+class AudioSource(Protocol):
     """A file that is open. frames: as its header has it."""
 
     rate: int
@@ -72,7 +72,7 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
     if format in PYAV:
         yield from _ffmpeg_blocks(data, format, limits)
         return
-    source: Source
+    source: AudioSource
     if format == WAV:
         source = wav = WavFile(data)
         _check(source, limits)
@@ -85,7 +85,7 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
     yield from _resampled(source)
 
 
-def _check(source: Source, limits: AudioLimits) -> None:
+def _check(source: AudioSource, limits: AudioLimits) -> None:
     check_shape(source.rate, source.channels, limits)
     if limits.max_s * source.rate < source.frames < UNKNOWN_FRAMES:
         raise too_long(limits, source.frames / source.rate)
@@ -131,7 +131,7 @@ def missing(format: str, package: str, extra: str) -> BadRequest:  # noqa: A002 
     )
 
 
-def _resampled(source: Source) -> Iterator[bytes]:
+def _resampled(source: AudioSource) -> Iterator[bytes]:
     if source.rate == SAMPLE_RATE:
         for block in source.blocks():
             yield _packed(_mono(block))

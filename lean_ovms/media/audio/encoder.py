@@ -46,16 +46,16 @@ def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
     Raises BadRequest where soundfile is needed and not there.
     """
     if name == "pcm":
-        return Plain(b"")
+        return PcmEncoder(b"")
     if name == "wav":
-        return Plain(wav_head(rate, UNKNOWN if samples is None else samples * SAMPLE_BYTES))
+        return PcmEncoder(wav_head(rate, UNKNOWN if samples is None else samples * SAMPLE_BYTES))
     try:
         import soundfile
     except (ImportError, OSError):  # OSError: the package without its library
         raise BadRequest(
             NO_SOUNDFILE.format(name, install_command("audio")), param="response_format", code="format_not_available"
         ) from None
-    return WithSoundfile(soundfile, name, rate)
+    return SoundfileEncoder(soundfile, name, rate)
 
 
 def wav_head(rate: int, size: int) -> bytes:
@@ -65,7 +65,7 @@ def wav_head(rate: int, size: int) -> bytes:
     return b"RIFF" + struct.pack("<I", whole) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size)
 
 
-class Plain:
+class PcmEncoder:
     """Samples as they are, after a head."""
 
     def __init__(self, head: bytes) -> None:
@@ -79,7 +79,7 @@ class Plain:
         return self.encode(b"")
 
 
-class WithSoundfile:
+class SoundfileEncoder:
     """FLAC, Opus in Ogg, or MP3."""
 
     def __init__(self, soundfile: Any, name: str, rate: int) -> None:

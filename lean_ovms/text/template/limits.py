@@ -42,7 +42,7 @@ class LimitExceeded(jinja2.TemplateError):
     """The template takes too long or builds a value that is too large."""
 
 
-class Budget:
+class TemplateBudget:
     """What is left of one rendering's steps and time. seconds: CPU time; on the event loop at most the request's."""
 
     __slots__ = ("_inline", "_next_check", "_seconds", "_until", "steps")
@@ -74,7 +74,7 @@ class Budget:
 class Budgets(threading.local):
     """The budget of the rendering that runs in the current thread."""
 
-    now = Budget(0.0)
+    now = TemplateBudget(0.0)
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
         """items, each for one step."""

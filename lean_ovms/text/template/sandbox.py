@@ -33,7 +33,7 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
     """Render a template of a ChatEnvironment. seconds: as for limits.Budget. Raises any exception."""
     env = template.environment
     assert isinstance(env, ChatEnvironment)
-    env.budgets.now = limits.Budget(seconds)
+    env.budgets.now = limits.TemplateBudget(seconds)
     pieces: list[str] = []
     size = 0
     for piece in template.generate(variables):

@@ -25,7 +25,7 @@ from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
 from .sockets import peer_name, tune
 from .timer import Deadline
-from .writer import Writer
+from .writer import ResponseWriter
 
 if TYPE_CHECKING:
     from .websocket import Http11WebSocket
@@ -57,13 +57,13 @@ class ServerContext(Protocol):
     check_head: Callable[[Request], None]
     draining: bool
 
-    def connection_opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: HttpConnection) -> None:
         """Add a connection; the server may refuse it."""
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HttpConnection) -> None:
         """Remove it."""
 
-    def connection_idle(self, connection: Connection) -> None:
+    def connection_idle(self, connection: HttpConnection) -> None:
         """It is between two requests."""
 
     def check_surplus_head(self, head: RequestHead) -> None:
@@ -82,7 +82,7 @@ class ServerContext(Protocol):
         """The response is closed; its connection may have closed before."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client's connection. Its one deadline is for the next step, of the peer or of the server."""
 
     def __init__(self, server: ServerContext, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         # while connected
         self._transport: asyncio.Transport
         self._protocol: ServerProtocol
-        self._writer: Writer
+        self._writer: ResponseWriter
         self.client = ""  # whom it belongs to, for the limits
         self._peer = ""
         self._surplus = False
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = Writer(self._loop, self._transport)
+        self._writer = ResponseWriter(self._loop, self._transport)
         peer = transport.get_extra_info("peername")
         self._peer = peer_name(peer)
         self.client = client_of(peer)

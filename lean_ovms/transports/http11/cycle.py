@@ -15,7 +15,7 @@ from ...types import ByteStream, Handle, Response
 from ...websocket_types import Upgrade
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol
-from .writer import Writer
+from .writer import ResponseWriter
 
 if TYPE_CHECKING:
     from .websocket import Http11WebSocket
@@ -31,7 +31,9 @@ class Switchable(Protocol):
 class Http11Cycle(RequestResponseCycle):
     """started: some of the response is sent."""
 
-    def __init__(self, handle: Handle, protocol: ServerProtocol, writer: Writer, connection: Switchable) -> None:
+    def __init__(
+        self, handle: Handle, protocol: ServerProtocol, writer: ResponseWriter, connection: Switchable
+    ) -> None:
         super().__init__(handle)
         self.started = False
         self._protocol = protocol

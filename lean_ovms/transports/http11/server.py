@@ -13,7 +13,7 @@ from pathlib import Path
 from ...config import Config
 from ...errors import StartError
 from ...types import Handle, Request
-from .connection import Connection
+from .connection import HttpConnection
 from .connection_limits import ConnectionLimits
 from .request_parser import RequestHead
 from .response_head import response_head
@@ -61,7 +61,7 @@ class Server:
         self._listeners: list[asyncio.AbstractServer] = []
         self._reload_task: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._limits = ConnectionLimits(config, is_vital)
         self._reserved_bytes = 0
         self._unparsed: deque[Callable[[], None]] = deque()  # of connections with tiny chunks, in turn
@@ -124,7 +124,7 @@ class Server:
 
     # --- the connections' calls
 
-    def connection_opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: HttpConnection) -> None:
         """Add a connection, within the limits; drop it while draining."""
         self._connections.add(connection)
         if self.draining:
@@ -132,13 +132,13 @@ class Server:
         else:
             self._limits.opened(connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HttpConnection) -> None:
         """Remove a connection."""
         self._connections.discard(connection)
         self._limits.closed(connection)
         self._check_idle()
 
-    def connection_idle(self, connection: Connection) -> None:
+    def connection_idle(self, connection: HttpConnection) -> None:
         """It may be closed to make room for another."""
         self._limits.idle(connection)
 
@@ -195,7 +195,7 @@ class Server:
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
         return await create(
-            lambda: Connection(self, loop),
+            lambda: HttpConnection(self, loop),
             sock=sock,
             backlog=BACKLOG,
             ssl=context,

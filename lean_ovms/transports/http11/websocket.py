@@ -13,7 +13,7 @@ from typing import Protocol
 from ...websocket_types import INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER, Close, Serve
 from ..websocket.channel import STOPPED, Channel
 from ..websocket.frames import Frames
-from .writer import Writer
+from .writer import ResponseWriter
 
 PING_S = 20.0
 """Seconds between two pings."""
@@ -45,7 +45,12 @@ class Http11WebSocket(Channel):
     """One upgraded connection. feed: its bytes from then on. message_timeout_s: to receive a large message."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, frames: Frames, writer: Writer, link: Link, message_timeout_s: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        frames: Frames,
+        writer: ResponseWriter,
+        link: Link,
+        message_timeout_s: float,
     ) -> None:
         super().__init__(loop)
         self._message_timeout_s = message_timeout_s

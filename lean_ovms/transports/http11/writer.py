@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Writer:
+class ResponseWriter:
     """Writes to a transport. The asyncio protocol passes on pause_writing and resume_writing.
 
     paused: a future that is done when the transport accepts more, None while it does.

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Message, Serve
+from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve, WebSocketMessage
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20
@@ -31,13 +31,13 @@ class Channel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
-        self._messages: deque[Message] = deque()
+        self._messages: deque[WebSocketMessage] = deque()
         self._bytes = 0
         self._arrival: asyncio.Future[None] | None = None
 
     # --- the handler's calls
 
-    async def receive(self) -> Message:
+    async def receive(self) -> WebSocketMessage:
         """The next message."""
         while not self._messages:
             self._arrival = self._loop.create_future()
@@ -54,7 +54,7 @@ class Channel:
 
     # --- the transport's calls
 
-    def put(self, message: Message) -> None:
+    def put(self, message: WebSocketMessage) -> None:
         """A message from the client."""
         self._messages.append(message)
         self._bytes += len(message.data)

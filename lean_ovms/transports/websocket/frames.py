@@ -15,7 +15,7 @@ import logging
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
-from ...websocket_types import MAX_REASON_BYTES, Close, Message
+from ...websocket_types import MAX_REASON_BYTES, Close, WebSocketMessage
 from ..body import RequestBody
 
 PIECE_BYTES = 1 << 15
@@ -33,7 +33,7 @@ class _Messages(Protocol):
 
     def __init__(self, max_message_bytes: int) -> None:
         super().__init__(SERVER, max_size=max_message_bytes, logger=_log)
-        self.messages: list[Message] = []
+        self.messages: list[WebSocketMessage] = []
         self._most = max_message_bytes
         self._parts = RequestBody(expected=max_message_bytes)
         self._text: codecs.IncrementalDecoder | None = None  # checks the message that is read, if it is text
@@ -63,7 +63,7 @@ class _Messages(Protocol):
             self._text.decode(frame.data, frame.fin)
         self._parts.write(frame.data)
         if frame.fin:
-            self.messages.append(Message(self._parts.getvalue(), self._text is not None))
+            self.messages.append(WebSocketMessage(self._parts.getvalue(), self._text is not None))
             self._parts = RequestBody(expected=self._most)
 
 
@@ -161,7 +161,7 @@ class Frames:
         """Bytes of memory that an unfinished message takes."""
         return self._protocol.unfinished_bytes
 
-    def feed(self, data: bytes) -> tuple[list[Message], int]:
+    def feed(self, data: bytes) -> tuple[list[WebSocketMessage], int]:
         """The messages that these bytes complete, and the number of frames, or pieces of large ones."""
         if self._discarded:
             return [], 0

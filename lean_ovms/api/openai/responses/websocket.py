@@ -24,7 +24,7 @@ from ....push_types import StreamIterator
 from ....types import Json, Request, Response, Usage
 from ....util import json_pieces
 from ....util.concurrency import INLINE_CHARACTERS
-from ....websocket_types import GOING_AWAY, NORMAL, Close, Message, Upgrade, WebSocket
+from ....websocket_types import GOING_AWAY, NORMAL, Close, Upgrade, WebSocket, WebSocketMessage
 from ...fields import Field, FieldSet, read
 from ...middleware import keys_in_subprotocols
 from ...route_doc import RouteDoc
@@ -201,7 +201,7 @@ class ResponseSocket:
         finally:
             stopped.cancel()
 
-    async def _answer(self, received: list[Message]) -> None:
+    async def _answer(self, received: list[WebSocketMessage]) -> None:
         """received: one message, which is taken out, so that nothing of it stays while the response is generated."""
         self._lane = None
         try:

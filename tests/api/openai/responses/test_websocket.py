@@ -18,7 +18,7 @@ from openai.types.responses import ResponsesServerEvent
 from lean_ovms.api.app import BODY_FACTOR, App
 from lean_ovms.api.openai.responses import websocket as responses_websocket
 from lean_ovms.api.openai.responses.websocket import ResponseSockets
-from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, Refused, connect
+from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from lean_ovms.types import Request
 from lean_ovms.util import budget, json_pieces
 from lean_ovms.websocket_types import GOING_AWAY
@@ -137,13 +137,13 @@ async def test_steering_is_refused_as_openai_refuses_it(make_app: MakeApp) -> No
 
 async def test_the_key_and_the_limit(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"), api_key="k", max_response_websockets=1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(WebSocketRefused) as refused:
         async with opened(app):
             pass
     assert refused.value.response.status == 401
     async with opened(app, sec_websocket_protocol="openai-insecure-api-key.k") as websocket:
         assert (await create(websocket))[-1]["type"] == "response.completed"
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WebSocketRefused) as refused:
             async with opened(app, authorization="Bearer k"):
                 pass
         assert refused.value.response.status == 429
