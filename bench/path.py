@@ -17,7 +17,7 @@ from bench.work import prompts
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
@@ -38,7 +38,7 @@ class Sink:
         self.written += 1
 
 
-class LocalEngine(Engine):
+class LocalEngine(EngineClient):
     """The engine client; the benchmark plays the child."""
 
     async def start(self) -> ModelInfo:

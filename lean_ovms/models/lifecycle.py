@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import lora_modules
 from ..config import Config
-from ..engine.client.engine import Engine
+from ..engine.client.engine import EngineClient
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
@@ -54,7 +54,10 @@ class ModelLifecycle:
     task: str = ""
 
     def __init__(
-        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: ModelLifecycle | None = None
+        self,
+        config: Config,
+        engine: EngineClient | Callable[[], EngineClient] | None = None,
+        base: ModelLifecycle | None = None,
     ) -> None:
         """engine: the only one, or what makes one for each load. base: the model that this one is an adapter of.
 
@@ -66,7 +69,7 @@ class ModelLifecycle:
         self.created = int(time.time())
         self.directory = ModelDir()
         self._base = cast("Self | None", base)  # _adapter makes one of its own kind
-        self._make_engine = _maker(engine or (lambda: Engine(_of_base(config))))
+        self._make_engine = _maker(engine or (lambda: EngineClient(_of_base(config))))
         self.engine = self._make_engine()
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
@@ -92,7 +95,7 @@ class ModelLifecycle:
 
     def _adapter(self, config: Config, engine: Config) -> Self:
         """The model of an adapter. engine: the options of its engine."""
-        model = type(self)(config, lambda: Engine(engine), self)
+        model = type(self)(config, lambda: EngineClient(engine), self)
         [model._module] = lora_modules.parse(engine.lora_modules)
         model.metrics, model.offload = self.metrics, self.offload
         return model
@@ -313,7 +316,7 @@ class ModelLifecycle:
         return self.engine.vocabulary if self._loaded else self._vocabulary
 
     @property
-    def tokenizer(self) -> Engine:
+    def tokenizer(self) -> EngineClient:
         """The engine that encodes and decodes within a Hold: adapters change no tokenizer, and may have no engine."""
         return self.engine if self._loaded or self._base is None else self._base.engine
 
@@ -328,5 +331,5 @@ def _of_base(config: Config) -> Config:
     return replace(config, lora_modules="", allow_runtime_lora=adapters)
 
 
-def _maker(engine: Engine | Callable[[], Engine]) -> Callable[[], Engine]:
+def _maker(engine: EngineClient | Callable[[], EngineClient]) -> Callable[[], EngineClient]:
     return engine if callable(engine) else lambda: engine

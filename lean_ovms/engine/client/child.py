@@ -1,7 +1,7 @@
 """One engine child: start it, wait until it is ready, notice its death, stop it.
 
 Knows a process and a pipe, and the first record that comes through it. The other records and restarts are the
-Engine's. A Child is used once.
+EngineClient's. A Child is used once.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...speech_types import SpeakParams, TranscribeParams
     from .speech_reply import SpeechReply
 
-__all__ = ["Engine", "ReplyStream"]
+__all__ = ["EngineClient", "ReplyStream"]
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -55,7 +55,7 @@ sampling_fields = changed_fields(SamplingParams)
 """For protocol.Submit."""
 
 
-class Engine:
+class EngineClient:
     """One model's engine child, restarted when it dies.
 
     state: "loading", "ready", "restarting", "failed" (restarts do not get ready; still tried) or "stopped".

@@ -8,20 +8,20 @@ from concurrent.futures import Future
 
 from ..errors import last_line
 from ..loading.in_thread import in_thread
-from .passes import Requests
+from .passes import InferRequestPool
 
 log = logging.getLogger(__name__)
 
 
-class CompiledLater:
+class LazyCompiledModel:
     """compile_network: raises RuntimeError, after which there is never such a network. after: calls of `needed` before
     it is compiled."""
 
-    def __init__(self, name: str, compile_network: Callable[[], Requests], after: int = 1) -> None:
+    def __init__(self, name: str, compile_network: Callable[[], InferRequestPool], after: int = 1) -> None:
         self._name = name
         self._compile = compile_network
         self._left = after
-        self._requests: Future[Requests | None] | None = None
+        self._requests: Future[InferRequestPool | None] | None = None
 
     def needed(self) -> None:
         """There is work for it."""
@@ -29,13 +29,13 @@ class CompiledLater:
         if self._left == 0:
             self._requests = in_thread("compile", self._compiled)
 
-    def get(self, timeout_s: float = 0.0) -> Requests | None:
+    def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
         """Its infer requests; None as long as it is not compiled. timeout_s: to wait for it."""
         if self._requests is None or not (timeout_s or self._requests.done()):
             return None
         return self._requests.result(timeout_s)
 
-    def _compiled(self) -> Requests | None:
+    def _compiled(self) -> InferRequestPool | None:
         try:
             return self._compile()
         except RuntimeError as error:

@@ -22,7 +22,7 @@ from ...repository import pooling_dir
 from ...repository.pooling_dir import PoolingFiles
 from ..genai import vocabulary
 from ..genai.ir import NotUnderstood
-from .network import SHORT, Network, new_core, version
+from .network import SHORT, PoolingNetwork, new_core, version
 from .pooler import Array, Batch, Prompt, Template
 from .projection import projection
 from .recognize import Shape, recognize
@@ -57,7 +57,7 @@ class OpenVinoPooler:
         path = config.model_dir
         files = pooling_dir.read(path)
         core = new_core()
-        self._network = Network(core, config)
+        self._network = PoolingNetwork(core, config)
         self._tokenizer = PoolingTokenizer(path, core)
         shape = self._network.shape(config.pooling)
         found = recognize(config, files, shape)

@@ -14,8 +14,8 @@ from ...util.resources import thread_limit
 from ..errors import last_line
 from ..genai import devices
 from . import pooling_graph
-from .compiled_later import CompiledLater
-from .passes import Passes, Requests
+from .compiled_later import LazyCompiledModel
+from .passes import InferRequestPool, InferRunner
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 
@@ -68,7 +68,7 @@ def version() -> str:
     return str(ov.get_version())
 
 
-class Network:
+class PoolingNetwork:
     """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
 
     Up to three for a small network, the latter two compiled in a thread when there is work for them. Measured with
@@ -90,12 +90,12 @@ class Network:
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
         self._asked = self._most = _streams(self._properties)
-        self._pooled: Requests | None = None
-        self._streamed: CompiledLater | None = None
-        self._short: CompiledLater | None = None
+        self._pooled: InferRequestPool | None = None
+        self._streamed: LazyCompiledModel | None = None
+        self._short: LazyCompiledModel | None = None
         self._lone = LoneLength()
-        self._hidden: Requests | None = None
-        self._passes = Passes()
+        self._hidden: InferRequestPool | None = None
+        self._passes = InferRunner()
 
     def shape(self, pooling: str) -> Shape:
         """The network as recognize needs it. pooling: asked for, "" for any. Raises StartError."""
@@ -138,15 +138,15 @@ class Network:
             compiled = self._core.compile_model(self.model, self._device, self._properties)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._pooled = Requests(compiled, self._asked)
+        self._pooled = InferRequestPool(compiled, self._asked)
         if self._may_have_more():
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
             if self._most > 1:
-                self._streamed = CompiledLater("several batches at once", self._compile_streams)
+                self._streamed = LazyCompiledModel("several batches at once", self._compile_streams)
             if not self._pooled.stateful:
-                self._short = CompiledLater("single short texts", self._compile_short, after=SHORTS)
+                self._short = LazyCompiledModel("single short texts", self._compile_short, after=SHORTS)
 
-    def _hidden_states(self) -> Requests:
+    def _hidden_states(self) -> InferRequestPool:
         """The network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
         if self._hidden is None:
             model = self._core.read_model(self._path)
@@ -154,7 +154,7 @@ class Network:
             if not found:
                 raise RuntimeError("the network has no output of one row per token")
             pooling_graph.only(model, model.output(found))
-            self._hidden = Requests(self._core.compile_model(model, self._device, self._properties), self._most)
+            self._hidden = InferRequestPool(self._core.compile_model(model, self._device, self._properties), self._most)
         return self._hidden
 
     # --- several passes at once
@@ -175,14 +175,14 @@ class Network:
         size = self._path.with_suffix(".bin").stat().st_size
         return not asked and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
 
-    def _compile_streams(self) -> Requests:
+    def _compile_streams(self) -> InferRequestPool:
         several = {**self._properties, "NUM_STREAMS": self._most}
-        return Requests(self._core.compile_model(self.model, self._device, several), self._most)
+        return InferRequestPool(self._core.compile_model(self.model, self._device, several), self._most)
 
-    def _compile_short(self) -> Requests:
+    def _compile_short(self) -> InferRequestPool:
         model = self.model.clone()
         model.reshape({one.get_any_name(): [1, SHORT] for one in model.inputs})
-        return Requests(self._core.compile_model(model, self._device, self._properties), 1)
+        return InferRequestPool(self._core.compile_model(model, self._device, self._properties), 1)
 
     # --- one text
 
@@ -205,7 +205,7 @@ class Network:
         else:
             self._passes.start(batch, requests)
 
-    def _requests(self, batch: Batch, alone: bool, several: bool) -> Requests:
+    def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
         """Those of the network that computes this batch best."""
         assert self._pooled is not None, "pool() comes first"
         better = None

@@ -11,7 +11,7 @@ import numpy as np
 from .pooler import Array, Batch
 
 
-class Requests:
+class InferRequestPool:
     """The infer requests of one compiled network."""
 
     def __init__(self, compiled: Any, count: int) -> None:
@@ -57,20 +57,20 @@ def _input(name: str, batch: Batch) -> Array:
             return np.ascontiguousarray(np.broadcast_to(np.arange(batch.ids.shape[1]), batch.ids.shape))
 
 
-class Passes:
+class InferRunner:
     """The passes that are computed now."""
 
     def __init__(self) -> None:
-        self._own: tuple[Batch, Requests, Any] | None = None
+        self._own: tuple[Batch, InferRequestPool, Any] | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
 
-    def start(self, batch: Batch, requests: Requests) -> None:
+    def start(self, batch: Batch, requests: InferRequestPool) -> None:
         """One for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
         assert self._own is None
         self._own = batch, requests, requests.start(batch)
 
-    def start_in_thread(self, batch: Batch, requests: Requests) -> None:
+    def start_in_thread(self, batch: Batch, requests: InferRequestPool) -> None:
         """One of several."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(requests.count, "pass")
@@ -86,7 +86,7 @@ class Passes:
         except RuntimeError as error:
             return batch, error
 
-    def _compute(self, batch: Batch, requests: Requests) -> None:
+    def _compute(self, batch: Batch, requests: InferRequestPool) -> None:
         output: Array | RuntimeError
         try:
             output = requests.wait(requests.start(batch))

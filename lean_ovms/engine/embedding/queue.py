@@ -32,7 +32,7 @@ AGING = 4
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class QueuedPooling:
     """A request whose inputs are tokenized. id: ascending by arrival. charged: its virtual time in tokens. isolated: it
     shares no batch, since a batch with it failed. missing: inputs without a result."""
 
@@ -42,7 +42,7 @@ class Request:
     charged: float = 0.0
     waiting_tokens: int = 0
     isolated: bool = False
-    buckets: dict[int, list[Item]] = field(default_factory=dict)
+    buckets: dict[int, list[QueuedText]] = field(default_factory=dict)
 
     @property
     def per_token(self) -> bool:
@@ -51,14 +51,14 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class QueuedText:
     """One input. types: as many as ids; None: all 0.
 
     Lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all where the
     processor's caches hold the network's weights.
     """
 
-    request: Request
+    request: QueuedPooling
     index: int
     ids: list[int]
     types: list[int] | None = None
@@ -73,19 +73,19 @@ class TextQueue:
     """All items that wait. waiting: their number; padded_tokens: of their padded lengths."""
 
     def __init__(self, batch_tokens: int) -> None:
-        self.requests: dict[int, Request] = {}
+        self.requests: dict[int, QueuedPooling] = {}
         self.waiting = self.padded_tokens = 0
         self._batch_tokens = self._room_tokens = batch_tokens
         self._batches = 0
 
-    def add(self, request: Request, items: list[Item]) -> None:
+    def add(self, request: QueuedPooling, items: list[QueuedText]) -> None:
         """Queue a request with its inputs."""
         request.charged = min((other.charged for other in self.requests.values()), default=0.0)
         self.requests[request.id] = request
         for item in items:
             self.put(item)
 
-    def put(self, item: Item) -> None:
+    def put(self, item: QueuedText) -> None:
         """Queue one input of a request."""
         request = item.request
         self.requests[request.id] = request
@@ -101,7 +101,7 @@ class TextQueue:
             self.padded_tokens -= sum(size * len(items) for size, items in request.buckets.items())
             request.buckets.clear()
 
-    def next_batch(self, tokens: int = 0) -> list[Item]:
+    def next_batch(self, tokens: int = 0) -> list[QueuedText]:
         """The items of the next batch, at least one; the queue is not empty.
 
         tokens: most of it, padding included, unless one text has more; 0: as many as any batch.
@@ -127,10 +127,10 @@ class TextQueue:
         """The most texts of this padded length in a batch."""
         return max(count for count in SIZES if count == 1 or count * size <= self._room_tokens)
 
-    def _is_small(self, request: Request) -> bool:
+    def _is_small(self, request: QueuedPooling) -> bool:
         return request.waiting_tokens <= self._batch_tokens
 
-    def _best_size(self, own: int, sharing: list[Request]) -> int:
+    def _best_size(self, own: int, sharing: list[QueuedPooling]) -> int:
         """The padded length that computes the most tokens for its time, where `own` is that of the urgent text.
 
         Only texts of small requests make a batch longer: a short text does not wait for the documents of a long list.
@@ -154,15 +154,15 @@ class TextQueue:
             rows, useful = rows + count, useful + count * length
         return useful / (FIXED_TOKENS + _rows(_usable(rows)) * size) if rows else 0.0
 
-    def _most_urgent(self) -> Request:
+    def _most_urgent(self) -> QueuedPooling:
         if self._batches % AGING == 0:
             return min(self.requests.values(), key=lambda one: one.id)
         return min(self.requests.values(), key=self._urgency)
 
-    def _urgency(self, one: Request) -> tuple[int, float, int]:
+    def _urgency(self, one: QueuedPooling) -> tuple[int, float, int]:
         return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
 
-    def _sharing(self, first: Request) -> list[Request]:
+    def _sharing(self, first: QueuedPooling) -> list[QueuedPooling]:
         """The requests that may be in one batch with this one, most urgent first."""
         others = [
             one
@@ -171,9 +171,9 @@ class TextQueue:
         ]
         return [first, *sorted(others, key=self._urgency)]
 
-    def _take(self, requests: list[Request], count: int, longest: int, shortest: float) -> list[Item]:
+    def _take(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
         """At most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
-        taken: list[Item] = []
+        taken: list[QueuedText] = []
         for request in requests:
             for size in sorted(request.buckets, reverse=True):
                 if not shortest <= size <= longest:
@@ -191,7 +191,7 @@ class TextQueue:
                 self.requests.pop(item.request.id, None)
         return taken
 
-    def _charge(self, item: Item, sign: int) -> None:
+    def _charge(self, item: QueuedText, sign: int) -> None:
         """An item leaves the queue (1), or goes back (-1), after which it is put."""
         item.request.charged += sign * len(item.ids)
         if sign > 0:
@@ -209,7 +209,7 @@ def _rows(count: int) -> int:
     return SIZES[bisect_left(SIZES, count)]
 
 
-def padded(items: list[Item], pad_token: int, size: int = 0) -> Batch:
+def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
     """The batch of these items. Rows that fill it up repeat the first one: a row without any token would be NaN.
 
     size: the padded length, at least.

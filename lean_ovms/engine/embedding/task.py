@@ -19,7 +19,7 @@ from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder, check_ids
 from .pooler import Array, Batch, Pooler
-from .queue import Item, Request, TextQueue, padded
+from .queue import QueuedPooling, QueuedText, TextQueue, padded
 from .results import finished
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PoolingLimits:
     """queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch, padding included."""
 
     queued: int
@@ -83,7 +83,7 @@ def load(config: Config, wake: Callable[[], None]) -> PoolingTask:
         from . import model
 
         pooler = model.load(config)
-    limits = Limits(
+    limits = PoolingLimits(
         queued=config.max_queued_requests, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens
     )
     return PoolingTask(pooler, limits)
@@ -95,7 +95,7 @@ class PoolingTask:
     accepts_commands = True
     """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
 
-    def __init__(self, pooler: Pooler, limits: Limits) -> None:
+    def __init__(self, pooler: Pooler, limits: PoolingLimits) -> None:
         assert pooler.info.pooling is not None
         self.pooler = pooler
         self.info = pooler.info.pooling
@@ -104,8 +104,8 @@ class PoolingTask:
         self.queue = TextQueue(limits.batch_tokens)
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
-        self._open: dict[int, Request] = {}  # not answered in full, tokenized
-        self._running: dict[Batch, list[Item]] = {}
+        self._open: dict[int, QueuedPooling] = {}  # not answered in full, tokenized
+        self._running: dict[Batch, list[QueuedText]] = {}
         self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
 
     @property
@@ -241,9 +241,9 @@ class PoolingTask:
         total = sum([len(ids) for ids, _ in built])
         if total > self.limits.tokens:
             raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
-        request = Request(command.id, one.params, len(built))
+        request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
-        self.queue.add(request, [Item(request, at, ids, types) for at, (ids, types) in enumerate(built)])
+        self.queue.add(request, [QueuedText(request, at, ids, types) for at, (ids, types) in enumerate(built)])
 
     # --- from items to results
 
@@ -283,7 +283,7 @@ class PoolingTask:
         free = self.pooler.slots - len(self._running)
         return min(self.limits.batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
-    def _failed(self, items: list[Item], error: RuntimeError) -> None:
+    def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
         """Compute a batch of several requests again, each request by itself; one that is alone has failed."""
         self._recoveries += 1
         requests = {item.request for item in items}
@@ -297,9 +297,9 @@ class PoolingTask:
                 item.request.isolated = True
                 self.queue.put(item)
 
-    def _scatter(self, items: list[Item], output: Array) -> None:
+    def _scatter(self, items: list[QueuedText], output: Array) -> None:
         """Send every request its rows."""
-        places: dict[Request, list[int]] = {}
+        places: dict[QueuedPooling, list[int]] = {}
         for row, item in enumerate(items):
             places.setdefault(item.request, []).append(row)
             self._tokens += len(item.ids)
@@ -316,7 +316,7 @@ class PoolingTask:
                 counts = [1] * len(rows)
             self._send(request, mine, finished(raw, self.info, request.params), counts)
 
-    def _send(self, request: Request, items: list[Item], values: Array, counts: list[int]) -> None:
+    def _send(self, request: QueuedPooling, items: list[QueuedText], values: Array, counts: list[int]) -> None:
         if not np.isfinite(values).all():
             log.error("request %d: the model computed a value that is not a number", request.id)
             self._end(request, EngineFailure(NOT_A_NUMBER))
@@ -328,7 +328,7 @@ class PoolingTask:
         if not request.missing:
             del self._open[request.id]
 
-    def _end(self, request: Request, error: RequestError) -> None:
+    def _end(self, request: QueuedPooling, error: RequestError) -> None:
         if request.id in self._open:
             self.out.append(Refused(request.id, error.to_wire()))
             self._forget(request.id)

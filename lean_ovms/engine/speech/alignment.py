@@ -13,7 +13,7 @@ from ...speech_types import Word
 from .whisper_files import HOP, WhisperFiles
 
 if TYPE_CHECKING:
-    from .rows import Row
+    from .rows import DecodeRow
 
 POSITION_S = 2 * HOP / 16000
 """Seconds between two positions of the encoder's output."""
@@ -26,7 +26,7 @@ AFTER = "\"'.。,，!！?？:：”)]}、"
 
 
 def word_times(
-    row: Row, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
+    row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
 ) -> list[Word]:
     """The words of a row that has ended, in the request's time. attention: of the decoder, for a sequence of tokens."""
     tokens = row.text_tokens

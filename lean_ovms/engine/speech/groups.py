@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from .beams import Beams
 from .logits import Rules
-from .rows import Row
+from .rows import DecodeRow
 from .whisper_files import WhisperFiles
 
 
-def first_logits(decoding: Any, rows: list[Row], files: WhisperFiles, width: int = 1) -> NDArray[np.float32]:
+def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles, width: int = 1) -> NDArray[np.float32]:
     """Read the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
 
     width: copies of each row. The logits of the first token, [rows * width, vocabulary].
@@ -31,10 +31,10 @@ def first_logits(decoding: Any, rows: list[Row], files: WhisperFiles, width: int
     return found
 
 
-class Group:
+class DecodeGroup:
     """Rows that are decoded together, with the decoder's state."""
 
-    def __init__(self, rows: list[Row], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+    def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = rows  # that have not ended
         self._places = rows
         self._decoding = decoding
@@ -43,7 +43,7 @@ class Group:
         self._next = np.full((len(rows), 1), files.eot, np.int64)
         self._started = False
 
-    def step(self) -> list[Row]:
+    def step(self) -> list[DecodeRow]:
         """A token of each row; those that have ended, which are in the group no more.
 
         What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
@@ -71,7 +71,7 @@ class Group:
 class BeamGroup:
     """A row by beam search. decoding: of as many copies of it as there are beams."""
 
-    def __init__(self, row: Row, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+    def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = [row]
         self._decoding = decoding
         self._files = files
@@ -79,7 +79,7 @@ class BeamGroup:
         self._beams = Beams(params.beams, row.limit, files.eot, rules, params, row.job.times)
         self._started = False
 
-    def step(self) -> list[Row]:
+    def step(self) -> list[DecodeRow]:
         """A token of each beam; the row, when it has ended."""
         [row] = self.rows
         if self._started:
@@ -95,13 +95,13 @@ class BeamGroup:
         return [row]
 
 
-class Lane:
+class DecodeQueue:
     """Windows in work that wait for each other: to be encoded, encoded, decoded."""
 
     def __init__(self) -> None:
-        self.new: list[Row] = []
-        self.encoded: list[Row] = []
-        self.groups: list[Group | BeamGroup] = []
+        self.new: list[DecodeRow] = []
+        self.encoded: list[DecodeRow] = []
+        self.groups: list[DecodeGroup | BeamGroup] = []
 
     def drop_cancelled(self) -> None:
         """Forget those that are not wanted any more; a group does it in its next step."""
@@ -109,7 +109,7 @@ class Lane:
         self.encoded = [row for row in self.encoded if not row.job.cancelled]
 
     @property
-    def decoding(self) -> list[Row]:
+    def decoding(self) -> list[DecodeRow]:
         """The rows of the groups that are wanted."""
         return [row for group in self.groups for row in group.rows if not row.job.cancelled]
 

@@ -24,7 +24,7 @@ NO_SPEECH = 0.6
 """Whisper's thresholds."""
 
 
-class Row:
+class DecodeRow:
     """One job's decoding at one temperature. prompt: tokens before <|startoftranscript|>.
 
     language: "" until it is known. hidden: what the encoder made of the window.
