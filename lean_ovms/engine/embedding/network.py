@@ -14,8 +14,8 @@ from ...util.resources import thread_limit
 from ..errors import last_line
 from ..genai import devices
 from . import pooling_graph
-from .compiled_later import LazyCompiledModel
-from .passes import InferRequestPool, InferRunner
+from .infer_runner import InferRequestPool, InferRunner
+from .lazy_compiled_model import LazyCompiledModel
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 

@@ -13,7 +13,7 @@ from ...speech_types import Word
 from .whisper_files import HOP, WhisperFiles
 
 if TYPE_CHECKING:
-    from .rows import DecodeRow
+    from .decode_rows import DecodeRow
 
 POSITION_S = 2 * HOP / 16000
 """Seconds between two positions of the encoder's output."""

@@ -22,11 +22,11 @@ from ...errors import BadRequest, StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
 from ..errors import last_line
 from .alignment import word_times
-from .groups import BeamGroup, DecodeGroup, DecodeQueue
+from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue
+from .decode_rows import DecodeRow
 from .logits import Rules
 from .mel import HOP, LogMel
 from .recognizer import Job
-from .rows import DecodeRow
 from .whisper_files import WhisperFiles
 
 log = logging.getLogger(__name__)

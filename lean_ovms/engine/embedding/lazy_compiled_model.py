@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from ..errors import last_line
 from ..loading.in_thread import in_thread
-from .passes import InferRequestPool
+from .infer_runner import InferRequestPool
 
 log = logging.getLogger(__name__)
 

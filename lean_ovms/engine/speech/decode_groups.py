@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .beams import Beams
+from .decode_rows import DecodeRow
 from .logits import Rules
-from .rows import DecodeRow
 from .whisper_files import WhisperFiles
 
 
