@@ -10,8 +10,8 @@ from ..config import Config
 from ..errors import RequestError, Unavailable
 from ..media.images.loader import ImageLoader
 from ..models.model import NotLoaded
+from ..models.model_cache.policy import ModelCache
 from ..models.registry import ModelRegistry
-from ..models.residency import Residency
 from ..models.text_model import TextModel
 from ..observability.metrics import Metrics
 from ..types import Json, Request, Response
@@ -50,10 +50,10 @@ class Service(Protocol):
 
 
 class ModelManager(Protocol):
-    """Keeps the registry in line with the configuration (deployment.manager). residency: what is in memory."""
+    """Keeps the registry in line with the configuration (deployment.manager). model_cache: which models are in memory."""
 
     @property
-    def residency(self) -> Residency: ...
+    def model_cache(self) -> ModelCache: ...
 
     async def check(self) -> None: ...
 

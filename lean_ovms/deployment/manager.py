@@ -17,8 +17,8 @@ from ..config import OTHER_TASKS, Config
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
+from ..models.model_cache.policy import ModelCache
 from ..models.registry import ModelRegistry
-from ..models.residency import Residency
 from ..repository import listing
 from ..util.resources import free_memory_bytes
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
@@ -50,7 +50,7 @@ class DeploymentManager:
         self._read = read
         self._make = make
         self._desired = read(config)
-        self._residency = Residency(self._desired.max_loaded, free_memory_bytes)
+        self._model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
         self._files = dict(self._desired.files)
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None
@@ -61,9 +61,9 @@ class DeploymentManager:
             self._install(spec)
 
     @property
-    def residency(self) -> Residency:
+    def model_cache(self) -> ModelCache:
         """What is in memory."""
-        return self._residency
+        return self._model_cache
 
     async def check(self) -> None:
         """Check what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
@@ -127,7 +127,7 @@ class DeploymentManager:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        await self._residency.stop()
+        await self._model_cache.stop()
         await asyncio.gather(*(model.stop() for model in self._registry.models.values()))
 
     # --- one reload
@@ -222,17 +222,17 @@ class DeploymentManager:
     def _enter(self, spec: ModelSpec, model: Model) -> None:
         """Put a model into the registry, and under the rules for what is in memory."""
         self._specs[spec.name] = spec
-        model.residency = self._residency
+        model.model_cache = self._model_cache
         model.on_demand = model.on_demand or model.loaded
         timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s
-        self._residency.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
+        self._model_cache.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
         self._registry.install(model)
 
     async def _load(self, spec: ModelSpec, model: Model) -> StartError | None:
         """Load a model of the registry, or leave that to its first request; the reason if that failed."""
         if spec.problem is None:
             try:
-                await (model.open() if spec.on_demand else self._residency.load(model))
+                await (model.open() if spec.on_demand else self._model_cache.load(model))
             except StartError as error:
                 return error
         return spec.problem

@@ -1,4 +1,4 @@
-"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and residency, no HTTP.
+"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and the model cache, no HTTP.
 
 The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
 continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request and
@@ -17,8 +17,8 @@ from .. import lora_modules
 from ..config import Config
 from ..errors import StartError
 from ..repository import lora
-from .residency import Residency
-from .resident import Resident
+from .model_cache.policy import ModelCache
+from .model_cache.state import CachedModel
 
 _LOADS = count(1)
 
@@ -28,10 +28,10 @@ def numbered(module: lora_modules.LoraModule) -> str:
     return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_LOADS)}"))
 
 
-class AdapterModel(Resident, Protocol):
+class AdapterModel(CachedModel, Protocol):
     """The model of an adapter."""
 
-    residency: Residency | None
+    model_cache: ModelCache | None
 
     async def open(self) -> None: ...
 
@@ -52,7 +52,7 @@ class AdapterSet(Generic[M]):
         """Raises StartError for a name that the model itself has."""
         self._config = config
         self._make = make
-        self._residency = Residency(config.max_loras)
+        self._model_cache = ModelCache(config.max_loras)
         self._draining: set[asyncio.Task[None]] = set()
         self.models: dict[str, M] = {}
         for module in lora_modules.parse(config.lora_modules):
@@ -71,7 +71,7 @@ class AdapterSet(Generic[M]):
 
     async def unload(self) -> None:
         """Stop all engines; requests load them again, after the model."""
-        await self._residency.unload_all()
+        await self._model_cache.unload_all()
 
     async def add(self, module: lora_modules.LoraModule) -> M:
         """Serve an adapter from now on, in place of one of that name. Raises StartError."""
@@ -102,7 +102,7 @@ class AdapterSet(Generic[M]):
         """Stop all engines. Idempotent."""
         for task in self._draining:
             task.cancel()
-        await self._residency.stop()
+        await self._model_cache.stop()
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
     async def _check(self, module: lora_modules.LoraModule) -> None:
@@ -116,6 +116,6 @@ class AdapterSet(Generic[M]):
         own = replace(self._config, model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
         model = self._make(own, engine)
-        model.residency = self._residency
-        self._residency.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
+        model.model_cache = self._model_cache
+        self._model_cache.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
         return model

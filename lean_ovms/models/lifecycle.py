@@ -24,7 +24,7 @@ from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet, numbered
-from .residency import Residency
+from .model_cache.policy import ModelCache
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,7 +46,7 @@ class ModelLifecycle:
     config: the options of this model. parent: the name of the model that it is an adapter of, or "".
     adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
     list of models while it loads, too. on_demand: a request loads it if it is not loaded. queues_while_loading: its
-    requests wait for a load that is in progress, as those of a model on demand do. residency: decides when it is
+    requests wait for a load that is in progress, as those of a model on demand do. model_cache: decides when it is
     loaded and unloaded; None: it is loaded once. known_info: what is known of it before it is loaded.
     adapter: as in protocol.Submit, for one that the engine of its base serves; else "".
     """
@@ -77,7 +77,7 @@ class ModelLifecycle:
         self.announced = False
         self.on_demand = False
         self.queues_while_loading = False
-        self.residency: Residency | None = None
+        self.model_cache: ModelCache | None = None
         self.known_info: ModelInfo | None = None
         self.adapters: AdapterSet[Any] = AdapterSet(config, self._adapter)
         self.in_flight = InFlight()
@@ -149,7 +149,7 @@ class ModelLifecycle:
             raise
         finally:
             progress.cancel()
-        self.failure, self.on_demand = None, self.residency is not None
+        self.failure, self.on_demand = None, self.model_cache is not None
         self.metrics.model_loaded(self.name, time.monotonic() - began)
         log.info("%s: %s", self.name, self.summary)
 
@@ -218,8 +218,8 @@ class ModelLifecycle:
     def leave_to(self, successor: Self | None) -> None:
         """Take no more requests: the successor does, if any."""
         self._draining, self._successor = True, successor
-        if self.residency is not None:
-            self.residency.retire(self)
+        if self.model_cache is not None:
+            self.model_cache.retire(self)
 
     async def drain(self, successor: Self | None = None) -> None:
         """Leave new requests to the successor, let running ones finish, then stop."""
@@ -233,9 +233,9 @@ class ModelLifecycle:
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()
-        if self.residency is not None and self._draining:
+        if self.model_cache is not None and self._draining:
             self._loaded = False
-            self.residency.remove(self)
+            self.model_cache.remove(self)
 
     async def _stop_engine(self) -> None:
         if not self.adapter:  # else it is the base's
@@ -250,13 +250,13 @@ class ModelLifecycle:
 
     @property
     def state(self) -> str:
-        """The engine's state if it is loaded and the server awake, else the residency's: "unloaded" and the like;
+        """The engine's state if it is loaded and the server awake, else the model cache's: "unloaded" and the like;
         "failed" after a load that failed, "loading" until the first one."""
         if self._loaded:
-            state = self.residency.state(self) if self.residency is not None else ""
+            state = self.model_cache.state(self) if self.model_cache is not None else ""
             return state if state in ("unloading", "sleeping") else self.engine.state
-        if self.on_demand and self.residency is not None and not self._stopped:
-            state = self.residency.state(self)
+        if self.on_demand and self.model_cache is not None and not self._stopped:
+            state = self.model_cache.state(self)
             return "failed" if self.failure is not None and state == "unloaded" else state
         return "failed" if self.failure is not None else "loading"
 
@@ -278,7 +278,7 @@ class ModelLifecycle:
     @property
     def waiting(self) -> int:
         """Requests that wait until it is loaded."""
-        return self.residency.waiting(self) if self.residency is not None else 0
+        return self.model_cache.waiting(self) if self.model_cache is not None else 0
 
     @property
     def restarts(self) -> int:

@@ -18,8 +18,7 @@ from lean_ovms.deployment.desired import DesiredState, ModelSpec
 from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import StartError
-from lean_ovms.models import loader
-from lean_ovms.models import residency as residency_module
+from lean_ovms.models.model_cache import loader, policy
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
@@ -124,7 +123,7 @@ class Home:
 
 @pytest.fixture
 async def home(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
-    monkeypatch.setattr(residency_module, "LINGER_S", 0.0)
+    monkeypatch.setattr(policy, "LINGER_S", 0.0)
     made = Home()
     yield made
     await made.close()

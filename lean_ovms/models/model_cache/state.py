@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..config import Config
-from ..errors import RequestError, TooManyRequests, Unavailable
-from ..observability.records import current_record
-from ..util.concurrency import InFlight
+from ...config import Config
+from ...errors import RequestError, TooManyRequests, Unavailable
+from ...observability.records import current_record
+from ...util.concurrency import InFlight
 
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
 
 
-class Resident(Protocol):
+class CachedModel(Protocol):
     """A model, as far as it is loaded and unloaded."""
 
     name: str
@@ -54,8 +54,8 @@ class Member:
     """One model. task: the load or unload in progress. retry_at: loop time before which a failed load is not tried
     again. retired: it takes no more requests, and is still in memory."""
 
-    resident: Resident
-    group: Group
+    model: CachedModel
+    group: ModelGroup
     waiters: list[Waiter] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
     unloading: bool = False
@@ -66,11 +66,11 @@ class Member:
     @property
     def open(self) -> bool:
         """Loaded, and not about to be unloaded."""
-        return self.resident.loaded and self.task is None
+        return self.model.loaded and self.task is None
 
     def check_queue(self, client: str) -> None:
         """Raises TooManyRequests if this client's request may not wait, too."""
-        config, waiting = self.resident.config, len(self.waiters)
+        config, waiting = self.model.config, len(self.waiters)
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0
         if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
             error = TooManyRequests(f"{waiting} requests are waiting for this model to be loaded already")
@@ -87,14 +87,14 @@ class Member:
                 waiter.granted.set_exception(result())
                 continue
             if result:
-                self.resident.in_flight.add()
+                self.model.in_flight.add()
             waiter.granted.set_result(result)
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ModelGroup:
     """Models that are in memory together. permanent: they stay. closing_since: requests that arrived later wait until
-    it is loaded again (time.monotonic()). leaving: an operator unloads it. keep_s: as in Residency.keep. last_used,
+    it is loaded again (time.monotonic()). leaving: an operator unloads it. keep_s: as in ModelCache.keep. last_used,
     loaded_at: loop times. load_s: how long the last load took."""
 
     name: str
@@ -112,7 +112,7 @@ class Group:
     @property
     def occupied(self) -> bool:
         """In memory, or on its way in or out."""
-        return any(one.resident.loaded or one.task is not None for one in self.members)
+        return any(one.model.loaded or one.task is not None for one in self.members)
 
     @property
     def changing(self) -> bool:
@@ -120,7 +120,7 @@ class Group:
 
     @property
     def busy(self) -> bool:
-        return any(one.resident.in_flight for one in self.members)
+        return any(one.model.in_flight for one in self.members)
 
     @property
     def idle_after_s(self) -> float | None:
@@ -150,8 +150,10 @@ class Group:
         return min((waiter.since for one in self.members for waiter in one.waiters), default=None)
 
 
-def has_room(wanted: Group, groups: Iterable[Group], limit: int, free_bytes: Callable[[], int] | None) -> bool:
-    """Whether a group may be loaded beside those that are in memory. limit, free_bytes: as in Residency."""
+def has_room(
+    wanted: ModelGroup, groups: Iterable[ModelGroup], limit: int, free_bytes: Callable[[], int] | None
+) -> bool:
+    """Whether a group may be loaded beside those that are in memory. limit, free_bytes: as in ModelCache."""
     others = [one for one in groups if one.occupied and not one.permanent]
     if wanted.permanent or not others:
         return True
@@ -160,10 +162,10 @@ def has_room(wanted: Group, groups: Iterable[Group], limit: int, free_bytes: Cal
     if free_bytes is None:
         return True
     loading = [one for other in others for one in other.members if one.task is not None and not one.unloading]
-    return sum(one.resident.memory_bytes for one in [*wanted.members, *loading]) <= free_bytes()
+    return sum(one.model.memory_bytes for one in [*wanted.members, *loading]) <= free_bytes()
 
 
-def choose_victim(groups: Iterable[Group]) -> Group | None:
+def choose_victim(groups: Iterable[ModelGroup]) -> ModelGroup | None:
     """The group to unload for another: the one that was idle longest, or else the one that was loaded first. None
     while one is on its way out, or all are on their way in."""
     loaded = [one for one in groups if one.occupied and not one.permanent]
