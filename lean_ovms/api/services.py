@@ -15,7 +15,7 @@ from ..models.registry import ModelRegistry
 from ..models.text_model import TextModel
 from ..observability.metrics import Metrics
 from ..types import Json, Request, Response
-from ..util import json_pieces
+from ..util import chunked_json
 from ..util.budget import Budget, Lease
 from ..util.concurrency import Offload
 from .fields import Values, json_body
@@ -132,7 +132,7 @@ class Services:
                 parsed.append(body)
                 raise
             except RequestError:
-                json_pieces.free(body)  # here, rather than with the error's traceback on the event loop
+                chunked_json.free(body)  # here, rather than with the error's traceback on the event loop
                 raise
 
         size = request.size

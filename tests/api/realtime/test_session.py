@@ -15,7 +15,7 @@ from lean_ovms.api.realtime import session as session_module
 from lean_ovms.api.realtime.service import Realtime
 from lean_ovms.observability.logging import Access, JsonLines
 from lean_ovms.transports.websocket.local import Closed, WebSocketRefused
-from lean_ovms.util import json_pieces
+from lean_ovms.util import chunked_json
 from lean_ovms.websocket_types import GOING_AWAY, NORMAL, Close
 from tests.api.conftest import get
 from tests.api.realtime.fakes import COMMIT, session, silence, speech_app, tone
@@ -241,13 +241,13 @@ async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
 async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
     app, _ = await speech_app()
     seen: list[tuple[int, bool]] = []
-    original = json_pieces.loads
+    original = chunked_json.loads
 
     def loads(data: bytes) -> object:
         seen.append((app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
         return original(data)
 
-    monkeypatch.setattr(json_pieces, "loads", loads)
+    monkeypatch.setattr(chunked_json, "loads", loads)
     async with session(app) as client:
         await client.send(COMMIT)
         assert not seen
