@@ -367,7 +367,7 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
 
 def _metavar(row: Field[Any]) -> str:
     if row.metadata["choices"]:
-        return "{" + ",".join(row.metadata["choices"]) + "}"
+        return "{" + ",".join(filter(None, row.metadata["choices"])) + "}"
     return {bool: "BOOL", int: "N", float: "SECONDS" if row.name.endswith("_s") else "X"}.get(type(row.default), "TEXT")
 
 
