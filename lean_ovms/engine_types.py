@@ -93,7 +93,7 @@ class ModelInfo:
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
-        """The info whose dataclasses.asdict() these values are. Raises TypeError."""
+        """Returns the info whose dataclasses.asdict() these values are. Raises TypeError."""
         values = dict(values)
         if values.get("pooling"):
             from .pooling_types import PoolingInfo  # each takes milliseconds, and most servers need neither

@@ -23,7 +23,7 @@ class LoraModule:
 
 
 def parse(text: str) -> list[LoraModule]:
-    """Modules of name=path[,alpha], separated by blanks, or of vLLM's JSON objects. Raises StartError."""
+    """Returns the modules of name=path[,alpha], separated by blanks, or of vLLM's JSON objects. Raises StartError."""
     text = text.strip()
     modules = _parse_json(text) if text.startswith(("{", "[")) else [_parse_pair(part) for part in text.split()]
     names = [module.name for module in modules]
@@ -34,12 +34,12 @@ def parse(text: str) -> list[LoraModule]:
 
 
 def dumps(module: LoraModule) -> str:
-    """A module as a text that `parse` reads."""
+    """Returns a module as a text that `parse` reads."""
     return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha})
 
 
 def invalid(problem: str) -> StartError:
-    """The error for an adapter that cannot be served."""
+    """Returns the error for an adapter that cannot be served."""
     return StartError(f"--lora_modules: {problem}")
 
 

@@ -49,7 +49,7 @@ class WebSocket(Protocol):
     """An open WebSocket, as its handler sees it. When the client closes it or leaves, the handler is cancelled."""
 
     async def receive(self) -> WebSocketMessage:
-        """The next message. While nobody receives, little is read ahead."""
+        """Returns the next message. While nobody receives, little is read ahead."""
 
     async def send(self, text: bytes) -> None:
         """Send a text message, given as UTF-8; waits while the client does not read."""

@@ -86,7 +86,7 @@ def _serve(config: Config) -> int:
 
 
 def _enough_files() -> bool:
-    """Whether this process may have FEWEST_FILES open; a lower soft limit is raised to them."""
+    """Returns whether this process may have FEWEST_FILES open; a lower soft limit is raised to them."""
     import resource  # not on Windows, where no server runs
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -214,7 +214,7 @@ def _conversion(config: Config) -> str:
 
 
 def _hub() -> Any:
-    """The hub that the environment names, with the retries of OVMS's variables."""
+    """Returns the hub that the environment names, with the retries of OVMS's variables."""
     from ..hub.client import HubClient, RetryPolicy
 
     patience = RetryPolicy()
@@ -255,7 +255,7 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
 
 
 def _served(config: Config, changes: dict[str, Any]) -> Config:
-    """The options with these changes, and without those that say where a model comes from."""
+    """Returns the options with these changes, and without those that say where a model comes from."""
     rest: dict[str, Any] = {row.name: row.default for row in fields(config) if row.metadata["group"] == "repository"}
     return replace(config, **{**rest, **changes})
 
@@ -331,7 +331,7 @@ COMMANDS: dict[str, Callable[[Config], None]] = {
 
 
 def _config_file(config: Config) -> Path | None:
-    """The file to edit: that of the command, of --config_path, or of the repository."""
+    """Returns the file to edit: that of the command, of --config_path, or of the repository."""
     given = config.add_to_config or config.remove_from_config
     named = config.config_path if given.lower() in ("true", "1") else given
     if not named:

@@ -57,7 +57,7 @@ def _generation_config(text: str) -> str:
 
 
 def _json_list(text: str) -> str:
-    """A JSON list of strings, or the text itself."""
+    """Returns a JSON list of strings, or the text itself."""
     if not text.startswith("["):
         return text
     values = json.loads(text)
@@ -101,7 +101,7 @@ def _gigabytes(text: str) -> str:
 
 
 def _megabytes(text: str) -> str:
-    """A whole number of MB in bytes."""
+    """Returns a whole number of MB in bytes."""
     if not text.isdecimal():
         raise ValueError("a whole number of MB")
     return str(int(text) << 20)
@@ -248,12 +248,13 @@ IGNORED, REFUSED, OVMS_FLAGS, WITH_PATHS = _table()
 
 
 def flag(name: str) -> str:
-    """A name of these tables as it is typed."""
+    """Returns a name of these tables as it is typed."""
     return name if name.startswith("-") else "--" + name
 
 
 def read(alias: Alias, typed: str, text: str) -> str:
-    """The value of a flag in the notation of its option. typed: the flag, for the message. Raises StartError."""
+    """Returns the value of a flag in the notation of its option. typed: the flag, for the message. Raises
+    StartError."""
     try:
         return alias.read(text)
     except (ValueError, TypeError, AttributeError) as error:

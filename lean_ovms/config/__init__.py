@@ -91,7 +91,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
                 raise StartError(f"--{row.name} needs --draft_model_path")
 
     def for_engine(self) -> dict[str, Any]:
-        """The values of an EngineConfig, as JSON for the engine process. None of them is private."""
+        """Returns the values of an EngineConfig, as JSON for the engine process. None of them is private."""
         return {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
 
     @property
@@ -105,7 +105,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return [name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()]
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether a page of this origin is named, or of the client's own machine where those are allowed."""
+        """Returns whether a page of this origin is named, or of the client's own machine where those are allowed."""
         if origin == LOCAL_PAGES:
             return False
         return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
@@ -129,5 +129,5 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 
 
 def listed() -> tuple[Field[Any], ...]:
-    """The options of a Config, group by group."""
+    """Returns the options of a Config, group by group."""
     return tuple(sorted(fields(Config), key=lambda row: GROUPS.index(row.metadata["group"])))

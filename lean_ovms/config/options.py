@@ -41,7 +41,8 @@ def option(
 
 
 def from_json(value: Any, kind: type) -> Any:
-    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
+    """Returns a JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another
+    type."""
     if kind is str and isinstance(value, dict):
         return json.dumps(value)
     if kind is float and type(value) is int:
@@ -69,7 +70,7 @@ def check(name: str, value: Any, row: Any) -> None:
 
 
 def read_object(name: str, value: str) -> dict[str, Any]:
-    """The object that is the value of a JSON option; {} for an empty one. Raises StartError."""
+    """Returns the object that is the value of a JSON option; {} for an empty one. Raises StartError."""
     try:
         found = json.loads(value) if value else {}
     except (ValueError, RecursionError) as error:
@@ -80,7 +81,8 @@ def read_object(name: str, value: str) -> dict[str, Any]:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
+    """Returns whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become
+    some."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:

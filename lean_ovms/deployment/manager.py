@@ -152,7 +152,7 @@ class DeploymentManager:
         return bool(removed or changed)
 
     def _differs(self, spec: ModelSpec) -> bool:
-        """Whether the model is not served, or not with these options."""
+        """Returns whether the model is not served, or not with these options."""
         model = self._registry.models.get(spec.name)
         return model is None or model.failure is not None or self._specs.get(spec.name) != spec
 
@@ -199,7 +199,7 @@ class DeploymentManager:
     # --- parts of it
 
     def _build(self, spec: ModelSpec) -> Model:
-        """A model, not loaded; its KV cache leaves the other models their share of the memory."""
+        """Returns a model, not loaded; its KV cache leaves the other models their share of the memory."""
         cached = [one for one in self._desired.models if one.config.task not in OTHER_TASKS]
         sharing = sum(not one.config.cache_size for one in cached)
         if any(one.on_demand for one in cached):

@@ -94,7 +94,7 @@ class ModelLifecycle:
         self._successor: Self | None = None
 
     def _adapter(self, config: Config, engine: Config) -> Self:
-        """The model of an adapter. engine: the options of its engine."""
+        """Returns the model of an adapter. engine: the options of its engine."""
         model = type(self)(config, lambda: EngineClient(engine), self)
         [model._module] = lora_modules.parse(engine.lora_modules)
         model.metrics, model.offload = self.metrics, self.offload
@@ -321,12 +321,14 @@ class ModelLifecycle:
         return self.engine if self._loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:
-        """The engine's statistics; zeros while the model is not loaded on demand, and with its base's engine."""
+        """Returns the engine's statistics; zeros while the model is not loaded on demand, and with its base's
+        engine."""
         return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
 
 
 def _of_base(config: Config) -> Config:
-    """The config of the engine that has no adapter loaded: it must be of the same kind as those that have one."""
+    """Returns the config of the engine that has no adapter loaded: it must be of the same kind as those that have
+    one."""
     adapters = config.allow_runtime_lora or bool(config.lora_modules)
     return replace(config, lora_modules="", allow_runtime_lora=adapters)
 

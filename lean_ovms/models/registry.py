@@ -38,7 +38,7 @@ class ModelRegistry:
         return found | {alias: model for alias, model in aliases.items() if alias not in found}
 
     def default_of(self, kind: type[Model]) -> str:
-        """The name of the only model of this class, or else of the only one at all; "" if there are several."""
+        """Returns the name of the only model of this class, or else of the only one at all; "" if there are several."""
         names = [name for name, model in self.models.items() if isinstance(model, kind)] or list(self.models)
         return names[0] if len(names) == 1 else ""
 
@@ -49,7 +49,7 @@ class ModelRegistry:
     def get(self, name: str, kind: type[M]) -> M: ...
 
     def get(self, name: str, kind: type[Model] = Model) -> Model:
-        """The model or adapter of this name or alias, which the current request's record then names.
+        """Returns the model or adapter of this name or alias, which the current request's record then names.
 
         kind: the class of a task, whose models are known. Raises ModelNotFound, BadRequest for a model of another task,
         or NotLoaded for one of which nothing is known yet.

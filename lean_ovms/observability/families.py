@@ -153,7 +153,7 @@ UNUSED = (
 
 
 def select(listed: str) -> list[Family]:
-    """The families of a comma-separated list of names; all of an empty one. Raises StartError."""
+    """Returns the families of a comma-separated list of names; all of an empty one. Raises StartError."""
     if not listed:
         return list(FAMILIES)
     names = {name.strip() for name in listed.split(",") if name.strip()}

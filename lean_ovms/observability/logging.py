@@ -46,7 +46,7 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None,
 
 
 def is_set_up() -> bool:
-    """Whether `setup` decides where our loggers write; otherwise the program around us does."""
+    """Returns whether `setup` decides where our loggers write; otherwise the program around us does."""
     return any(isinstance(handler, NonBlockingHandler) for handler in logging.getLogger("lean_ovms").handlers)
 
 

@@ -68,7 +68,7 @@ class Metrics:
         """The response of a request is closed."""
 
     def token_timer(self) -> TokenTimer | None:
-        """A timer for a new generation; None if inter-token latency is not exposed."""
+        """Returns a timer for a new generation; None if inter-token latency is not exposed."""
         return None
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
@@ -90,11 +90,11 @@ class Metrics:
         """Sessions were opened (1), or have ended (-1)."""
 
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         return b""
 
     def summed(self, name: str) -> float | dict[str, Any] | None:
-        """A counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
+        """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
         return None
 
 

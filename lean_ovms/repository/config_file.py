@@ -67,13 +67,13 @@ class ConfigFile:
 
 
 def location(config_path: str) -> Path:
-    """The path of the file; for a directory that of the config.json in it."""
+    """Returns the path of the file; for a directory that of the config.json in it."""
     path = Path(config_path)
     return path / NAME if os.path.isdir(path) else path
 
 
 def read(path: Path) -> ConfigFile:
-    """The file at path. Raises StartError."""
+    """Returns the file at path. Raises StartError."""
     root = load(path)
     if not isinstance(root, dict):
         raise _invalid(f"{path} must hold a JSON object")
@@ -92,7 +92,7 @@ def read(path: Path) -> ConfigFile:
 
 
 def options_of(entry: ConfigEntry, config: Config) -> Config:
-    """The model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
+    """Returns the model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
     base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
         text = graph.text_of(entry.graph)
@@ -107,7 +107,7 @@ def options_of(entry: ConfigEntry, config: Config) -> Config:
 
 
 def _items(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The object of every model, with its place in the file."""
+    """Returns the object of every model, with its place in the file."""
     found = []
     for key in MODEL_LISTS:
         entries = root.get(key, [])
@@ -163,7 +163,7 @@ def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _near(key: str, known: Iterable[str]) -> str:
-    """A question after the name that may be meant; "" if none is near."""
+    """Returns a question after the name that may be meant; "" if none is near."""
     found = difflib.get_close_matches(key, known, 1)
     return f": did you mean {found[0]}?" if found else ""
 
@@ -193,7 +193,7 @@ def _idle_timeout(path: Path, value: Any) -> dict[str, Any]:
 
 
 def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
-    """Options from {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
+    """Returns options from {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
     if monitoring is None:
         return {}
     where = f"{path}: monitoring"
@@ -214,7 +214,7 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
 
 
 def load(path: Path) -> Any:
-    """The JSON value of the file. Raises StartError."""
+    """Returns the JSON value of the file. Raises StartError."""
     try:
         return json_file.read(path)
     except FileNotFoundError:

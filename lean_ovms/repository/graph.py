@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 20
 
 
 def text_of(path: Path) -> str:
-    """A graph's text. Raises StartError."""
+    """Returns a graph's text. Raises StartError."""
     try:
         data = read_bytes(path)
         if len(data) > MAX_BYTES:

@@ -110,13 +110,14 @@ node {{
 
 
 def task_of(name: str) -> ModelTask | None:
-    """The task of this name ("" generates text), if a graph can have it."""
+    """Returns the task of this name ("" generates text), if a graph can have it."""
     found = next((task for task in TASKS if task.name == (name or TEXT_GENERATION.name)), None)
     return found if found is not None and found.options else None
 
 
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
-    """The graph for these options, its task included. Both paths are relative to the graph. Raises StartError."""
+    """Returns the graph for these options, its task included. Both paths are relative to the graph. Raises
+    StartError."""
     task = task_of(config.task)
     if task is None:
         raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
@@ -142,7 +143,7 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
 
 
 def written_options(name: str = "") -> dict[str, Any]:
-    """The options that `text` writes for a task, with their defaults: to be reset once the graph has them."""
+    """Returns the options that `text` writes for a task, with their defaults: to be reset once the graph has them."""
     task = task_of(name)
     assert task is not None
     ours = {RENAMED.get(name, name) for name in _fields(task)} | {*PLUGIN, "plugin_config"}
@@ -150,13 +151,13 @@ def written_options(name: str = "") -> dict[str, Any]:
 
 
 def _fields(task: ModelTask) -> list[str]:
-    """The options of a graph that are also options here, by their names in the graph."""
+    """Returns the options of a graph that are also options here, by their names in the graph."""
     known = {row.name for row in fields(Config)}
     return [name for name in fields_of(task.options) if RENAMED.get(name, name) in known]
 
 
 def _values(config: Config, task: ModelTask) -> dict[str, Any]:
-    """Options that are not the default, or that are always written; None for the others."""
+    """Returns options that are not the default, or that are always written; None for the others."""
     defaults = {row.name: row.default for row in fields(Config)}
     found: dict[str, Any] = {}
     for name in _fields(task):
@@ -198,7 +199,7 @@ def _lines(name: str, value: Any, task: ModelTask) -> Iterator[str]:
 
 
 def _inner(name: str, value: Any) -> Iterator[str]:
-    """A field of a nested message, where every string is an enum value."""
+    """Returns a field of a nested message, where every string is an enum value."""
     if isinstance(value, dict):
         yield f"{name} {{"
         yield from ("  " + line for key, inner in value.items() for line in _inner(key, inner))

@@ -25,7 +25,7 @@ _KNOWN = re.compile(r'"(?:self|__module)\.([\w.]+?)(?:\.weight)?[/"]')
 
 
 def weights(path: Path) -> Path:
-    """The .safetensors file of an adapter's file or directory. Raises StartError if there is none."""
+    """Returns the .safetensors file of an adapter's file or directory. Raises StartError if there is none."""
     is_directory = os.path.isdir(path)
     file = path / WEIGHTS if is_directory else path
     if not os.path.isfile(file):
@@ -63,13 +63,14 @@ def check(module: LoraModule, model_dir: Path) -> None:
 
 
 def layer(name: str) -> str:
-    """The layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
+    """Returns the layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
     found = _LAYER.fullmatch(name)
     return found[1] if found else ""
 
 
 def tensors(file: Path) -> list[str]:
-    """The tensor names of a .safetensors file; its header is checked against the file's size. Raises StartError."""
+    """Returns the tensor names of a .safetensors file; its header is checked against the file's size. Raises
+    StartError."""
     try:
         return [*safetensors.header(file)]
     except OSError as error:

@@ -44,7 +44,7 @@ def vocab_size(config: Json) -> int:
 
 
 def kv_bytes_per_token(config: Json, precision: str) -> int:
-    """Bytes of the keys and values of one token in all layers; 0: unknown."""
+    """Returns the bytes of the keys and values of one token in all layers; 0: unknown."""
     layers = _attention_layers(config) or _count(config, "num_hidden_layers") or _count(config, "n_layer")
     heads = _count(config, "num_attention_heads") or _count(config, "n_head")
     kv_heads = _count(config, "num_key_value_heads") or heads

@@ -34,7 +34,8 @@ KINDS = {
 
 
 def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
-    """The task of a graph, and the options that its node for it sets. Raises StartError, without the file's name."""
+    """Returns the task of a graph, and the options that its node for it sets. Raises StartError, without the file's
+    name."""
     graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
     found = task.of_calculators(calculators)
@@ -57,7 +58,7 @@ def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
 
 
 def _node(options: str) -> str:
-    """What messages call the node with these options."""
+    """Returns what messages call the node with these options."""
     return "its LLM node" if options == TEXT_GENERATION.options else "its node"
 
 
@@ -69,7 +70,7 @@ def _not_served(found: tuple[ModelTask, str] | None, calculators: list[str]) -> 
 
 
 def _options_text(text: str, name: str) -> str | None:
-    """The text between the braces of the node options of this type; the first of several."""
+    """Returns the text between the braces of the node options of this type; the first of several."""
     types = (f"/{name}", f"{name}.ext")  # in brackets, as node_options and options have it
     words = _tokens(text)
     opened = 0

@@ -27,7 +27,8 @@ class TensorInfo:
 
 
 def header(file: Path) -> dict[str, Any]:
-    """The rows of the header by the name of their tensor; they lie within the file. Raises OSError, ValueError."""
+    """Returns the rows of the header by the name of their tensor; they lie within the file. Raises OSError,
+    ValueError."""
     with open_regular(file) as data:
         return _header(data, file.stat().st_size)[0]
 
@@ -38,7 +39,7 @@ def tensor(file: Path, name: str) -> TensorInfo:
 
 
 def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, TensorInfo]]:
-    """The tensors whose names are wanted. Raises OSError, ValueError."""
+    """Returns the tensors whose names are wanted. Raises OSError, ValueError."""
     with open_regular(file) as data:
         rows, start = _header(data, file.stat().st_size)
         for name, row in rows.items():
@@ -55,7 +56,7 @@ def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> TensorInfo
 
 
 def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:
-    """The rows, and where the tensors begin."""
+    """Returns the rows, and where the tensors begin."""
     size = int.from_bytes(data.read(8), "little")
     if not 2 <= size <= min(MAX_HEADER_BYTES, file_size - 8):
         raise ValueError("its header is longer than the file")

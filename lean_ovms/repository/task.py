@@ -66,13 +66,14 @@ class ModelTask:
 
 
 def detect(path: Path) -> str:
-    """The name of the task of a model directory; "" if its files do not show it."""
+    """Returns the name of the task of a model directory; "" if its files do not show it."""
     files = _files(path)
     return next((task.name for task in TASKS if task.matches(files)), "")
 
 
 def of_calculators(names: Iterable[str]) -> tuple[ModelTask, str] | None:
-    """The task of a graph with these calculators, a served one if there is any, and the calculator that shows it."""
+    """Returns the task of a graph with these calculators, a served one if there is any, and the calculator that shows
+    it."""
     found = [(task, name) for name in names for task in TASKS if name in task.calculators]
     return next((pair for pair in found if pair[0].served), found[0] if found else None)
 

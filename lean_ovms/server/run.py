@@ -65,7 +65,7 @@ def run(config: Config) -> int:
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
-    """The app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
+    """Returns the app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
 
     make: a model of its options. Raises WrongOptions for options that cannot work.
     """
@@ -163,7 +163,8 @@ RETRIED = "models are loaded again when the configuration or their files change,
 
 
 def _entry_points(addresses: Sequence[str], root_path: str) -> str:
-    """Where clients and people find the API, for the log. An address of all interfaces is shown as localhost."""
+    """Returns where clients and people find the API, for the log. An address of all interfaces is shown as
+    localhost."""
     if addresses[0].startswith("unix:"):
         return f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{root_path}/v1/models"
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path
@@ -237,7 +238,8 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def _max_connections(configured: int) -> int:
-    """The connections that the limit of open files allows, at most those configured; the soft limit is raised for them.
+    """Returns the connections that the limit of open files allows, at most those configured; the soft limit is raised
+    for them.
 
     More would leave no descriptors for a restarted engine or the response store.
     """

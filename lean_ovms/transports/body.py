@@ -91,7 +91,7 @@ class RequestBody:
         return request
 
     def getvalue(self) -> bytes:
-        """What is in memory, without a copy."""
+        """Returns what is in memory, without a copy."""
         self._memory.truncate()
         return self._memory.getvalue()
 

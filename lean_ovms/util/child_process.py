@@ -50,7 +50,7 @@ def spawn_with_socket(
 
 
 def not_posix() -> bool:
-    """Whether children cannot be started here as this project does it."""
+    """Returns whether children cannot be started here as this project does it."""
     return sys.platform == "win32"
 
 

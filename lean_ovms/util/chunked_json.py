@@ -127,7 +127,7 @@ def _write(value: Any, out: BytesIO) -> None:
 
 
 def _is_small(value: Any, limit: int) -> bool:
-    """Whether a value has no more than about so many characters."""
+    """Returns whether a value has no more than about so many characters."""
     left = [value]
     while left and limit >= 0:
         inner = left.pop()
@@ -176,7 +176,7 @@ class _Reader:
         self._end = -1  # of the outermost value
 
     def read(self) -> Any:
-        """The value."""
+        """Returns the value."""
         data, at = self._data, self._start
         while (mark := self._next_mark(at)) >= 0:
             if self._end >= 0:
@@ -215,7 +215,7 @@ class _Reader:
         return mark + 1
 
     def _next_mark(self, at: int) -> int:
-        """The next bracket or quote, -1 at the end. Notes commas on the way."""
+        """Returns the next bracket or quote, -1 at the end. Notes commas on the way."""
         data = self._data
         while True:
             stop = at + PIECE_BYTES
@@ -255,7 +255,7 @@ class _Reader:
         self._read = at + 1
 
     def _finished(self, container: _Container, at: int) -> Any:
-        """The value of a container that ends here."""
+        """Returns the value of a container that ends here."""
         if container.value is None:
             return self._parse(container, self._data[container.begin : at])
         self._take(container, at)
@@ -341,7 +341,7 @@ class _Reader:
     # --- strings
 
     def _string(self, at: int) -> int:
-        """Where the string that starts here ends, the quote included. A long one is added to its container."""
+        """Returns where the string that starts here ends, the quote included. A long one is added to its container."""
         data, stack = self._data, self._stack
         end = data.find(b'"', at + 1, at + PIECE_BYTES)
         if end >= 0 and data[end - 1] != 0x5C:
@@ -379,7 +379,7 @@ class _Reader:
             raise self._invalid(error.msg, 0) from None
 
     def _cut(self, at: int) -> int:
-        """The string's closing quote, or a place up to a slice ahead where it can be cut."""
+        """Returns the string's closing quote, or a place up to a slice ahead where it can be cut."""
         data, stop = self._data, at + SLICE_BYTES
         quote = data.find(b'"', at, stop)
         if data.find(b"\\", at, quote if quote >= 0 else stop) < 0:
@@ -425,6 +425,6 @@ class _Reader:
 
 
 def _prefix(piece: bytes) -> int:
-    """Length of the beginning of a data URL."""
+    """Returns the length of the beginning of a data URL."""
     match = _DATA_URL.match(piece)
     return match.end() if match else 0

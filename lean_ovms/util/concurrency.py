@@ -50,7 +50,7 @@ class InlineTime:
         self._clock = clock
 
     def run(self, work: Callable[[], T], most_s: float = INLINE_S) -> T:
-        """What work returns. most_s: the time that it may take at most. Raises what it raises."""
+        """Returns what work returns. most_s: the time that it may take at most. Raises what it raises."""
         began, token = self._clock(), inline_left_s.set(min(self.left_s, most_s))
         try:
             return work()
@@ -98,7 +98,7 @@ class Offload:
         self._waiting: OrderedDict[str, Turns[_Job[Any]]] = OrderedDict()  # by client, and then by request
 
     async def run(self, size: int, work: Callable[[], T], *, inline_below: int = 0) -> T:
-        """What work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
+        """Returns what work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
 
         inline_below: work on smaller input runs at once, in the caller's thread, while its request has time for it.
         Cancelling the caller removes queued work from the queue; work that is running runs to its end.

@@ -33,7 +33,8 @@ def configure() -> None:
 
 
 def reserve(size: int) -> BytesIO:
-    """A stream to write `size` bytes to; its getvalue() copies nothing, nor does it grow, which may copy all of it.
+    """Returns a stream to write `size` bytes to; its getvalue() copies nothing, nor does it grow, which may copy all of
+    it.
 
     The bytes are calloc's: the system gives the pages one by one as they are written.
     """

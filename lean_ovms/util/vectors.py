@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def array(data: bytes, shape: tuple[int, ...]) -> Array:
-    """The float32 array in these little-endian bytes; not writable."""
+    """Returns the float32 array in these little-endian bytes; not writable."""
     return np.frombuffer(data, LITTLE).reshape(shape)
 
 
@@ -44,7 +44,7 @@ def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
 
 
 def _bfloat16(values: Array) -> Array:
-    """The upper half of each float32, rounded to nearest, ties to even."""
+    """Returns the upper half of each float32, rounded to nearest, ties to even."""
     bits = values.view("<u4").astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
@@ -55,7 +55,7 @@ _FP8 = {"fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
 
 @cache
 def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
-    """The value of every non-negative finite code, ascending."""
+    """Returns the value of every non-negative finite code, ascending."""
     codes = np.arange(1 << (exponent_bits + fraction_bits))
     exponent, fraction = codes >> fraction_bits, codes & ((1 << fraction_bits) - 1)
     bias = (1 << (exponent_bits - 1)) - 1
@@ -125,7 +125,7 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
 
 
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
-    """The weighted mean of vectors of equal length. normalize: to length 1."""
+    """Returns the weighted mean of vectors of equal length. normalize: to length 1."""
     rows = np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)
     found = np.average(rows, axis=0, weights=weights)
     if normalize:

@@ -47,7 +47,7 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
 
 
 def _groups(texts: Sequence[str]) -> list[list[str]]:
-    """The texts in calls of CALL_CHARACTERS."""
+    """Returns the texts in calls of CALL_CHARACTERS."""
     groups: list[list[str]] = []
     space = 0
     for text in texts:
@@ -60,7 +60,7 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
 
 
 async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param: str) -> list[str]:
-    """The texts, of each the first tokens. most: tokens, 0: all. Raises RequestError."""
+    """Returns the texts, of each the first tokens. most: tokens, 0: all. Raises RequestError."""
     if not most:
         return [*texts]
     tokens = await tokens_of(call, texts, param)
@@ -78,7 +78,7 @@ async def chunked(
     limits: ChunkLimits,
     most: int = 0,
 ) -> tuple[list[PoolingInput], list[int]]:
-    """The pairs of a query and every piece, and the number of the document of each.
+    """Returns the pairs of a query and every piece, and the number of the document of each.
 
     most: tokens kept of a document, 0: all. Raises RequestError: too many pieces, or no place for any.
     """

@@ -89,7 +89,7 @@ class Encoding:
         return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
 
     def packed(self, output: PooledOutput) -> bytes:
-        """The numbers as bytes."""
+        """Returns the numbers as bytes."""
         if self.dtype == "float32" and self.endianness in LITTLE:
             return output.data
         from ...util import vectors
@@ -97,7 +97,7 @@ class Encoding:
         return vectors.packed(output.data, self.dtype, big_endian=self.endianness not in LITTLE)
 
     def json(self, output: PooledOutput) -> bytes:
-        """The JSON value of one result: nested lists, or a base64 string."""
+        """Returns the JSON value of one result: nested lists, or a base64 string."""
         if self.format == "base64":
             return b'"%b"' % b2a_base64(self.packed(output), newline=False)
         from ...util import vectors
@@ -111,7 +111,8 @@ FLOATS = Encoding("float", "float32", "native")
 
 def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,
                      headers: list[tuple[str, str]], *, kind: bytes, member: bytes) -> Response:  # fmt: skip
-    """The list of results, or their bytes. envelope: as below. kind: `object` of a result; member: where its vector is.
+    """Returns the list of results, or their bytes. envelope: as below. kind: `object` of a result; member: where its
+    vector is.
 
     Raises BadRequest as below.
     """

@@ -14,7 +14,7 @@ ENTRY_BYTES = 64
 
 
 def usage(prompt_tokens: int) -> Json:
-    """The usage object; nothing is generated."""
+    """Returns the usage object; nothing is generated."""
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens,
@@ -35,10 +35,10 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
 
 
 def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
-    """A list and nothing around it; items are JSON already."""
+    """Returns a list and nothing around it; items are JSON already."""
     return json_bytes(b"[%b]" % b",".join(items), headers)
 
 
 def shortest(value: float) -> float:
-    """A score with seven digits, which is as exact as float32."""
+    """Returns a score with seven digits, which is as exact as float32."""
     return float(f"{value:.7g}")

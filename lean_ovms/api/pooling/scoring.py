@@ -68,7 +68,7 @@ class Scores:
 
 
 async def score(asked: ScoreRequest) -> Scores:
-    """A score for each document and its query. Raises RequestError."""
+    """Returns a score for each document and its query. Raises RequestError."""
     info = asked.call.info(KINDS)
     if asked.cuts and asked.max_document >= info.window:
         asked = _cut_at_the_window(asked)
@@ -81,7 +81,7 @@ async def score(asked: ScoreRequest) -> Scores:
 
 
 def _cut_at_the_window(asked: ScoreRequest) -> ScoreRequest:
-    """The same without the limit of documents: what does not fit into the window is cut off."""
+    """Returns the same without the limit of documents: what does not fit into the window is cut off."""
     truncate = asked.call.values["truncate_prompt_tokens"]
     call = asked.call.with_values({"truncate_prompt_tokens": -1 if truncate is None else truncate})
     return replace(asked, call=call, max_document=0)
@@ -168,7 +168,7 @@ async def _by_pairs(asked: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _value(output: PooledOutput, *, sigmoid: bool) -> float:
-    """The score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
+    """Returns the score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
     value = output.values[-1]
     if not sigmoid:
         return value
@@ -177,7 +177,7 @@ def _value(output: PooledOutput, *, sigmoid: bool) -> float:
 
 
 async def _pairs(asked: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
-    """The pairs, and the number of the document of each; a document in pieces has several."""
+    """Returns the pairs, and the number of the document of each; a document in pieces has several."""
     if asked.call.model.config.chat_template:
         return await _rendered(asked), list(range(len(asked.documents)))
     if info.pair != BY_TOKENS:

@@ -229,14 +229,15 @@ class Child(asyncio.Protocol):
         return status != 0 and not self._forced and not self.why
 
     def _describe(self, status: int) -> str:
-        """The exit in words; of a crash with its last output, and a guess at the cause of a SIGKILL from outside."""
+        """Returns the exit in words; of a crash with its last output, and a guess at the cause of a SIGKILL from
+        outside."""
         guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""
         return describe_exit(status) + guess + (f"; its last output: {words}" if words else "")
 
 
 def describe_exit(status: int) -> str:
-    """A Popen.returncode in words."""
+    """Returns a Popen.returncode in words."""
     if status >= 0:
         return f"exit status {status}"
     try:

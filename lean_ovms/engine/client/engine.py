@@ -253,7 +253,7 @@ class EngineClient:
         return reply
 
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        """The result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
+        """Returns the result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
         if not inputs:
             return []
         self._require_ready()
@@ -283,7 +283,7 @@ class EngineClient:
         return reply
 
     async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
-        """The speech of a sentence or so, as in speech_types; cancelled when the waiting task is.
+        """Returns the speech of a sentence or so, as in speech_types; cancelled when the waiting task is.
 
         begun, client: as in protocol.Speak. Raises RequestError.
         """
@@ -311,13 +311,13 @@ class EngineClient:
         return answer
 
     async def stats(self) -> EngineStats:
-        """The engine's own counts, taken between two steps. Raises Unavailable."""
+        """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
         self._require_ready()
         self._watchdog.start()
         return EngineStats(**await self._replies.call(protocol.Ping))
 
     def unavailable(self) -> Unavailable:
-        """The error for a request while the engine is not ready, with the time when it should be."""
+        """Returns the error for a request while the engine is not ready, with the time when it should be."""
         if self.state == "stopped":
             return Unavailable(_STOPPED, code="shutting_down")
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))
@@ -369,7 +369,7 @@ class EngineClient:
 
 
 async def text_parts(text: str) -> list[bytes]:
-    """A long text for protocol.Submit; other tasks get their turns. Raises BadRequest."""
+    """Returns a long text for protocol.Submit; other tasks get their turns. Raises BadRequest."""
     parts: list[bytes] = []
     try:
         for start in range(0, len(text), protocol.TEXT_PART):
@@ -382,7 +382,7 @@ async def text_parts(text: str) -> list[bytes]:
 
 
 async def unpacked(answer: protocol.Encoded) -> list[list[int]]:
-    """The ids of an Encoded; where they are many, other tasks get their turns."""
+    """Returns the ids of an Encoded; where they are many, other tasks get their turns."""
     if not answer.sizes:
         return answer.tokens
     texts: list[list[int]] = []

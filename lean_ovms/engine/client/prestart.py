@@ -57,7 +57,7 @@ def discard() -> None:
 
 
 def spawn(command: Sequence[str]) -> Spawned:
-    """A child by this command, to which the number of its end of the pipe is appended. Raises OSError."""
+    """Returns a child by this command, to which the number of its end of the pipe is appended. Raises OSError."""
     if tuple(command) == COMMAND and _prestarted and _prestarted[-1].process.poll() is None:
         return _prestarted.pop()
     return _start(command)

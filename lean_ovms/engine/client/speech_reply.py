@@ -99,7 +99,8 @@ class SpeechReply:
         self._pump = asyncio.get_running_loop().create_task(self._send_all(audio))
 
     async def next(self) -> SpeechEvent | None:
-        """The next event; None after the last. Raises RequestError, or what the audio raised, after earlier events."""
+        """Returns the next event; None after the last. Raises RequestError, or what the audio raised, after earlier
+        events."""
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -241,7 +242,7 @@ class SpeechReply:
         return None
 
     def _next_care(self) -> int | None:
-        """How the window is tried again in which the engine has died; None: not at all."""
+        """Returns how the window is tried again in which the engine has died; None: not at all."""
         if not self._care:
             return ALONE  # the cause may have been another request's window, or nothing in the audio
         timed = self._params.segments or self._params.words

@@ -113,7 +113,7 @@ def _info(config: Config) -> PoolingInfo:
 
 
 def _overlap(ids: Array, mask: Array) -> float:
-    """A logit: 6 for a document with every byte of the query, -6 for one with none."""
+    """Returns a logit: 6 for a document with every byte of the query, -6 for one with none."""
     tokens = ids[mask == 1].tolist()
     if END not in tokens:
         return 0.0

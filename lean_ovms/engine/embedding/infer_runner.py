@@ -21,7 +21,7 @@ class InferRequestPool:
         self.stateful = bool(self._free[0].query_state())
 
     def start(self, batch: Batch) -> Any:
-        """A request that computes the batch; at most `count` at once. Raises RuntimeError."""
+        """Returns a request that computes the batch; at most `count` at once. Raises RuntimeError."""
         request = self._free.pop()
         if self.stateful:
             request.reset_state()  # without it the next answer is silently another
@@ -77,7 +77,7 @@ class InferRunner:
         self._threads.submit(self._compute, batch, requests)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """A batch that has been computed, with its output or its error; at least one is started."""
+        """Returns a batch that has been computed, with its output or its error; at least one is started."""
         if self._own is None:
             return self._finished.get()
         (batch, requests, request), self._own = self._own, None

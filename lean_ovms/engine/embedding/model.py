@@ -45,7 +45,7 @@ WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 
 
 def load(config: Config) -> OpenVinoPooler:
-    """The loaded model. Raises StartError with the reason in one line."""
+    """Returns the loaded model. Raises StartError with the reason in one line."""
     return OpenVinoPooler(config)
 
 
@@ -137,7 +137,7 @@ class OpenVinoPooler:
         return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
 
     def _no_and_yes(self, files: PoolingFiles) -> tuple[int, int]:
-        """The tokens whose logits are compared. Raises StartError."""
+        """Returns the tokens whose logits are compared. Raises StartError."""
         named = files.config.get("classifier_from_token")
         words = named if isinstance(named, list) and len(named) == 2 else NO_YES
         ids = self._tokenizer.encode([str(word) for word in words])

@@ -98,7 +98,7 @@ class PoolingNetwork:
         self._passes = InferRunner()
 
     def shape(self, pooling: str) -> Shape:
-        """The network as recognize needs it. pooling: asked for, "" for any. Raises StartError."""
+        """Returns the network as recognize needs it. pooling: asked for, "" for any. Raises StartError."""
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")
@@ -147,7 +147,7 @@ class PoolingNetwork:
                 self._short = LazyCompiledModel("single short texts", self._compile_short, after=SHORTS)
 
     def _hidden_states(self) -> InferRequestPool:
-        """The network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
+        """Returns the network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
         if self._hidden is None:
             model = self._core.read_model(self._path)
             found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
@@ -187,7 +187,7 @@ class PoolingNetwork:
     # --- one text
 
     def lone_size(self, needed: int) -> int:
-        """The padded length of a text that is computed alone and has so many tokens at least."""
+        """Returns the padded length of a text that is computed alone and has so many tokens at least."""
         if needed <= SHORT and self._short is not None:
             self._short.needed()
             if self._short.get() is not None:
@@ -216,12 +216,12 @@ class PoolingNetwork:
         return better or self._pooled
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """A batch that has been computed since, with its output or its error."""
+        """Returns a batch that has been computed since, with its output or its error."""
         return self._passes.wait()
 
 
 def choose_device(core: ov.Core, config: Config) -> str:
-    """The device of the options. Raises StartError."""
+    """Returns the device of the options. Raises StartError."""
     asked = config.target_device
     if asked == "CPU":
         return asked

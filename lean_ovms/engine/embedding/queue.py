@@ -102,7 +102,7 @@ class TextQueue:
             request.buckets.clear()
 
     def next_batch(self, tokens: int = 0) -> list[QueuedText]:
-        """The items of the next batch, at least one; the queue is not empty.
+        """Returns the items of the next batch, at least one; the queue is not empty.
 
         tokens: most of it, padding included, unless one text has more; 0: as many as any batch.
         """
@@ -124,14 +124,14 @@ class TextQueue:
         return taken[: _usable(len(taken))]
 
     def _room(self, size: int) -> int:
-        """The most texts of this padded length in a batch."""
+        """Returns the most texts of this padded length in a batch."""
         return max(count for count in SIZES if count == 1 or count * size <= self._room_tokens)
 
     def _is_small(self, request: QueuedPooling) -> bool:
         return request.waiting_tokens <= self._batch_tokens
 
     def _best_size(self, own: int, sharing: list[QueuedPooling]) -> int:
-        """The padded length that computes the most tokens for its time, where `own` is that of the urgent text.
+        """Returns the padded length that computes the most tokens for its time, where `own` is that of the urgent text.
 
         Only texts of small requests make a batch longer: a short text does not wait for the documents of a long list.
         """
@@ -163,7 +163,7 @@ class TextQueue:
         return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
 
     def _sharing(self, first: QueuedPooling) -> list[QueuedPooling]:
-        """The requests that may be in one batch with this one, most urgent first."""
+        """Returns the requests that may be in one batch with this one, most urgent first."""
         others = [
             one
             for one in self.requests.values()
@@ -201,7 +201,7 @@ class TextQueue:
 
 
 def _usable(count: int) -> int:
-    """How many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
+    """Returns how many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
     return count if _rows(count) - count <= MAX_PADDING * _rows(count) else SIZES[bisect_right(SIZES, count) - 1]
 
 
@@ -210,7 +210,8 @@ def _rows(count: int) -> int:
 
 
 def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
-    """The batch of these items. Rows that fill it up repeat the first one: a row without any token would be NaN.
+    """Returns the batch of these items. Rows that fill it up repeat the first one: a row without any token would be
+    NaN.
 
     size: the padded length, at least.
     """

@@ -60,7 +60,7 @@ class Recognized:
 
 
 def recognize(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
-    """What the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
+    """Returns what the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
     if shape.output == "logits":
         return _with_logits(config, files, shape)
     if config.task != "embeddings":

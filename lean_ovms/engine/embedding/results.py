@@ -9,7 +9,7 @@ from .pooler import Array
 
 
 def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
-    """What a client gets of these rows of the network's output: float32 [n, width]."""
+    """Returns what a client gets of these rows of the network's output: float32 [n, width]."""
     if info.kind in VECTORS:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]

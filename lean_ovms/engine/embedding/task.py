@@ -65,7 +65,7 @@ def _cost(texts: list[str]) -> int:
 
 
 def _first(texts: list[str], budget: int) -> list[str]:
-    """The first texts whose cost reaches the budget."""
+    """Returns the first texts whose cost reaches the budget."""
     for count, text in enumerate(texts, 1):
         budget -= len(text) + CALL_CHARACTERS
         if budget <= 0:
@@ -74,7 +74,7 @@ def _first(texts: list[str], budget: int) -> list[str]:
 
 
 def load(config: Config, wake: Callable[[], None]) -> PoolingTask:
-    """The task on the model of the options. wake: not needed. Raises StartError."""
+    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_pooler import FakePooler
 

@@ -75,7 +75,7 @@ class TextEncoder:
         return self._framed(ids) if add_special_tokens else ids
 
     def is_long(self, text: str) -> bool:
-        """Whether a call would take too long between two steps."""
+        """Returns whether a call would take too long between two steps."""
         if len(text) <= LONG_CHARACTERS:
             return False
         if len(text) > MAX_REMEMBERED:
@@ -139,7 +139,7 @@ class TextEncoder:
 
 
 def _samples(pieces: Sequence[bytes], literals: Sequence[str]) -> list[str]:
-    """Random texts of the vocabulary's words, of blanks and of these tokens: always the same ones."""
+    """Returns random texts of the vocabulary's words, of blanks and of these tokens: always the same ones."""
     dice = random.Random(0)
     words = [piece.decode("utf-8", "ignore") for piece in dice.choices(pieces, k=200) if piece] or ["a"]
     words = [word for word in words if word not in literals]

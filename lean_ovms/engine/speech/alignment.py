@@ -28,7 +28,8 @@ AFTER = "\"'.。,，!！?？:：”)]}、"
 def word_times(
     row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
 ) -> list[Word]:
-    """The words of a row that has ended, in the request's time. attention: of the decoder, for a sequence of tokens."""
+    """Returns the words of a row that has ended, in the request's time. attention: of the decoder, for a sequence of
+    tokens."""
     tokens = row.text_tokens
     words = _merged(split_words(tokens, pieces, row.language))
     if not words:
@@ -111,7 +112,7 @@ def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -
 
 
 def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, list[int]]]:
-    """The shortest runs of tokens that are whole UTF-8."""
+    """Returns the shortest runs of tokens that are whole UTF-8."""
     found: list[tuple[str, list[int]]] = []
     data, ids = b"", list[int]()
     for token in tokens:

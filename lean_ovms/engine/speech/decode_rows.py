@@ -70,7 +70,7 @@ class DecodeRow:
         return len(self.prompt) + (3 if self._files.languages else 1)
 
     def opening(self) -> list[int]:
-        """The tokens after <|startoftranscript|>."""
+        """Returns the tokens after <|startoftranscript|>."""
         files = self._files
         if not files.languages:
             return []
@@ -91,7 +91,7 @@ class DecodeRow:
     # --- decoding
 
     def take(self, line: NDArray[np.float32], rules: Rules) -> int:
-        """The next token, by these logits; they may be changed."""
+        """Returns the next token, by these logits; they may be changed."""
         params = self.job.params
         penalize(line, self.tokens, params)
         rules.apply(line, self.tokens, self.job.times)

@@ -56,7 +56,7 @@ class Rules:
 
 
 def log_sum(line: Line) -> float:
-    """The logarithm of the sum of the exponentials."""
+    """Returns the logarithm of the sum of the exponentials."""
     top = float(line.max())
     return top + float(np.log(np.exp(line - top).sum(dtype=np.float64)))
 
@@ -79,7 +79,7 @@ def penalize(line: Line, tokens: Sequence[int], params: TranscribeParams) -> Non
 
 
 def choose(line: Line, temperature: float, params: TranscribeParams, draw: np.random.Generator) -> int:
-    """A token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
+    """Returns a token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
     if temperature <= 0:
         return int(line.argmax())
     scaled = line.astype(np.float64) / temperature

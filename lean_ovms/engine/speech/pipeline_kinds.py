@@ -69,11 +69,11 @@ class Kind:
         self._ends = list(ends)
 
     def limit(self, job: Job, texts: Texts) -> int:
-        """Tokens of its text."""
+        """Returns the number of tokens of its text."""
         return min(job.max_tokens or self.max_tokens, self.max_tokens)
 
     def options(self, job: Job, texts: Texts) -> dict[str, Any]:
-        """What generate gets."""
+        """Returns what generate gets."""
         found: dict[str, Any] = {"max_new_tokens": self.limit(job, texts), **_sampling(job.params)}
         if self._ends:
             found |= {"eos_token_id": self._ends[0], "stop_token_ids": set(self._ends)}
@@ -99,7 +99,7 @@ class Kind:
         )
 
     def delta(self, job: Job, text: str) -> TextDelta:
-        """The next text of a window for its stream."""
+        """Returns the next text of a window for its stream."""
         if job.private is None:  # the first one
             job.private = True
             text = _joint(text)
@@ -169,7 +169,7 @@ class Whisper(Kind):
 
 
 def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
-    """The kind of a model directory. Raises StartError."""
+    """Returns the kind of a model directory. Raises StartError."""
     config = json_file.read_object(path / "config.json")
     kind = config.get("model_type")
     if kind == "whisper":
@@ -214,7 +214,7 @@ def _joint(text: str) -> str:
 
 
 def _whole(job: Job, text: str) -> list[Segment]:
-    """The window as one segment."""
+    """Returns the window as one segment."""
     return [Segment(start=round(job.start, 3), end=round(job.end, 3), text=text)] if text.strip() else []
 
 

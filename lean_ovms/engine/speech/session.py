@@ -23,7 +23,7 @@ REPORT = SAMPLE_RATE
 
 
 def params_of(command: Transcribe) -> TranscribeParams:
-    """The params of a request."""
+    """Returns the params of a request."""
     values = dict(command.params)
     if values.get("turns") is not None:
         values["turns"] = TurnDetection(**values["turns"])
@@ -126,7 +126,7 @@ class TranscriptionSession:
     # --- windows
 
     def next_cut(self) -> Cut:
-        """The window to start; it stays the first until `start` or `skip`."""
+        """Returns the window to start; it stays the first until `start` or `skip`."""
         return self.cutter.cuts[0]
 
     def skip(self, out: list[Record]) -> None:
@@ -140,13 +140,13 @@ class TranscriptionSession:
             out.append(AudioUsed(self.id, self._used))
 
     def start(self) -> Job:
-        """The job of the next window."""
+        """Returns the job of the next window."""
         cut = self._cut = self.cutter.cuts.popleft()
         self._started_at = self._clock()
         return self._job(cut.start, cut.end, times=self.care < PLAIN)
 
     def start_partial(self) -> Job:
-        """A job for the utterance as far as it has come."""
+        """Returns a job for the utterance as far as it has come."""
         since = self.cutter.speech_since
         assert since is not None
         self.partial = True

@@ -36,7 +36,7 @@ class SileroVad:
         return SileroDetector(self._request)
 
     def has_speech(self, samples: Samples) -> bool:
-        """Whether any second of it has; the loudest ones first, so that speech is found after a few frames."""
+        """Returns whether any second of it has; the loudest ones first, so that speech is found after a few frames."""
         seconds = [samples[at : at + SAMPLE_RATE] for at in range(0, len(samples), SAMPLE_RATE)]
         for second in sorted(seconds, key=lambda one: -float(np.square(one).sum())):
             detector = self.detector()

@@ -41,7 +41,7 @@ FAILED = "The engine could not process this request."
 
 
 def load(config: Config, wake: Callable[[], None]) -> SpeechTask:
-    """The task on the model of the options. wake: not needed. Raises StartError."""
+    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_recognizer import FakeRecognizer
 
@@ -179,7 +179,7 @@ class SpeechTask:
                 self._finish(session)
 
     def _next(self) -> TranscriptionSession | None:
-        """The request whose window is next."""
+        """Returns the request whose window is next."""
         if any(one.care for one in self._running.values()):
             return None
         waiting = [one for one in self._sessions.values() if one.waiting]
@@ -288,7 +288,7 @@ def _padded(samples: Samples) -> Samples:
 
 
 def _for_client(error: Exception, what: str) -> RequestError:
-    """The error as the client gets it; one that is no RequestError is logged."""
+    """Returns the error as the client gets it; one that is no RequestError is logged."""
     if isinstance(error, RequestError):
         return error
     log.error("%s failed", what, exc_info=error)

@@ -43,5 +43,5 @@ class EnergyDetector:
 
 
 def rms(samples: Samples) -> float:
-    """Root mean square of samples."""
+    """Returns the root mean square of samples."""
     return float(np.sqrt(np.mean(np.square(samples)))) if len(samples) else 0.0

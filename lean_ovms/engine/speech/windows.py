@@ -133,7 +133,7 @@ class Cutter:
         raise NotImplementedError
 
     def _quiet(self, start: int) -> int:
-        """Where a full window that begins here is cut."""
+        """Returns where a full window that begins here is cut."""
         end = start + self.window
         first = max(end - SEARCH, start + self.window // 2)
         energy = np.square(self.buffer.samples(first, end), dtype=np.float64)

@@ -28,7 +28,7 @@ NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
 def load(config: Config, wake: Callable[[], None]) -> VoiceTask:
-    """The task on the model of the options. wake: not needed. Raises StartError."""
+    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_synthesizer import FakeSynthesizer
 

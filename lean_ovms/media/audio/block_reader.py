@@ -35,7 +35,7 @@ class BlockReader(asyncio.BufferedProtocol):
         self._in_end = False
 
     async def next(self, seconds: float) -> bytes:
-        """The next block, b"" at the end of an answer. Raises OSError, EOFError, and asyncio.TimeoutError."""
+        """Returns the next block, b"" at the end of an answer. Raises OSError, EOFError, and asyncio.TimeoutError."""
         if not self._blocks:
             await asyncio.wait_for(self._block(), seconds)
         block = self._blocks.popleft()

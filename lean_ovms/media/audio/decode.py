@@ -41,7 +41,7 @@ class AudioSource(Protocol):
 
 
 def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
-    """Samples as speech_types has them. Raises BadRequest, also in the middle, and MemoryError."""
+    """Returns samples as speech_types has them. Raises BadRequest, also in the middle, and MemoryError."""
     try:
         count = 0
         for block in _unlimited(data, format, limits):
@@ -186,6 +186,6 @@ def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -
 
 
 def _reason(error: Exception) -> str:
-    """What a library says; without the objects in its texts, which are addresses."""
+    """Returns what a library says; without the objects in its texts, which are addresses."""
     text = " ".join(str(getattr(error, "error_string", error)).split())
     return re.sub("<[^>]*>", "file", text)[:200] or type(error).__name__

@@ -61,7 +61,7 @@ class AudioDecoder:
         return self._idle.pids
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
-        """The samples of a file, of which the first block has been decoded; close the stream in any case.
+        """Returns the samples of a file, of which the first block has been decoded; close the stream in any case.
 
         The process then has the whole file: `data` is not needed any more. Raises BadRequest that says what is wrong
         with it, PayloadTooLarge, and Unavailable.
@@ -173,8 +173,8 @@ class _Process(Helper):
             await self._blocks.write(data[start : start + PIECE])
 
     async def block(self, seconds: float) -> bytes:
-        """The next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if the
-        process has ended."""
+        """Returns the next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if
+        the process has ended."""
         assert self._blocks is not None
         block = await self._blocks.next(seconds)
         if not block:
@@ -184,7 +184,7 @@ class _Process(Helper):
         return block
 
     def exit_error(self, error: Exception) -> RequestError:
-        """What the end of the process means for the request."""
+        """Returns what the end of the process means for the request."""
         if not self.pid:
             log.error("the audio decoder does not start: %s", error)
             return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")

@@ -47,7 +47,7 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
 
 
 def _file(stream: JobChannel, start: int, size: int) -> memoryview:
-    """The file of a job in the open file that came with it: mapped, not read."""
+    """Returns the file of a job in the open file that came with it: mapped, not read."""
     descriptor = stream.take_file()
     try:
         return memoryview(mmap.mmap(descriptor, start + size, access=mmap.ACCESS_READ))[start:]

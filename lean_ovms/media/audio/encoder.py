@@ -32,11 +32,11 @@ class Encoder(Protocol):
     """The encoder of one file."""
 
     def encode(self, samples: bytes) -> bytes:
-        """The bytes of the file that are complete with these samples, s16 mono; may be none."""
+        """Returns the bytes of the file that are complete with these samples, s16 mono; may be none."""
         ...
 
     def finish(self) -> bytes:
-        """The last bytes."""
+        """Returns the last bytes."""
         ...
 
 
@@ -59,7 +59,7 @@ def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
 
 
 def wav_head(rate: int, size: int) -> bytes:
-    """The 44 bytes before the samples of a mono WAV file. size: of the samples in bytes, or UNKNOWN."""
+    """Returns the 44 bytes before the samples of a mono WAV file. size: of the samples in bytes, or UNKNOWN."""
     whole = UNKNOWN if size == UNKNOWN else size + 36
     form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
     return b"RIFF" + struct.pack("<I", whole) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size)
@@ -128,7 +128,7 @@ class _Sink:
         """Nothing to do."""
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Returns what was written since the last time."""
         data = bytes(self._data)
         self._taken += len(data)
         self._data.clear()

@@ -15,6 +15,6 @@ def head(size: int, *, end: bool = False) -> bytes:
 
 
 def parse_head(data: bytes | bytearray, start: int) -> tuple[int, bool]:
-    """The size of what follows, and whether it is the object at the end."""
+    """Returns the size of what follows, and whether it is the object at the end."""
     (value,) = struct.unpack_from("<I", data, start)
     return value & ~END, bool(value & END)

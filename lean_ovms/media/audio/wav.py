@@ -24,7 +24,7 @@ Samples = NDArray[np.float32]
 
 
 def block_frames(rate: int) -> int:
-    """How many samples of each channel are a block."""
+    """Returns how many samples of each channel are a block."""
     return max(1, min(round(rate * BLOCK_S), BLOCK_FRAMES))
 
 
@@ -59,7 +59,7 @@ class WavFile:
         return self._kind == (PCM, 16)
 
     def plain_blocks(self) -> Iterator[memoryview]:
-        """The samples of a plain file as they are in it."""
+        """Returns the samples of a plain file as they are in it."""
         step = self._step * self._align
         end = self.frames * self._align
         for start in range(0, end, step):
@@ -67,7 +67,7 @@ class WavFile:
 
 
 def _chunks(data: bytes | memoryview) -> tuple[bytes, memoryview]:
-    """The fmt chunk, and the samples."""
+    """Returns the fmt chunk, and the samples."""
     view = memoryview(data)
     place, description = 12, b""
     while place + 8 <= len(view):

@@ -65,7 +65,7 @@ class DecoderPool:
         return self._idle.pids
 
     async def decode(self, job: DecodeJob) -> Image:
-        """The image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
+        """Returns the image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:

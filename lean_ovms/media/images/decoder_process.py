@@ -46,7 +46,7 @@ def limits_of(job: dict[str, Any]) -> DecodeLimits:
 
 
 def decode_base64(data: bytes) -> bytes:
-    """The bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
+    """Returns the bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
     try:
         return base64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
     except binascii.Error as error:

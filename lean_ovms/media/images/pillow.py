@@ -83,7 +83,7 @@ _ORIENTATION = 0x0112
 
 
 def _orientation(image: Image.Image) -> Image.Transpose | None:
-    """The rotation in EXIF; None if there is none or EXIF is broken."""
+    """Returns the rotation in EXIF; None if there is none or EXIF is broken."""
     try:
         return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # broken metadata must not make the image unusable
@@ -91,7 +91,7 @@ def _orientation(image: Image.Image) -> Image.Transpose | None:
 
 
 def _flattened(image: Image.Image) -> Image.Image:
-    """The image in RGB, white where it is transparent."""
+    """Returns the image in RGB, white where it is transparent."""
     image.load()
     if image.mode.startswith("I") or image.mode == "F":
         return _grey(image).convert("RGB")

@@ -339,7 +339,8 @@ class ModelCache:
                 self._loader.load(member)
 
     def _victim(self) -> ModelGroup | None:
-        """The group to unload for another; None while one is on its way out, or must be served a little longer."""
+        """Returns the group to unload for another; None while one is on its way out, or must be served a little
+        longer."""
         victim = choose_victim(self._groups.values())
         if victim is not None and victim.busy:
             # Loads take no more than half of the time, however requests for several groups alternate.
@@ -358,7 +359,7 @@ class ModelCache:
                 group.closing_since = time.monotonic()
 
     def _idle(self, group: ModelGroup) -> bool:
-        """Whether a closing group can be unloaded now; otherwise it is looked at again when it may be."""
+        """Returns whether a closing group can be unloaded now; otherwise it is looked at again when it may be."""
         if group.busy:
             return False
         until = group.last_used + LINGER_S

@@ -153,7 +153,7 @@ class ModelGroup:
 def has_room(
     wanted: ModelGroup, groups: Iterable[ModelGroup], limit: int, free_bytes: Callable[[], int] | None
 ) -> bool:
-    """Whether a group may be loaded beside those that are in memory. limit, free_bytes: as in ModelCache."""
+    """Returns whether a group may be loaded beside those that are in memory. limit, free_bytes: as in ModelCache."""
     others = [one for one in groups if one.occupied and not one.permanent]
     if wanted.permanent or not others:
         return True
@@ -166,8 +166,8 @@ def has_room(
 
 
 def choose_victim(groups: Iterable[ModelGroup]) -> ModelGroup | None:
-    """The group to unload for another: the one that was idle longest, or else the one that was loaded first. None
-    while one is on its way out, or all are on their way in."""
+    """Returns the group to unload for another: the one that was idle longest, or else the one that was loaded first.
+    None while one is on its way out, or all are on their way in."""
     loaded = [one for one in groups if one.occupied and not one.permanent]
     if any(member.unloading for one in loaded for member in one.members):
         return None
@@ -178,12 +178,12 @@ def choose_victim(groups: Iterable[ModelGroup]) -> ModelGroup | None:
 
 
 def sleeping() -> Unavailable:
-    """The error for requests while the server sleeps."""
+    """Returns the error for requests while the server sleeps."""
     return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MAX_RETRY_AFTER_S)
 
 
 def with_retry(error: RequestError, seconds: float) -> RequestError:
-    """The same error for another request, with the time after which it may be sent again."""
+    """Returns the same error for another request, with the time after which it may be sent again."""
     return Unavailable(error.message, code=error.code, retry_after_s=bounded(seconds))
 
 
@@ -199,6 +199,6 @@ def arrival() -> float:
 
 
 def client() -> str:
-    """The client of this task's request; "" without one."""
+    """Returns the client of this task's request; "" without one."""
     record = current_record.get()
     return record.client if record is not None else ""

@@ -27,14 +27,14 @@ class SpecialTokenEscaper:
         self._pattern = re.compile(f"(?={'|'.join(map(re.escape, words))})(.)", re.DOTALL) if words else None
 
     def messages(self, messages: list[Json]) -> list[Json]:
-        """The conversation with escaped texts, except those of the application. The argument is not changed."""
+        """Returns the conversation with escaped texts, except those of the application. The argument is not changed."""
         return [
             message if message.get("role") in _TRUSTED else self.value(message)  # a role is text of the prompt, too
             for message in messages
         ]
 
     def value(self, value: Any) -> Any:
-        """A JSON value with all its strings and keys escaped."""
+        """Returns a JSON value with all its strings and keys escaped."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):

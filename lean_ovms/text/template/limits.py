@@ -114,7 +114,7 @@ def _filtered(node: Any, name: str) -> nodes.Expr:
 
 
 def checked_size(value: Any) -> Any:
-    """The value. Raises LimitExceeded."""
+    """Returns the value. Raises LimitExceeded."""
     if isinstance(value, (str, list, tuple)):
         _check_size(len(value))
     return value

@@ -69,7 +69,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().compile(limits.LimitsInserter().visit(tree), *args, **kwargs)
 
     def make_globals(self, d: Any) -> dict[str, Any]:
-        """The globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
+        """Returns the globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
         return {**self.globals, **(d or {})}
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's

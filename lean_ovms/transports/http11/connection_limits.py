@@ -115,12 +115,13 @@ class ConnectionLimits:
 
 
 def too_many_connections() -> Unavailable:
-    """The error for a connection beyond the limits."""
+    """Returns the error for a connection beyond the limits."""
     return Unavailable("too many connections", code="too_many_connections")
 
 
 def client_of(peer: object) -> str:
-    """Whom a peer's address belongs to: an IPv4 address, the network of 64 bits of an IPv6 one; "" for Unix sockets."""
+    """Returns whom a peer's address belongs to: an IPv4 address, the network of 64 bits of an IPv6 one; "" for Unix
+    sockets."""
     if not isinstance(peer, tuple):
         return ""
     host = str(peer[0]).partition("%")[0]

@@ -214,7 +214,7 @@ class Server:
 
 
 def _hosts(addresses: str) -> list[str]:
-    """The members of a comma-separated list; a superfluous comma must not mean "all addresses"."""
+    """Returns the members of a comma-separated list; a superfluous comma must not mean "all addresses"."""
     hosts = [host.strip().strip("[]") for host in addresses.split(",")]
     return [host for host in hosts if host] or [""]
 

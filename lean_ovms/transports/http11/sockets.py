@@ -72,7 +72,7 @@ def _bind_one(family: int, address: Any, *, reuse: bool) -> socket.socket:
 
 
 def bind_unix(path: Path) -> tuple[socket.socket, int]:
-    """A Unix socket at path, and the path's inode.
+    """Returns a Unix socket at path, and the path's inode.
 
     A socket without a listener is replaced; anything else at the path is left alone.
     """
@@ -149,7 +149,7 @@ def peer_name(peer: Any) -> str:
 
 
 def url(sock: socket.socket, tls: bool) -> str:
-    """Where a listening socket can be reached."""
+    """Returns where a listening socket can be reached."""
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]

@@ -52,6 +52,6 @@ class ResponseWriter:
         self.resume()
 
     def progressed(self) -> bool:
-        """Whether the peer read anything since the last call."""
+        """Returns whether the peer read anything since the last call."""
         before, self._sent = self._sent, self._written - self._transport.get_write_buffer_size()
         return self._sent > before

@@ -38,7 +38,7 @@ class Channel:
     # --- the handler's calls
 
     async def receive(self) -> WebSocketMessage:
-        """The next message."""
+        """Returns the next message."""
         while not self._messages:
             self._arrival = self._loop.create_future()
             self.taken()

@@ -82,7 +82,7 @@ class _Cutter:
         self._left = 0  # bytes that belong to the last head which was returned
 
     def cut(self, data: bytes) -> bytes:
-        """The same messages."""
+        """Returns the same messages."""
         if self._left >= len(data):
             self._left -= len(data)
             return data
@@ -112,7 +112,7 @@ class _Cutter:
         return size + 4 if size > 2 and known >= size and self._is_cut(size) else size
 
     def _is_cut(self, size: int) -> bool:
-        """Whether the next frame is large and not refused for its length."""
+        """Returns whether the next frame is large and not refused for its length."""
         return bool(self._head[1] & 0x80) and PIECE_BYTES < int.from_bytes(self._head[2:size], "big") <= self._most
 
     def _begin_frame(self, out: bytearray) -> None:
@@ -162,7 +162,7 @@ class Frames:
         return self._protocol.unfinished_bytes
 
     def feed(self, data: bytes) -> tuple[list[WebSocketMessage], int]:
-        """The messages that these bytes complete, and the number of frames, or pieces of large ones."""
+        """Returns the messages that these bytes complete, and the number of frames, or pieces of large ones."""
         if self._discarded:
             return [], 0
         protocol = self._protocol
@@ -191,5 +191,5 @@ class Frames:
         self._protocol.discard_all()
 
     def take_outgoing(self) -> bytes:
-        """Bytes to send. Each is returned once."""
+        """Returns the bytes to send. Each is returned once."""
         return b"".join(self._protocol.data_to_send())

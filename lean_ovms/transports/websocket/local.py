@@ -49,7 +49,7 @@ class LocalWebSocket:
         )
 
     async def receive(self) -> str:
-        """The next message. Raises Closed after the last."""
+        """Returns the next message. Raises Closed after the last."""
         if self._close is None:
             message = await self._channel.outgoing.get()
             if isinstance(message, bytes):
