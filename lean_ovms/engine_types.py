@@ -38,7 +38,7 @@ class Vocabulary:
         return max(map(len, self.pieces), default=0) or 64
 
     def to_wire(self) -> Json:
-        """Its fields in protocol.Ready: bytes as latin-1 texts."""
+        """Returns its fields as protocol.Ready has them: bytes as latin-1 texts."""
         pieces = [piece.decode("latin-1") for piece in self.pieces]
         same = {name: getattr(self, name) for name in ("strip_leading_space", "exact", "clean_up")}
         return {"pieces": pieces, "special": sorted(self.special), **same}

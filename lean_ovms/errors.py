@@ -103,7 +103,7 @@ def too_many_characters(count: int, most: int) -> BadRequest:
 
 
 AUDIO_ADVICE = "; no model here takes audio in a chat: POST it to /v1/audio/transcriptions of a speech2text model"
-"""For a conversation with audio in it."""
+"""Advice in the error for a conversation with audio in it."""
 
 
 class GrammarInvalid(BadRequest):

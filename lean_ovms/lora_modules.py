@@ -66,7 +66,7 @@ def _parse_json(text: str) -> list[LoraModule]:
 
 
 def _from_object(value: Any) -> LoraModule:
-    """From {"name": str, "path": str, "alpha": number?}. Raises StartError."""
+    """Returns the module that {"name": str, "path": str, "alpha": number?} describes. Raises StartError."""
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
     number = None if alpha is None else _number(alpha)

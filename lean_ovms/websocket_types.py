@@ -27,7 +27,7 @@ TRY_AGAIN_LATER = 1013
 """Close codes (RFC 6455 7.4.1)."""
 
 MAX_REASON_BYTES = 123
-"""Of a close frame's reason, as UTF-8."""
+"""The most bytes of a close frame's reason, as UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from .completion import COMMANDS
 READY = "/v2/health/ready"
 TIMEOUT_S = 4.0
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
-"""The address of this machine at which a server can be asked that listens on all of them."""
+"""The address by which this machine reaches a server that listens on all addresses."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], root: Path = Path("/proc")) -> int:

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 LOCAL_PAGES = "localhost"
-"""In --allowed_origins: every page of the client's own machine, whatever its port, as in llama.cpp."""
+"""The member of --allowed_origins for every page of the client's own machine, whatever its port, as in llama.cpp."""
 _LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may set; the others are those of the server."""
@@ -111,7 +111,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """CORS headers, sent with every response: a browser hides a response without them from the page.
+        """Returns the CORS headers, sent with every response: a browser hides a response without them from the page.
 
         origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
         """

@@ -12,7 +12,7 @@ DEMO_MODEL = Path(__file__).parents[1] / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
 DEMO_EMBED = Path(__file__).parents[1] / "demo_embed"
-"""A small model for embeddings that is served beside it, as demo-embed."""
+"""A small model for embeddings, served as demo-embed together with the demo model."""
 
 POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""

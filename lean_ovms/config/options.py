@@ -28,11 +28,11 @@ def option(
     private: bool = False,
     json_object: bool = False,
 ) -> Any:
-    """One option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
-    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
+    """Declares one option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or
+    logged. private: the value may hold a password; it is neither sent to the engine child nor in a Config's repr.
 
-    json_object: the value is empty or the JSON text of an object.
-    bare: meaning of the flag without a value. several: the flag takes several values, which are joined by blanks.
+    json_object: the value is empty or the JSON text of an object. bare: meaning of the flag without a value. several:
+    the flag takes several values, which are joined by spaces.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
@@ -53,7 +53,8 @@ def from_json(value: Any, kind: type) -> Any:
 
 
 def check(name: str, value: Any, row: Any) -> None:
-    """row: the metadata of the option. Raises StartError for a value that it may not have."""
+    """Checks the value of an option. row: the metadata of the option. Raises StartError for a value that it may not
+    have."""
     low, high, choices = row["low"], row["high"], row["choices"]
     if isinstance(value, float) and not math.isfinite(value):
         raise StartError(f"--{name} must be a finite number, not {value}")

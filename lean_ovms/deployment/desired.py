@@ -71,7 +71,7 @@ class ModelSpec:
 
     @property
     def name(self) -> str:
-        """Its name in the API."""
+        """The model's name in the API."""
         return self.config.served_name
 
 
@@ -111,7 +111,7 @@ def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
 
 
 def _with_loading(config: Config, state: DesiredState) -> DesiredState:
-    """When each model is loaded and unloaded, as --load_models says."""
+    """Returns the models with when each is loaded and unloaded, as --load_models says."""
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
     several = len(state.models) > 1 and not state.required
     asked = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
@@ -168,7 +168,8 @@ def _desired_state(config: Config) -> DesiredState:
 
 
 def _demo_embed(config: Config) -> Config:
-    """The options of the model for embeddings beside the demo model: those of the server, its own are the defaults."""
+    """Returns the options of the embeddings model that is served with the demo model: those of the server, with its own
+    as the defaults."""
     own = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
     demo: dict[str, Any] = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
     demo["model_idle_timeout_s"] = DEMO_IDLE_TIMEOUT_S

@@ -1,8 +1,8 @@
 """Keeps the models of a registry in line with the configuration while the server runs.
 
-A model that changes is loaded beside the old one, which serves until the new one is ready and then finishes its running
-requests. A model that does not load leaves the others, and the one that it should have replaced, as they are.
-A model that its requests load is replaced at once, and loaded by the next request when the old one is out of memory.
+A model that changes is loaded while the old one still serves; when the new one is ready the old one finishes its
+running requests. A model that does not load leaves the others, and the one that it should have replaced, as they are. A
+model that its requests load is replaced at once, and loaded by the next request when the old one is out of memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class DeploymentManager:
         read: Callable[[Config], DesiredState] = desired_state,
         make: Callable[[Config], Model] = make_model,
     ) -> None:
-        """read: the desired state by the options. make: a model of its options. Raises StartError: wrong options."""
+        """Installs the configured models. read: returns the desired state by the options. make: makes a model of its
+        options. Raises StartError for wrong options."""
         self._config = config
         self._registry = registry
         self._read = read
@@ -86,10 +87,10 @@ class DeploymentManager:
             log.info("loaded by their first requests: %s", listing.abbreviate(waiting))
 
     async def reload(self) -> bool:
-        """Read the configuration again and serve it; whether anything changed. One at a time.
+        """Reads the configuration again and serves it. Returns whether anything changed. One call at a time.
 
-        Raises StartError: a configuration that cannot be parsed changes nothing, and a model that does not load
-        leaves the one that it should have replaced.
+        Raises StartError: a configuration that cannot be parsed changes nothing, and a model that does not load leaves
+        the one that it should have replaced.
         """
         if self._stopped:
             raise StartError("the server is stopping", reason="The server is shutting down.")
@@ -99,7 +100,8 @@ class DeploymentManager:
         return await asyncio.shield(self._next)  # a client that disconnects must not stop a load halfway
 
     async def _reload_after(self, running: asyncio.Task[bool] | None) -> bool:
-        """A running reload may have read the files before the change that this one is asked to serve."""
+        """Reloads once more after a running reload, which may have read the files before the change that this one has
+        to serve."""
         if running is not None:
             await asyncio.wait([running])
         self._reloading, self._next = self._next, None
@@ -160,7 +162,7 @@ class DeploymentManager:
         return {path: file_stat(path) for path in self._files}
 
     async def _serve(self, spec: ModelSpec) -> StartError | None:
-        """Serve a model, in place of the one with its name; the reason if that failed."""
+        """Serves a model, in place of the one with its name. Returns the reason if that failed."""
         name = spec.name
         old = self._registry.models.get(name)
         if old is None or not (old.ready or (spec.on_demand and old.on_demand)):
@@ -181,7 +183,7 @@ class DeploymentManager:
         return failure
 
     async def _replace(self, old: Model, spec: ModelSpec) -> StartError | None:
-        """Load beside the old model, then swap; the reason if that failed."""
+        """Loads the new model while the old one serves, then swaps them. Returns the reason if that failed."""
         model = self._build(spec)
         try:
             await (model.open() if spec.on_demand else model.load())
@@ -229,7 +231,7 @@ class DeploymentManager:
         self._registry.install(model)
 
     async def _load(self, spec: ModelSpec, model: Model) -> StartError | None:
-        """Load a model of the registry, or leave that to its first request; the reason if that failed."""
+        """Loads a model of the registry, or leaves that to its first request. Returns the reason if that failed."""
         if spec.problem is None:
             try:
                 await (model.open() if spec.on_demand else self._model_cache.load(model))

@@ -18,11 +18,11 @@ from .client import PullError
 log = logging.getLogger("lean_ovms.hub")
 
 DEFAULT_WEIGHTS = "int8"
-"""As in OVMS: half the size of fp16, with hardly a loss."""
+"""The default weight format, as in OVMS: half the size of fp16, with hardly a loss."""
 
 
 def available() -> bool:
-    """optimum-cli is installed."""
+    """Returns whether optimum-cli is installed."""
     return find_program("optimum-cli") is not None
 
 

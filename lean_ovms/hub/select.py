@@ -31,7 +31,7 @@ SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_
 SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
 MAX_SENTENCE_BYTES = 1 << 20
 SHOWN = 24
-"""Most file names in a message."""
+"""The most file names that a message shows."""
 
 
 class NotOpenVino(PullError):
@@ -93,7 +93,7 @@ def _is_needed(path: str) -> bool:
 
 
 def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
-    """files, if no name leads out of the target directory: the names come from the hub. Raises PullError."""
+    """Returns files, if no name leads out of the target directory: the names come from the hub. Raises PullError."""
     chosen = list(files)
     for file in chosen:
         parts = file.path.split("/")

@@ -56,7 +56,7 @@ class Staging:
         self._parts = root / "parts"
 
     def prepare(self, files: Iterable[File]) -> list[File]:
-        """Delete what does not belong to files; the files that still have to be fetched, wholly or partly."""
+        """Deletes what does not belong to files. Returns the files that still have to be fetched, wholly or partly."""
         files = list(files)
         self.ready.mkdir(exist_ok=True)
         self._parts.mkdir(exist_ok=True)

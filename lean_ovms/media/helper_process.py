@@ -17,7 +17,7 @@ from ..util.child_process import EXIT_USAGE, inherit_socket
 
 Handle = Callable[[dict[str, Any], "JobChannel"], None]
 FD_BYTES = 4
-"""Of a descriptor in a control message."""
+"""Bytes of a descriptor in a control message."""
 
 
 class JobChannel(BufferedRWPair):
@@ -57,10 +57,7 @@ class _RawSocket(io.RawIOBase):
 
 
 def run(module: str, handle: Handle) -> NoReturn:
-    """The main of a helper's module: call handle with each job, a line of JSON, until the parent ends the socket pair.
-
-    It writes no core and no file.
-    """
+    """Runs a helper's module: calls handle with each job, a line of JSON, until the parent ends the pipe."""
     sock = inherit_socket(module, sys.argv[1:])
     if sock is None:
         os._exit(EXIT_USAGE)

@@ -24,7 +24,8 @@ _LOADS = count(1)
 
 
 def numbered(module: lora_modules.LoraModule) -> str:
-    """protocol.Submit.adapter for one load of an adapter; the next one reads its files again, which may be others."""
+    """Returns protocol.Submit.adapter for one load of an adapter; the next one reads its files again, which may be
+    others."""
     return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_LOADS)}"))
 
 

@@ -195,7 +195,7 @@ class ModelLifecycle:
         await asyncio.to_thread(self._check_options)
 
     def _check_options(self) -> None:
-        """What can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
+        """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
         if cache := self.config.cache_dir:
             try:
                 Path(cache).mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ class ModelLifecycle:
         """Import what `_prepare` needs; called in a thread while the engine loads."""
 
     def _prepare(self, info: ModelInfo) -> None:
-        """Build what requests need beside the engine, which is ready. Raises StartError."""
+        """Builds what requests need besides the engine, which is ready. Raises StartError."""
 
     async def unload(self) -> None:
         """Stop the engine, and those of adapters; requests load it again. None may be running."""
@@ -312,7 +312,7 @@ class ModelLifecycle:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """As `info`."""
+        """The vocabulary of the engine; as `info`, known once the model has been loaded."""
         return self.engine.vocabulary if self._loaded else self._vocabulary
 
     @property

@@ -19,7 +19,7 @@ class ModelRegistry:
     with their state: "UNLOADING" or "END"."""
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
-        """metrics, offload: shared by all models."""
+        """Makes an empty registry. metrics, offload: shared by all models."""
         self.models: dict[str, Model] = {}
         self.unloaded: dict[str, str] = {}
         self._metrics = metrics
@@ -32,7 +32,7 @@ class ModelRegistry:
 
     @property
     def names(self) -> dict[str, Model]:
-        """All names with their models, aliases behind the names of their own."""
+        """All names with their models, each model's own name before its aliases."""
         found = {model.name: model for model in self.served}
         aliases = {alias: model for model in self.models.values() for alias in model.config.served_names[1:]}
         return found | {alias: model for alias, model in aliases.items() if alias not in found}
@@ -79,7 +79,8 @@ class ModelRegistry:
         return model
 
     def removed(self, name: str) -> None:
-        """The model that `remove` returned has stopped. No effect if one of that name was installed since."""
+        """Notes that the model which `remove` returned has stopped. No effect if one of that name was installed
+        since."""
         if name in self.unloaded:
             self.unloaded[name] = "END"
 

@@ -136,7 +136,7 @@ FAMILIES = (
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
-"""Of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
+"""Metrics of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
 UNUSED = (
     "ovms_requests_success",
     "ovms_requests_fail",
@@ -169,7 +169,7 @@ def _names(family: Family) -> set[str]:
 
 
 def initial_labels(family: Family, model: str) -> list[tuple[str, ...]]:
-    """Label values that a model will have; none where they are not known in advance."""
+    """Returns the label values that a model will have; none where they are not known in advance."""
     if family.name.startswith(SPECULATIVE):
         return []
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {

@@ -117,7 +117,7 @@ class NonBlockingHandler(LineHandler):
             self._thread.start()
 
     def _write_buffer(self) -> None:
-        """The thread: write until the buffer is empty."""
+        """Runs in the thread: writes until the buffer is empty."""
         while data := self._take_buffer():
             while data:
                 data = self._write_available(data, None)

@@ -68,7 +68,7 @@ class RequestRecord:
 
     @property
     def ttft_s(self) -> float | None:
-        """From the request to the first token of any choice."""
+        """Seconds from the request to the first token of any choice."""
         return min((g.ttft_s for g in self.generations if g.ttft_s is not None), default=None)
 
 

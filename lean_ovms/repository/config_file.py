@@ -29,7 +29,7 @@ MODEL_LISTS = ("model_config_list", "mediapipe_config_list")
 """The lists of models. An entry is one level deeper in the first, where models are added; older files have graphs in
 the second."""
 IDLE = "idle_unload_timeout_seconds"
-"""Where the first releases of OVMS with idle servable management have it; now it is a flag there."""
+"""The key in the first releases of OVMS with idle servable management; now OVMS has a flag."""
 KEYS = (*MODEL_LISTS, "monitoring", IDLE, *IGNORED_LISTS)
 ENTRY_KEYS = ("name", "base_path", "graph_path", "subconfig")
 """Keys of an entry that are not options."""

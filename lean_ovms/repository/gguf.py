@@ -19,7 +19,7 @@ from ..types import Json
 from ..util.files import open_regular
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-"""Those that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
+"""The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
 CONTROL, USER_DEFINED = 3, 4
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -155,7 +155,7 @@ class Cursor:
             self.position += length
 
     def number(self, code: str) -> Any:
-        """One little-endian number."""
+        """Returns one little-endian number."""
         return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]
 
     def text(self) -> str:

@@ -43,8 +43,8 @@ def text_of(path: Path) -> str:
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:
-    """config with the options of the graph, its task included. path: the graph's, for messages. base: the directory
-    that its relative paths begin at. Raises StartError."""
+    """Returns config with the options of the graph, its task included. path: the graph's, for messages. base: the
+    directory that its relative paths begin at. Raises StartError."""
     from .pbtxt import node_options  # protobuf takes 30 ms to import: only servers with graphs load it
 
     if size := QUEUE.search(text):

@@ -86,7 +86,7 @@ node {{
   }}
 }}
 """
-"""The same for embeddings and rerank: one call for each request."""
+"""The graph around the node options of embeddings and rerank: one call for each request."""
 
 
 VOICE_FRAME = """\
@@ -106,7 +106,7 @@ node {{
   }}
 }}
 """
-"""The same for text2speech."""
+"""The graph around the node options of text2speech."""
 
 
 def task_of(name: str) -> ModelTask | None:

@@ -36,7 +36,8 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 
 
 def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """As `servable`, at least one. Raises WrongOptions with what the directory holds instead."""
+    """Returns what `servable` returns, at least one model. Raises WrongOptions with what the directory holds
+    instead."""
     names = _to_serve(repository, visit)
     if names:
         return names
@@ -66,7 +67,7 @@ def place(repository: Path, name: str) -> Path:
 
 
 def _to_serve(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """As `servable`, but a missing repository is a usage error."""
+    """Returns what `servable` returns; a missing repository is a usage error."""
     try:
         return servable(repository, visit)
     except StartError as error:
@@ -98,7 +99,7 @@ def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable
 
 
 def _readable_model(directory: Path) -> bool:
-    """As `is_model`; False without permission, which reading the directory itself reports."""
+    """Returns what `is_model` returns; False without permission, which reading the directory itself reports."""
     try:
         return is_model(directory)
     except OSError:
@@ -106,6 +107,6 @@ def _readable_model(directory: Path) -> bool:
 
 
 def _children(directory: Path) -> list[Path]:
-    """Its directories without the hidden ones, which are unfinished pulls and caches."""
+    """Returns the subdirectories without the hidden ones, which are unfinished pulls and caches."""
     with os.scandir(directory) as entries:
         return [Path(entry.path) for entry in entries if not entry.name.startswith(".") and os.path.isdir(entry)]

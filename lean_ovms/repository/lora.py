@@ -36,7 +36,7 @@ def weights(path: Path) -> Path:
 
 
 def scale(module: LoraModule) -> float:
-    """Factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
+    """Returns the factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
     if module.alpha is not None:
         return module.alpha
     settings = weights(Path(module.path)).parent / SETTINGS

@@ -97,7 +97,7 @@ def read(path: Path) -> PoolingFiles:
 
 
 def _modules(path: Path) -> list[tuple[str, str]] | None:
-    """Type and path of every module in modules.json."""
+    """Returns type and path of every module in modules.json."""
     entries = json_file.read_or_none(path / "modules.json")
     if not isinstance(entries, list):
         return None

@@ -34,7 +34,7 @@ def header(file: Path) -> dict[str, Any]:
 
 
 def tensor(file: Path, name: str) -> TensorInfo:
-    """One tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
+    """Returns one tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
     return dict(tensors(file, lambda each: each == name))[name]
 
 

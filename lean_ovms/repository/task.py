@@ -104,7 +104,7 @@ def _is_sequence_classifier(files: ModelFiles) -> bool:
 
 
 def _is_classifier(files: ModelFiles) -> bool:
-    """A sequence classifier with labels that mean something, or too many for a score."""
+    """Returns whether the model is a sequence classifier with labels that mean something, or too many for a score."""
     labels = files.config.get("id2label")
     names = list(labels.values()) if isinstance(labels, dict) else []
     named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
@@ -146,7 +146,8 @@ def _is_embedding_model(files: ModelFiles) -> bool:
 
 
 def _is_headless(files: ModelFiles) -> bool:
-    """An ambiguous architecture, exported without what generates text: the network takes no beam_idx."""
+    """Returns whether an ambiguous architecture was exported without what generates text: the network takes no
+    beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
     try:
@@ -184,4 +185,4 @@ TASKS = (
     ),
     TEXT_GENERATION,
 )
-"""In the order in which they are tried."""
+"""All tasks, in the order in which they are tried."""

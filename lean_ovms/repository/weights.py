@@ -1,6 +1,6 @@
 """The weights of an OpenVINO model: their precision and size, and files that are shorter than their network says.
 
-A network (.xml) names for each constant its type, and its place and size in the .bin file beside it.
+A network (.xml) names for each constant its type, and its place and size in the .bin file of the same name.
 https://docs.openvino.ai/2026/documentation/openvino-ir-format.html
 """
 
@@ -15,7 +15,7 @@ from .model_dir import WEIGHTS as NETWORKS
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
 GIGA = 1e9
 EDGE_BYTES = 1024
-"""Of a network's file: what its begin and its end are looked for in."""
+"""Bytes of a network's file in which its begin and its end are looked for."""
 
 
 def precision(directory: Path) -> str:
@@ -74,7 +74,7 @@ def too_large(directory: Path, free: int) -> bool:
 
 
 def _constants(network: Path) -> list[tuple[str, int, int]]:
-    """Type, place and size in bytes of each constant; [] for a file that cannot be read."""
+    """Returns type, place and size in bytes of each constant; [] for a file that cannot be read."""
     try:
         text = network.read_bytes()
     except OSError:

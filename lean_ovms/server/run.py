@@ -35,10 +35,10 @@ from .systemd import READY, STOPPING, SystemdNotifier
 logger = logging.getLogger("lean_ovms")
 
 OWN_FILES = 256
-"""File descriptors beside those of --max_connections: connections that get a 503, listening sockets, engines."""
+"""File descriptors in addition to --max_connections: connections that get a 503, listening sockets, engines."""
 
 TWICE_S = 0.5
-"""Two Ctrl-C within this time are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
+"""Seconds within which two Ctrl-C are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
 
 
 def run(config: Config) -> int:

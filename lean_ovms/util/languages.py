@@ -43,5 +43,5 @@ def find(text: str, known: Collection[str]) -> str:
 
 
 def name_of(code: str) -> str:
-    """Its name in English; the code itself if it has none here."""
+    """Returns the English name of a language; the code itself if it has none here."""
     return NAMES.get(code, code)

@@ -14,7 +14,7 @@ from io import BytesIO
 log = logging.getLogger(__name__)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Of malloc.h; https://man7.org/linux/man-pages/man3/mallopt.3.html."""
+"""Options of mallopt in malloc.h; https://man7.org/linux/man-pages/man3/mallopt.3.html."""
 MMAP_BYTES = 1 << 20
 TRIM_BYTES = 8 << 20
 ARENAS = 2

@@ -124,7 +124,7 @@ def _meminfo(path: Path) -> int:
 
 
 def _numbers(path: Path) -> list[int]:
-    """Those of a file's first line; none if it has a word, such as "max"."""
+    """Returns the numbers of a file's first line; none if it has a word, such as "max"."""
     try:
         return [int(word) for line in _lines(path)[:1] for word in line.split()]
     except ValueError:

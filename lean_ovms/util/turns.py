@@ -19,7 +19,7 @@ class Turns(Generic[T]):
         return bool(self._items)
 
     def of(self, owner: Hashable) -> int:
-        """Returns how many an owner has."""
+        """Returns how many items an owner has."""
         return len(self._items.get(owner, ()))
 
     def add(self, owner: Hashable, item: T) -> None:

@@ -1,7 +1,6 @@
-"""Arithmetic on float32 vectors: number formats, similarities. The only module of the front end that imports numpy.
+"""Arithmetic on float32 vectors: number formats, similarities.
 
-It is imported by the first request that needs it: numpy costs 0.1 s and 15 MB. (Every module below api/ is imported at
-the start, to find its routes.)
+numpy costs 0.1 s and 15 MB, so what needs this module imports it for the first request that needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def array(data: bytes, shape: tuple[int, ...]) -> Array:
 
 
 def json(data: bytes, shape: tuple[int, ...]) -> bytes:
-    """As nested JSON lists; each number is the shortest decimal of its float32."""
+    """Returns vectors as nested JSON lists; each number is the shortest decimal of its float32."""
     return orjson.dumps(array(data, shape), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -78,10 +77,10 @@ def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
 
 
 def by_type(data: bytes, name: str) -> bytes:
-    """One vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
+    """Returns one vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
 
-    int8: 127 times the value, rounded, for vectors of length 1; uint8: the same plus 128. ubinary: a bit for each
-    value that is not negative, most significant bit first; binary: each of these bytes less 128.
+    int8: 127 times the value, rounded, for vectors of length 1; uint8: the same plus 128. ubinary: a bit for each value
+    that is not negative, most significant bit first; binary: each of these bytes less 128.
     """
     values = np.frombuffer(data, LITTLE)
     if name in ("binary", "ubinary"):

@@ -26,7 +26,7 @@ def _is_messages(value: Any) -> bool:
 
 
 def conversations(value: list[Any]) -> list[list[Json]]:
-    """Several conversations, or the one that this is, as a list."""
+    """Returns several conversations, or the one that this is, as a list."""
     return value if _is_messages(value[0]) else [value]
 
 
@@ -69,7 +69,7 @@ def _wrong_kinds(name: str, kinds: set[type]) -> str:
 
 
 def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
-    """One list of a list of lists."""
+    """Returns one list of a list of lists."""
     if not tokens:
         raise BadRequest(f"inner arrays in {name} should not be empty", param=param)
     kinds = _kinds(tokens)

@@ -16,7 +16,7 @@ from .request import PoolingRequest
 async def encode_in_pieces(
     call: PoolingRequest, inputs: Sequence[TextOrTokens], params: PoolingParams, info: PoolingInfo
 ) -> list[PooledOutput]:
-    """One result for each input; a long one is computed in pieces where the model's options say so."""
+    """Returns one result for each input; a long one is computed in pieces where the model's options say so."""
     if params.truncate is not None or call.model.config.embed_long_inputs != "mean":
         return await call.encode(inputs, params)
     long = await _long(call, inputs, params, info)

@@ -10,7 +10,7 @@ from ...types import Json, Response
 from ..response import json_bytes
 
 ENTRY_BYTES = 64
-"""Of a score, without its text."""
+"""Bytes of a score in a response, without its text."""
 
 
 def usage(prompt_tokens: int) -> Json:
@@ -24,7 +24,7 @@ def usage(prompt_tokens: int) -> Json:
 
 
 def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: list[tuple[str, str]]) -> Response:
-    """{"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
+    """Returns {"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
     head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
     parts = [head[:-1], b',"data":']
     for item in items:  # one copy of long vectors, not two

@@ -106,7 +106,7 @@ async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
-    """limit: tokens of the text without special ones, 0 for none."""
+    """Cuts a text. limit: its tokens without special ones, 0 for none."""
     if not limit:
         return params
     most = min(limit + info.special_single, info.window)

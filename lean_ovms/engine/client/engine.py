@@ -42,17 +42,17 @@ HEALTHY_AFTER_S = 60.0
 FAILED_AFTER = 5
 """Restarts in a row without getting ready, after which the state is "failed" (and restarts go on)."""
 PARTS_PER_TURN = 16
-"""Of a long prompt, a million characters, that are encoded in one turn of the loop: 0.5 ms."""
+"""Parts of a long prompt (a million characters) that are encoded in one turn of the loop: 0.5 ms."""
 IDS_PER_TURN = 65536
 """Made of bytes in one turn of the loop: 1 ms."""
 INT_BYTES = array("i").itemsize
 WATCHDOG_ID = 0
-"""Of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
+"""Id of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
 JOINED_BYTES = 1 << 18
 """A record and its attachments of so many bytes are written at once: copying them costs less than a system call."""
 
 sampling_fields = changed_fields(SamplingParams)
-"""For protocol.Submit."""
+"""A function that returns the sampling fields that differ from the defaults, for protocol.Submit."""
 
 
 class EngineClient:
@@ -66,7 +66,7 @@ class EngineClient:
     vocabulary: Vocabulary
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
-        """command: starts a child; the number of its end of the pipe is appended."""
+        """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
         self._config = config
         self._command = command or COMMAND
         self.state = "loading"
@@ -158,7 +158,7 @@ class EngineClient:
             self.vocabulary = vocabulary  # otherwise the old object stays, and with it what was built from it
 
     def _on_lost(self, child: Child) -> None:
-        """The child's pipe has ended: fail all requests now, then start a new child."""
+        """Fails all requests when the child's pipe has ended, then starts a new child."""
         self._watchdog.stop()
         if self.state != "ready" or child is not self._child:
             return
@@ -294,7 +294,7 @@ class EngineClient:
         return speech
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Tokenize. client: as in protocol.Submit. Raises RequestError."""
+        """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         self._require_ready()
         self._watchdog.start()
@@ -304,7 +304,7 @@ class EngineClient:
         return await unpacked(answer)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Detokenize with the model's own detokenizer. Raises RequestError."""
+        """Detokenizes with the model's own detokenizer. Raises RequestError."""
         self._require_ready()
         self._watchdog.start()
         answer: str = await self._replies.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
@@ -352,7 +352,7 @@ class EngineClient:
                 self._child.write(part)
 
     def _send_if_ready(self, record: protocol.Record) -> None:
-        """For requests that outlive an engine: nothing is sent to one that is still loading."""
+        """Sends for requests that outlive an engine: nothing is sent to one that is still loading."""
         if self.state == "ready":
             self._send(record)
 

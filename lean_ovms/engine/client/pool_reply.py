@@ -35,7 +35,7 @@ class PoolReply:
     """Collects the results of one request. cancel: sends the engine a Cancel and closes the request."""
 
     def __init__(self, number: int, count: int, cancel: Callable[[int], None], close: Callable[[int], None]) -> None:
-        """count: of the inputs."""
+        """Waits for the results of `count` inputs."""
         self.id = number
         self._outputs: list[PooledOutput | None] = [None] * count
         self._missing = count
@@ -44,7 +44,7 @@ class PoolReply:
         self._done: asyncio.Future[list[PooledOutput]] = asyncio.get_running_loop().create_future()
 
     async def result(self) -> list[PooledOutput]:
-        """One per input, in their order. Cancels in the engine when the waiting task is cancelled."""
+        """Returns one result per input, in their order. Cancels in the engine when the waiting task is cancelled."""
         try:
             return await self._done
         except asyncio.CancelledError:
@@ -54,7 +54,7 @@ class PoolReply:
     # --- for the router
 
     def add(self, record: Pooled) -> None:
-        """Results of some inputs. Raises FrameError for a record that does not fit the request."""
+        """Adds the results of some inputs. Raises FrameError for a record that does not fit the request."""
         if self._done.done():
             return
         at, row_bytes = 0, record.width * FLOAT_BYTES
@@ -70,7 +70,7 @@ class PoolReply:
             self._done.set_result([output for output in self._outputs if output is not None])
 
     def fail(self, error: RequestError) -> None:
-        """The request ends with this error."""
+        """Ends the request with this error."""
         self._close(self.id)
         if not self._done.done():
             self._done.set_exception(error)

@@ -1,4 +1,4 @@
-"""Forward passes: one that this thread waits for, or several at once, each in a thread of its own."""
+"""Runs forward passes: one that this thread waits for, or several at once, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InferRequestPool:
         return request
 
     def wait(self, request: Any) -> Array:
-        """Its output. Raises RuntimeError."""
+        """Returns the output of a request. Raises RuntimeError."""
         try:
             request.wait()
             output: Array = np.array(request.get_output_tensor(0).data, np.float32)
@@ -58,7 +58,7 @@ def _input(name: str, batch: Batch) -> Array:
 
 
 class InferRunner:
-    """The passes that are computed now."""
+    """Runs the passes that are computed now."""
 
     def __init__(self) -> None:
         self._own: tuple[Batch, InferRequestPool, Any] | None = None
@@ -66,12 +66,12 @@ class InferRunner:
         self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
 
     def start(self, batch: Batch, requests: InferRequestPool) -> None:
-        """One for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
+        """Starts a pass for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
         assert self._own is None
         self._own = batch, requests, requests.start(batch)
 
     def start_in_thread(self, batch: Batch, requests: InferRequestPool) -> None:
-        """One of several."""
+        """Starts one of several passes."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(requests.count, "pass")
         self._threads.submit(self._compute, batch, requests)

@@ -108,13 +108,12 @@ class InputBuilder:
         return ids, [kind for kind, piece in pieces for _ in piece]
 
     def _fitting(self, ids: list[int], fixed: int, params: PoolingParams, at: int) -> list[int]:
-        """Returns the ids, truncated if the request allows it. fixed: number of tokens beside them. Raises
-        BadRequest."""
+        """Returns the ids, truncated if the request allows it. fixed: number of special tokens. Raises BadRequest."""
         room = self._room(len(ids), fixed, params, at)
         return ids if len(ids) <= room else _cut(ids, room, params)
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
-        """Returns the number of these `size` tokens that may stay. fixed: number of tokens beside them. Raises
+        """Returns the number of these `size` tokens that may stay. fixed: number of special tokens. Raises
         BadRequest."""
         window = self._info.window
         if not size + fixed:
@@ -134,5 +133,5 @@ class InputBuilder:
 
 
 def _cut(ids: list[int], most: int, params: PoolingParams) -> list[int]:
-    """At most so many of the ids, from the side that stays."""
+    """Returns at most so many of the ids, from the side that stays."""
     return ids[len(ids) - most :] if params.truncation_side == "left" and len(ids) > most else ids[:most]

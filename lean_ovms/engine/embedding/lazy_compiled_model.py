@@ -1,4 +1,4 @@
-"""A network that is compiled in a thread when there is work for it; until then another one computes that."""
+"""A network that is compiled in a thread when there is work for it; until then another one does that work."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class LazyCompiledModel:
         self._requests: Future[InferRequestPool | None] | None = None
 
     def needed(self) -> None:
-        """There is work for it."""
+        """Notes that there is work for the network."""
         self._left -= 1
         if self._left == 0:
             self._requests = in_thread("compile", self._compiled)
 
     def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
-        """Its infer requests; None as long as it is not compiled. timeout_s: to wait for it."""
+        """Returns the network's infer requests; None as long as it is not compiled. timeout_s: to wait for that."""
         if self._requests is None or not (timeout_s or self._requests.done()):
             return None
         return self._requests.result(timeout_s)

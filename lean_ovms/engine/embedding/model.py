@@ -78,7 +78,8 @@ class OpenVinoPooler:
         return self._tokenizer.encode(texts)
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The IR leaves special tokens out, so those that are wanted come from the vocabulary."""
+        """Returns the text of these ids. The IR leaves special tokens out, so those that are wanted come from the
+        vocabulary."""
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
             return self._tokenizer.decode(tokens)
         pieces = self.vocabulary.pieces
@@ -105,8 +106,8 @@ class OpenVinoPooler:
 
     @staticmethod
     def _projection(files: PoolingFiles, info: PoolingInfo, shape: Shape) -> Array | None:
-        """Of a model with a vector per token: float32 [dimensions, width], if the export has left it out. Raises
-        StartError."""
+        """Returns the projection of a model with a vector per token: float32 [dimensions, width], if the export has
+        left it out. Raises StartError."""
         if info.kind != TOKEN_EMBED or info.dimensions == shape.width:
             return None
         file = files.projection
@@ -129,7 +130,8 @@ class OpenVinoPooler:
         return replace(info, special_single=single, special_pair=pair, pair="tokens")
 
     def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
-        """Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs of tokens."""
+        """Returns Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs of
+        tokens."""
         architectures = files.config.get("architectures") or [""]
         if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
             return None
@@ -179,7 +181,7 @@ def _content(token: Any) -> str:
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """For the text of single tokens; whole texts are decoded by the engine."""
+    """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
     try:
         return replace(vocabulary.read(path), exact=False)
     except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):

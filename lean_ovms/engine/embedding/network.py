@@ -59,12 +59,12 @@ class LoneLength:
 
 
 def new_core() -> ov.Core:
-    """openvino's entry, one for each model."""
+    """Returns a new openvino core: one for each model."""
     return ov.Core()
 
 
 def version() -> str:
-    """Of openvino."""
+    """Returns openvino's version."""
     return str(ov.get_version())
 
 
@@ -98,7 +98,7 @@ class PoolingNetwork:
         self._passes = InferRunner()
 
     def shape(self, pooling: str) -> Shape:
-        """Returns the network as recognize needs it. pooling: asked for, "" for any. Raises StartError."""
+        """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")
@@ -113,7 +113,8 @@ class PoolingNetwork:
     # --- what it computes
 
     def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
-        """One row per input: that output of the network, pooled by mode; "" or MODEL: as it is; ALL: one per token.
+        """Makes the network return one row per input: that output, pooled by mode; "" or MODEL: as it is; ALL: one row
+        per token.
 
         projection: the last layer, [outputs, inputs]. Raises StartError.
         """
@@ -125,7 +126,8 @@ class PoolingNetwork:
             self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
 
     def compare_tokens(self, no: int, yes: int) -> None:
-        """One number per input: the logit of the token yes minus that of no, at the input's last position.
+        """Makes the network return one number per input: the logit of the token yes minus that of no, at the last
+        position.
 
         Raises StartError.
         """
@@ -165,12 +167,14 @@ class PoolingNetwork:
         return self._asked if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
-        """Many texts wait: compile for several passes at once, in a thread, if that pays. `slots` grows at its end."""
+        """Compiles for several passes at once, in a thread, if many waiting texts make that pay. `slots` grows at its
+        end."""
         if self._streamed is not None:
             self._streamed.needed()
 
     def _may_have_more(self) -> bool:
-        """Nobody has said how many streams, and the network is neither tiny nor so large that two take much memory."""
+        """Returns whether more streams may be made: none are configured, and the network is neither tiny nor so large
+        that two take much memory."""
         asked = self._config.num_streams or "NUM_STREAMS" in read_object("plugin_config", self._config.plugin_config)
         size = self._path.with_suffix(".bin").stat().st_size
         return not asked and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
@@ -206,7 +210,7 @@ class PoolingNetwork:
             self._passes.start(batch, requests)
 
     def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
-        """Those of the network that computes this batch best."""
+        """Returns the infer requests of the network that computes this batch best."""
         assert self._pooled is not None, "pool() comes first"
         better = None
         if alone and self._short is not None and batch.ids.shape == (1, SHORT):
@@ -216,7 +220,7 @@ class PoolingNetwork:
         return better or self._pooled
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """Returns a batch that has been computed since, with its output or its error."""
+        """Returns a batch that has been computed, with its output or its error."""
         return self._passes.wait()
 
 
@@ -233,7 +237,7 @@ def choose_device(core: ov.Core, config: Config) -> str:
 
 
 def properties(config: Config) -> dict[str, Any]:
-    """openvino's properties of the options. Raises StartError."""
+    """Returns openvino's properties of the options. Raises StartError."""
     found = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in found and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
@@ -247,7 +251,7 @@ def properties(config: Config) -> dict[str, Any]:
 
 
 def _streams(properties: dict[str, Any]) -> int:
-    """Batches that can be computed at once. Raises StartError."""
+    """Returns the number of batches that can be computed at once. Raises StartError."""
     try:
         return max(1, int(properties["NUM_STREAMS"]))
     except (TypeError, ValueError):

@@ -69,7 +69,7 @@ class Pooler(Protocol):
         ...
 
     def widen(self) -> None:
-        """Many texts wait: `slots` may grow."""
+        """Notes that many texts wait: `slots` may grow."""
         ...
 
     def lone_size(self, needed: int) -> int:

@@ -46,7 +46,7 @@ class QueuedPooling:
 
     @property
     def per_token(self) -> bool:
-        """Its results have a row for each token."""
+        """Whether the request's results have a row for each token."""
         return self.params.output == PER_TOKEN
 
 
@@ -65,12 +65,12 @@ class QueuedText:
 
     @property
     def bucket(self) -> int:
-        """Its padded length."""
+        """The text's padded length."""
         return -(-len(self.ids) // BUCKET) * BUCKET
 
 
 class TextQueue:
-    """All items that wait. waiting: their number; padded_tokens: of their padded lengths."""
+    """All texts that wait. waiting: their number; padded_tokens: the sum of their padded lengths."""
 
     def __init__(self, batch_tokens: int) -> None:
         self.requests: dict[int, QueuedPooling] = {}
@@ -146,7 +146,7 @@ class TextQueue:
         return max(sizes, key=lambda size: self._yield(size, own, waiting))
 
     def _yield(self, size: int, own: int, waiting: dict[int, int]) -> float:
-        """Tokens that a batch of this padded length computes, for each that it takes the time of."""
+        """Returns the tokens that a batch of this padded length computes, for each that it takes the time of."""
         room = self._room(size)
         rows, useful = (1, own) if size > own else (0, 0)
         for length in sorted((one for one in waiting if size * (1 - MAX_PADDING) <= one <= size), reverse=True):
@@ -172,7 +172,7 @@ class TextQueue:
         return [first, *sorted(others, key=self._urgency)]
 
     def _take(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
-        """At most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
+        """Takes at most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
         taken: list[QueuedText] = []
         for request in requests:
             for size in sorted(request.buckets, reverse=True):
@@ -192,7 +192,7 @@ class TextQueue:
         return taken
 
     def _charge(self, item: QueuedText, sign: int) -> None:
-        """An item leaves the queue (1), or goes back (-1), after which it is put."""
+        """Charges for a text that leaves the queue (1), or goes back (-1), after which it is put."""
         item.request.charged += sign * len(item.ids)
         if sign > 0:
             item.request.waiting_tokens -= len(item.ids)

@@ -23,7 +23,7 @@ def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 
 
 def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
-    """One number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
     if info.outputs == 1:
         logits = rows
     elif info.activation == "softmax" and params.activation:

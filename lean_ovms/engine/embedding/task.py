@@ -31,14 +31,15 @@ CALL_CHARACTERS = 16
 MANY_TEXTS = 8
 """Waiting at once, from which on computing several batches at once pays."""
 MAX_ENCODE_CHARACTERS = 4 << 20
-"""Of one Encode."""
+"""The most characters of one Encode."""
 LITTLE = np.dtype("<f4")
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingLimits:
-    """queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch, padding included."""
+    """The limits of the task. queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch,
+    padding included."""
 
     queued: int
     tokens: int
@@ -175,7 +176,7 @@ class PoolingTask:
         return Decoded(command.id, self.pooler.detokenize(command.tokens, command.skip_special_tokens))
 
     def _refuse(self, command: Record, error: Exception) -> None:
-        """The reply to a command that failed."""
+        """Replies to a command that failed."""
         number: int = getattr(command, "id", 0)
         if not isinstance(error, RequestError):
             log.error("%s %d failed", command.kind, number, exc_info=error)
@@ -277,7 +278,8 @@ class PoolingTask:
         self._running[batch] = items
 
     def _batch_tokens(self) -> int:
-        """Of the next batch. Batches that are computed at once share what waits, and each has fewer threads."""
+        """Returns the size of the next batch. Batches that are computed at once share what waits, and each has fewer
+        threads."""
         if self.pooler.slots == 1:
             return self.limits.batch_tokens
         free = self.pooler.slots - len(self._running)

@@ -51,7 +51,7 @@ def _id(entry: Any) -> Ids:
 
 
 def _of_template(processor: Json) -> Template | None:
-    """[{"SpecialToken": {"id", "type_id"}} | {"Sequence": {"id": "A" | "B", "type_id"}}, ...]"""
+    """Reads [{"SpecialToken": {"id", "type_id"}} | {"Sequence": {"id": "A" | "B", "type_id"}}, ...]."""
     specials, pieces = processor.get("special_tokens"), processor.get("pair")
     if not isinstance(specials, dict) or not isinstance(pieces, list):
         return None

@@ -62,7 +62,7 @@ def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], N
 
 
 def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Over MEDIAN neighbours on the last axis."""
+    """Returns the median of MEDIAN neighbours on the last axis."""
     half = MEDIAN // 2
     if values.shape[-1] <= half:
         return values
@@ -100,7 +100,7 @@ def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -> list[tuple[str, list[int]]]:
-    """Text and tokens of each word; a word begins with a space, or is a character in languages without them."""
+    """Returns text and tokens of each word; a word begins with a space, or is a character in languages without them."""
     found: list[tuple[str, list[int]]] = []
     for text, ids in _characters(tokens, pieces):
         stuck = language not in WITHOUT_SPACES and not text.startswith(" ") and text not in string.punctuation
@@ -132,7 +132,7 @@ def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[st
 
 
 def _merged(words: list[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    """Punctuation goes with its word."""
+    """Joins punctuation with its word."""
     found: list[tuple[str, list[int]]] = []
     for text, ids in words:
         alone = text.strip()

@@ -44,7 +44,7 @@ class DecodeGroup:
         self._started = False
 
     def step(self) -> list[DecodeRow]:
-        """A token of each row; those that have ended, which are in the group no more.
+        """Decodes a token of each row. Returns the rows that have ended, which are in the group no more.
 
         What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
         more: openvino (2026.4) fails in the next group after a state was set.
@@ -69,7 +69,7 @@ class DecodeGroup:
 
 
 class BeamGroup:
-    """A row by beam search. decoding: of as many copies of it as there are beams."""
+    """A row that is decoded by beam search. decoding: of as many copies of it as there are beams."""
 
     def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = [row]
@@ -80,7 +80,7 @@ class BeamGroup:
         self._started = False
 
     def step(self) -> list[DecodeRow]:
-        """A token of each beam; the row, when it has ended."""
+        """Decodes a token of each beam. Returns the row when it has ended."""
         [row] = self.rows
         if self._started:
             lines = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
@@ -96,7 +96,7 @@ class BeamGroup:
 
 
 class DecodeQueue:
-    """Windows in work that wait for each other: to be encoded, encoded, decoded."""
+    """Windows at work that wait for each other: to be encoded, encoded, decoded."""
 
     def __init__(self) -> None:
         self.new: list[DecodeRow] = []
@@ -104,21 +104,21 @@ class DecodeQueue:
         self.groups: list[DecodeGroup | BeamGroup] = []
 
     def drop_cancelled(self) -> None:
-        """Forget those that are not wanted any more; a group does it in its next step."""
+        """Drops cancelled rows; a group does it in its next step."""
         self.new = [row for row in self.new if not row.job.cancelled]
         self.encoded = [row for row in self.encoded if not row.job.cancelled]
 
     @property
     def decoding(self) -> list[DecodeRow]:
-        """The rows of the groups that are wanted."""
+        """The rows of the groups that are not cancelled."""
         return [row for group in self.groups for row in group.rows if not row.job.cancelled]
 
     @property
     def size(self) -> int:
-        """Windows in work."""
+        """The number of windows at work."""
         return len(self.decoding) + sum(not row.job.cancelled for row in (*self.new, *self.encoded))
 
     @property
     def busy(self) -> bool:
-        """A step would do something."""
+        """Whether a step would do something."""
         return bool(self.new or self.encoded or self.groups)

@@ -143,7 +143,8 @@ class DecodeLoop:
     # --- internals
 
     def _prompt(self, prompt: str, hotwords: str) -> list[int]:
-        """The tokens before <|startoftranscript|>; of a long text the last ones. Special tokens in it are left out."""
+        """Returns the tokens before <|startoftranscript|>; of a long text the last ones. Special tokens in it are left
+        out."""
         files = self._files
         texts = [SPECIAL.sub("", text).strip() for text in (prompt, hotwords)]
         wanted = [f" {text}" for text in texts if text]
@@ -153,7 +154,7 @@ class DecodeLoop:
         return [files.prev, *ids[-(files.positions // 2 - 1) :]]
 
     def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
-        """Groups of rows that have equally long prompts; one with beams is alone."""
+        """Returns groups of rows that have equally long prompts; one with beams is alone."""
         kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
         found: list[DecodeGroup | BeamGroup] = []
         for row in rows:

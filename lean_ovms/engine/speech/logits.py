@@ -31,7 +31,8 @@ class Rules:
             self._times(line, tokens)
 
     def _times(self, line: Line, tokens: Sequence[int]) -> None:
-        """Timestamps come in pairs, do not decrease, and are taken if they are together likelier than any text."""
+        """Applies the rules of timestamps: they come in pairs, do not decrease, and are chosen if they are together
+        likelier than any text."""
         first, eot = self._files.first_time, self._files.eot
         if not tokens:
             line[:first] = NEVER
@@ -62,12 +63,12 @@ def log_sum(line: Line) -> float:
 
 
 def probability(line: Line, token: int) -> float:
-    """Of a token among all."""
+    """Returns the probability of a token among all."""
     return float(np.exp(float(line[token]) - log_sum(line)))
 
 
 def penalize(line: Line, tokens: Sequence[int], params: TranscribeParams) -> None:
-    """The penalties of a request, for tokens that it has generated."""
+    """Applies the penalties of a request to the tokens that it has generated."""
     if not tokens:
         return
     seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)

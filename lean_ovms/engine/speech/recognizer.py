@@ -84,7 +84,7 @@ class Recognizer(Protocol):
         ...
 
     def start(self, jobs: list[Job]) -> None:
-        """Begin to compute these, beside those that are in work."""
+        """Begins to compute these jobs in addition to those at work."""
         ...
 
     def step(self) -> None:

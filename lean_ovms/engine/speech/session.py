@@ -70,7 +70,7 @@ class TranscriptionSession:
 
     @property
     def waiting(self) -> bool:
-        """It has a window that can be started."""
+        """Whether there is a window that can be started."""
         return self.job is None and bool(self.cutter.cuts)
 
     @property
@@ -80,12 +80,12 @@ class TranscriptionSession:
 
     @property
     def ahead(self) -> bool:
-        """It has windows enough, so that listening to more of it can wait."""
+        """Whether there are windows enough, so that listening to more audio can wait."""
         return not self.params.live and len(self.cutter.cuts) >= AHEAD_CUTS
 
     @property
     def finished(self) -> bool:
-        """Nothing is left of it."""
+        """Whether nothing is left to transcribe."""
         return self.cutter.finished and not self.cutter.cuts and self.job is None
 
     @property
@@ -105,7 +105,7 @@ class TranscriptionSession:
     # --- audio
 
     def listen(self, frames: int, out: list[Record]) -> int:
-        """Work on at most this many frames; the number of those done."""
+        """Works on at most this many frames. Returns the number of those done."""
         had = bool(self.cutter.cuts)
         done = self.cutter.work(frames)
         for started, at in self.cutter.turns:
@@ -130,7 +130,7 @@ class TranscriptionSession:
         return self.cutter.cuts[0]
 
     def skip(self, out: list[Record]) -> None:
-        """The next window has no speech."""
+        """Skips the next window, which has no speech."""
         cut = self.cutter.cuts.popleft()
         self._skipped += cut.skipped + cut.end - cut.start
         if self.cutter.finished and not self.cutter.cuts:
@@ -189,7 +189,7 @@ class TranscriptionSession:
             self._report(cut, job.result, out, self._clock() - self._started_at)
 
     def _send_text(self, text: str, logprobs: list[tuple[str, float]] | None, out: list[Record]) -> None:
-        """What partial results have sent already is not sent again."""
+        """Sends the text of a window, but what partial results have sent already."""
         known = min(self._to_skip, len(text))
         self._to_skip -= known
         if text[known:]:
@@ -216,7 +216,7 @@ class TranscriptionSession:
             self._to_skip = len(text)
 
     def drop_partial(self) -> None:
-        """A window waits: the partial result that is being computed is not needed."""
+        """Drops the partial result that is being computed, as a window waits."""
         if self.partial and self.job is not None:
             self.job.cancelled = True
             self.job, self.partial = None, False

@@ -163,7 +163,7 @@ class SpeechTask:
                 self._failed(job, error)
 
     def _listen(self) -> None:
-        """Live requests first, then those that have the least to transcribe."""
+        """Listens to live requests first, then to those that have the least to transcribe."""
         left = BUSY_FRAMES if self._running else TURN_FRAMES
         for session in sorted(self._sessions.values(), key=_hearing_order):
             if session.cutter.pending and left > 0 and not session.ahead:
@@ -193,8 +193,8 @@ class SpeechTask:
         return next((one for one in self._sessions.values() if one.partial_due), None)
 
     def _soon(self, session: TranscriptionSession) -> bool:
-        """It is live, or short beside long requests alone. Short ones that come while it is in work wait for it: then
-        they are computed together."""
+        """Returns whether a session is live, or short while all others are long. Short ones that come while it is at
+        work wait for it: then they are computed together."""
         if session.params.live:
             return True
         alone = all(one.long or one.params.live for one in self._running.values())

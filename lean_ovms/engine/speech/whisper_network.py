@@ -78,11 +78,11 @@ class WhisperNetwork:
 
     @property
     def version(self) -> str:
-        """Of openvino."""
+        """openvino's version."""
         return str(ov.get_version())
 
     def encode(self, features: Array) -> Array:
-        """[1, mels, frames] to [1, positions, width]."""
+        """Encodes [1, mels, frames] to [1, positions, width]."""
         self._encoder.infer([features], share_inputs=True)
         return np.array(self._encoder.get_output_tensor(0).data, np.float32)
 
@@ -139,7 +139,8 @@ def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
 
 
 def _is_cross(op: Any) -> bool:
-    """Its keys are a state as it is, not one to which a token was added."""
+    """Returns whether an attention is to the audio: its keys are a state as it is, not one to which a token was
+    added."""
     node = op.input_value(1).get_node()
     while node.get_type_name() in ("Reshape", "Transpose", "Convert", "Gather"):
         node = node.input_value(0).get_node()

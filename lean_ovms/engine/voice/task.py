@@ -102,10 +102,10 @@ class VoiceTask:
         self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
 
     def admit(self) -> None:
-        """Nothing: every text that has arrived waits for a step."""
+        """Does nothing: every text that has arrived waits for a step."""
 
     def step(self) -> None:
-        """Speak the first texts."""
+        """Speaks the first texts."""
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
         self._steps += 1
         jobs = [(command.text, SpeakParams(**command.params)) for command in commands]

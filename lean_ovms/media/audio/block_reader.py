@@ -18,7 +18,7 @@ AHEAD_BLOCKS = 3
 
 
 class BlockReader(asyncio.BufferedProtocol):
-    """One process's answers, for one reader. end: the object that ended the last answer."""
+    """Reads the answers of one process. end: the object that ended the last answer."""
 
     def __init__(self) -> None:
         self.end: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from .formats import AAC, MP4, PYAV, SNDFILE, WAV, WEBM, AudioLimits
 from .wav import BROKEN, Samples, WavFile, block_frames
 
 UNKNOWN_FRAMES = 1 << 40
-"""From here on the length in a header means that it is unknown."""
+"""A length in a header that is at least this means that the length is unknown."""
 SHORTEST = SAMPLE_RATE // 10
 """Samples; a shorter file is filled up with silence, as the features of speech need some."""
 EMPTY = "audio is empty"
@@ -123,7 +123,7 @@ class SoundFile:
 
 
 def missing(format: str, package: str, extra: str) -> BadRequest:  # noqa: A002 - as in formats
-    """400: a format whose library is not there."""
+    """Returns the 400 for a format whose library is not there."""
     how = install_command(extra) if extra else f"pip install {package}"
     return BadRequest(
         f"{BROKEN} Reading {format} needs {package}, which is not installed on this server: {how}",

@@ -57,7 +57,7 @@ class AudioDecoder:
 
     @property
     def pids(self) -> list[int]:
-        """Of the idle processes."""
+        """Process ids of the idle processes."""
         return self._idle.pids
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
@@ -89,7 +89,7 @@ class AudioDecoder:
         lease.release()
 
     async def drain(self, timeout_s: float) -> None:
-        """Files are decoded for requests, which the server waits for."""
+        """Does nothing: files are decoded for requests, which the server waits for."""
 
     async def close(self) -> None:
         """End the idle processes; the next file starts one again."""
@@ -108,7 +108,7 @@ class AudioStream:
 
     @property
     def seconds(self) -> float:
-        """Of the audio read so far."""
+        """Seconds of audio read so far."""
         return self.samples / SAMPLE_RATE
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
@@ -151,7 +151,7 @@ class _Process(Helper):
     _blocks: BlockReader | None = None
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits, seconds: float) -> bytes:
-        """Hand over a file; its first block. Raises as `block`."""
+        """Hands over a file. Returns its first block. Raises as `block`."""
         self.reusable = False
         deadline = asyncio.get_running_loop().time() + seconds
         if self._blocks is None:

@@ -41,7 +41,7 @@ class Encoder(Protocol):
 
 
 def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
-    """For a format of FORMATS. rate: of the samples. samples: their number; None: not known.
+    """Returns the encoder for a format of FORMATS. rate: of the samples, in Hz. samples: their number; None: not known.
 
     Raises BadRequest where soundfile is needed and not there.
     """
@@ -121,11 +121,11 @@ class _Sink:
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Nothing: libsndfile asks, and writes only."""
+        """Returns nothing: libsndfile requires the method, but only writes."""
         return b""
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def take(self) -> bytes:
         """Returns what was written since the last time."""

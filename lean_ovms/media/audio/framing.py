@@ -10,7 +10,7 @@ MAX_BLOCK = 1 << 22
 
 
 def head(size: int, *, end: bool = False) -> bytes:
-    """Of a block, or of the object at the end."""
+    """Returns the head of a block, or of the object at the end."""
     return struct.pack("<I", size | END if end else size)
 
 

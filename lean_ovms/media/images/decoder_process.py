@@ -19,7 +19,7 @@ from .. import helper_process
 from .pillow import DecodeLimits, decode
 
 BYTES_PER_PIXEL = 18
-"""Of the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
+"""Memory for the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
 SPARE_BYTES = 64 << 20
 
 

@@ -62,7 +62,7 @@ class HttpFetcher:
         raise BadRequest(f"{FAILED}: it is redirected {'too often' if self._redirects else '(not allowed)'}")
 
     async def _get(self, url: Url) -> bytes | Url:
-        """One request: the image, or the URL that it is redirected to."""
+        """Sends one request. Returns the image, or the URL that it is redirected to."""
         if not self._hosts.allows_host(url.host):
             raise BadRequest(NOT_ALLOWED)
         reader, writer = await self._connect(url, await self._resolve(url))

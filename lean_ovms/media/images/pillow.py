@@ -33,7 +33,8 @@ class DecodeLimits:
 
 
 def decode(data: bytes, limits: DecodeLimits) -> tuple[int, int, bytes]:
-    """(height, width, RGB bytes). Raises BadRequest for another format or too large an image, and MemoryError."""
+    """Returns (height, width, RGB bytes). Raises BadRequest for another format or too large an image, and
+    MemoryError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -104,7 +105,8 @@ def _flattened(image: Image.Image) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """16-bit grey as 8-bit: Pillow's own conversion clips everything above 255 to white in some versions."""
+    """Returns a 16-bit grey image as 8-bit: Pillow's own conversion clips everything above 255 to white in some
+    versions."""
     return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
 
 

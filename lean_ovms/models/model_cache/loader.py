@@ -14,13 +14,13 @@ from .state import Member, ModelGroup, with_retry
 log = logging.getLogger("lean_ovms.models")
 
 RETRY_S = 10.0
-"""After a load that failed, requests get its error for this time; the next one after it loads again."""
+"""Seconds after a failed load in which requests get its error; the next one after it loads again."""
 LACKS_MEMORY = re.compile(r"memory|alloc|CL_OUT_OF|signal 9|killed", re.IGNORECASE)
-"""In the message of a load that may succeed when there is more memory."""
+"""Matches the message of a load that may succeed when there is more memory."""
 
 
 class Loader:
-    """Member.task is the load or unload in progress."""
+    """Loads and unloads models. Member.task is the load or unload in progress."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Loader:
             self._on_change()
 
     async def _load_or_make_room(self, member: Member) -> None:
-        """A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example:
-        it is tried again without them."""
+        """Loads a model. A load that fails while others are idle in memory may have failed for want of memory, on a GPU
+        for example: it is tried again without them."""
         try:
             await member.model.load()
         except StartError as error:
@@ -114,7 +114,7 @@ class Loader:
 
 
 async def settled(*tasks: asyncio.Task[None] | None) -> None:
-    """Return when all of them have ended, however they did."""
+    """Returns when all of them have ended, however they did."""
     running = [task for task in tasks if task is not None]
     if running:
         await asyncio.wait(running)

@@ -55,7 +55,7 @@ class ModelCache:
     # --- members
 
     def add(self, model: CachedModel, group: str = "", *, permanent: bool = False, idle_timeout_s: float = 0.0) -> None:
-        """A model from now on. group: "" for one of its own. permanent: it is never unloaded for another."""
+        """Adds a model. group: "" for one of its own. permanent: it is never unloaded for another."""
         name = f"group {group}" if group else f"model {model.name}"
         found = self._groups.setdefault(name, ModelGroup(name))
         found.permanent = permanent
@@ -68,7 +68,7 @@ class ModelCache:
         model.in_flight.on_none = lambda: self._used(member)
 
     def retire(self, model: CachedModel) -> None:
-        """A model takes no more requests: those that wait for it are sent on. `remove` it when it is out of memory."""
+        """Stops requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
         member = self._members.get(model)
         if member is not None:
             member.retired = True
@@ -150,7 +150,7 @@ class ModelCache:
     # --- operators
 
     def state(self, model: CachedModel) -> str:
-        """ "loaded", "loading", "unloading", "sleeping" or "unloaded"."""
+        """Returns "loaded", "loading", "unloading", "sleeping" or "unloaded"."""
         member = self._members.get(model)
         if member is not None and member.task is not None:
             return "unloading" if member.unloading else "loading"
@@ -159,7 +159,7 @@ class ModelCache:
         return "loaded" if model.loaded else "unloaded"
 
     def waiting(self, model: CachedModel) -> int:
-        """Requests that wait for the model to be loaded."""
+        """Returns the number of requests that wait for the model to be loaded."""
         member = self._members.get(model)
         return len(member.waiters) if member is not None else 0
 
@@ -200,9 +200,10 @@ class ModelCache:
             self._pump()
 
     def keep(self, model: CachedModel, seconds: float | None) -> bool:
-        """How long the model stays in memory after its running and coming requests; False: it is not unloaded.
+        """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
+        unloaded.
 
-        None: as configured. Negative: until its memory is needed. It holds until it is called again. Thread-safe.
+        None: as configured. Negative: until its memory is needed. The value holds until the next call. Thread-safe.
         """
         member = self._members.get(model)
         if member is None or member.group.permanent:
@@ -236,7 +237,8 @@ class ModelCache:
             await (settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
 
     async def wake_up(self) -> list[str]:
-        """Serve requests again, and load what was in memory before; the names of models that could not be loaded."""
+        """Serves requests again, and loads what was in memory before. Returns the names of models that could not be
+        loaded."""
         before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
         for group in self._groups.values():
             group.closing_since = None
@@ -274,7 +276,7 @@ class ModelCache:
     # --- what to load and unload
 
     def _used(self, member: Member) -> None:
-        """The last request of a model has ended."""
+        """Notes that the last request of a model has ended."""
         if self._stopped:
             return
         group = member.group
@@ -329,7 +331,8 @@ class ModelCache:
             self._load_members(group, wanted=True)
 
     def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
-        """wanted: only those that requests wait for. None while a retired one is in memory still."""
+        """Loads the models of a group; none of them while a retired one is still in memory. wanted: only those that
+        requests wait for."""
         if any(one.retired and (one.model.loaded or one.task is not None) for one in group.members):
             return
         now = asyncio.get_running_loop().time()

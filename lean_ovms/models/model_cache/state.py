@@ -32,7 +32,7 @@ class CachedModel(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What it will take, roughly."""
+        """The memory that the model will take, roughly."""
 
     async def load(self) -> None:
         """Raises StartError."""
@@ -65,7 +65,7 @@ class Member:
 
     @property
     def open(self) -> bool:
-        """Loaded, and not about to be unloaded."""
+        """Whether the model is loaded and not about to be unloaded."""
         return self.model.loaded and self.task is None
 
     def check_queue(self, client: str) -> None:
@@ -111,7 +111,7 @@ class ModelGroup:
 
     @property
     def occupied(self) -> bool:
-        """In memory, or on its way in or out."""
+        """Whether the group is in memory, or on its way in or out."""
         return any(one.model.loaded or one.task is not None for one in self.members)
 
     @property
@@ -131,7 +131,7 @@ class ModelGroup:
 
     @property
     def idle(self) -> bool:
-        """In memory, and may be unloaded now."""
+        """Whether the group is in memory and may be unloaded now."""
         return self.occupied and not (self.permanent or self.busy or self.changing)
 
     @property
@@ -141,7 +141,7 @@ class ModelGroup:
 
     @property
     def wanted(self) -> bool:
-        """Requests wait for it, and it is not in memory."""
+        """Whether requests wait for the group and it is not in memory."""
         return self.wanted_since is not None and not (self.occupied or self.leaving)
 
     @property
@@ -153,7 +153,7 @@ class ModelGroup:
 def has_room(
     wanted: ModelGroup, groups: Iterable[ModelGroup], limit: int, free_bytes: Callable[[], int] | None
 ) -> bool:
-    """Returns whether a group may be loaded beside those that are in memory. limit, free_bytes: as in ModelCache."""
+    """Returns whether a group may be loaded in addition to those in memory. limit, free_bytes: as in ModelCache."""
     others = [one for one in groups if one.occupied and not one.permanent]
     if wanted.permanent or not others:
         return True
@@ -188,12 +188,12 @@ def with_retry(error: RequestError, seconds: float) -> RequestError:
 
 
 def bounded(seconds: float) -> int:
-    """For Retry-After."""
+    """Returns the seconds as a value for Retry-After."""
     return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
 
 
 def arrival() -> float:
-    """When the request of this task arrived, time.monotonic()."""
+    """Returns when the request of this task arrived (time.monotonic())."""
     record = current_record.get()
     return record.started if record is not None else time.monotonic()
 

@@ -231,7 +231,7 @@ _MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
 
 
 def _marked(message: Json) -> tuple[Json, str]:
-    """(the message with the mark after its content or its last text part, the content without it)."""
+    """Returns (the message with the mark after its content or its last text part, the content without it)."""
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": content + _MARK + _SPACE}, content
@@ -247,7 +247,7 @@ def _marked(message: Json) -> tuple[Json, str]:
 
 
 def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
-    """(add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
+    """Returns (add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
     kwargs = prompt.template_kwargs
     if reserved := sorted(RESERVED.intersection(kwargs)):
         raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")

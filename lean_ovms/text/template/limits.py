@@ -24,10 +24,11 @@ from jinja2.visitor import NodeTransformer
 from ...util.concurrency import TooSlowInline, inline_left_s
 
 MAX_CHARS = 64 << 20
-"""Most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
+"""The most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
 
 MAX_STEPS = 5_000_000
-"""Of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's call."""
+"""The most steps of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's
+call."""
 
 CHECK_EVERY = 64
 """Steps between two readings of the clock, which cost 0.3 us each."""
@@ -77,7 +78,7 @@ class Budgets(threading.local):
     now = TemplateBudget(0.0)
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
-        """items, each for one step."""
+        """Yields the items, each for one step."""
         budget = self.now
         for item in items:
             budget.spend(1)
@@ -157,7 +158,7 @@ def check_format(template: Any) -> None:
 
 
 def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """jinja2's filters that can make a short value huge, with a check before them."""
+    """Returns jinja2's filters that can make a short value huge, with a check before them."""
     narrow = {name: _with_checked_widths(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
     format_, join, replace = filters["format"], filters["join"], filters["replace"]
 

@@ -59,7 +59,7 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
 
 
 def _content(content: Any, parts: bool, strings: bool) -> Any:
-    """None and [] become None; text becomes a string or parts, as the template reads it; other parts stay."""
+    """Returns content as the template reads it: None and [] become None, text a string or parts; other parts stay."""
     if content is None or content == []:
         return None
     if isinstance(content, str):
@@ -72,7 +72,7 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
 
 
 def _join_texts(texts: list[str]) -> str:
-    """One text, with a line break after anything that is not empty."""
+    """Joins parts to one text, with a line break after anything that is not empty."""
     whole = ""
     for text in texts:
         whole = f"{whole}\n{text}" if whole else text

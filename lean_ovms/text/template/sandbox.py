@@ -116,5 +116,5 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Signature and result of transformers'; jinja2's own would escape HTML."""
+    """Writes JSON with the signature and result of transformers' filter; jinja2's own would escape HTML."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -44,7 +44,7 @@ LINGER_S = 2.0
 kernel send a reset, which can destroy the response before the client has read it (RFC 9112 9.6; nginx: 5 to 30 s)."""
 
 SURPLUS_S = 2.0
-"""For a connection beyond the limits: time for its only request to arrive whole."""
+"""Seconds that a connection beyond the limits has for its only request to arrive whole."""
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -64,7 +64,7 @@ class ServerContext(Protocol):
         """Remove it."""
 
     def connection_idle(self, connection: HttpConnection) -> None:
-        """It is between two requests."""
+        """Called when a connection is between two requests."""
 
     def check_surplus_head(self, head: RequestHead) -> None:
         """Raises RequestError for a request that a surplus connection may not send."""
@@ -79,7 +79,7 @@ class ServerContext(Protocol):
         """Count a request."""
 
     def request_finished(self) -> None:
-        """The response is closed; its connection may have closed before."""
+        """Called when the response is closed; its connection may have closed before."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -141,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
             self._limit_turn(len(data))
 
     def _limit_turn(self, size: int) -> None:
-        """Of a sender that is faster than the loop, read only so much until others have had their turn.
+        """Pauses reading from a sender that is faster than the loop, until others have had their turn.
 
         uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new.
         """
@@ -161,7 +161,7 @@ class HttpConnection(asyncio.Protocol):
             self.set_reading(self._discarding or not self._protocol.has_more)
 
     def eof_received(self) -> None:
-        """The peer will send nothing more: it has left (see above). The transport closes now."""
+        """Closes the transport: the peer will send nothing more, so it has left (see above)."""
         self._discarding = True
         if self._cycle is not None:
             self._cycle.cancel()
@@ -266,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
         return size > 0 and not fits
 
     def _continue_reading(self) -> None:
-        """Other connections had their turn: parse the rest of the buffer."""
+        """Parses the rest of the buffer when other connections have had their turn."""
         if not self._discarding and self._cycle is None:
             self._advance()
 
@@ -321,7 +321,7 @@ class HttpConnection(asyncio.Protocol):
         self._limit_ahead()
 
     def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
-        """From now on, what the client sends goes to this WebSocket."""
+        """Opens and returns the WebSocket that gets what the client sends from now on."""
         from ..websocket.frames import Frames
         from .websocket import Http11WebSocket
 
@@ -333,7 +333,7 @@ class HttpConnection(asyncio.Protocol):
         return websocket
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
-        """The response is closed: close the connection, or read the next request."""
+        """Closes the connection when the response is closed, or reads the next request."""
         self._server.request_finished()
         cycle, self._cycle, self._websocket = self._cycle, None, None
         if self._discarding or cycle is None:

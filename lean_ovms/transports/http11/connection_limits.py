@@ -35,7 +35,7 @@ class Limited(Protocol):
         """Close if idle."""
 
     def abort(self) -> None:
-        """Drop."""
+        """Drops the connection."""
 
     def restrict(self) -> None:
         """Serve a single request, which `check_head` accepts and which comes soon."""
@@ -82,7 +82,7 @@ class ConnectionLimits:
             del self._clients[connection.client]
 
     def idle(self, connection: Limited) -> None:
-        """A connection is between two requests."""
+        """Notes that a connection is between two requests."""
         self._idle.pop(connection, None)
         self._idle[connection] = None
 

@@ -1,4 +1,4 @@
-"""One request and its response over HTTP/1.1. Frames with a ServerProtocol and sends through a Writer.
+"""One request and its response over HTTP/1.1. Frames with a ServerProtocol and sends through a ResponseWriter.
 
 Does not know asyncio's transports, nor what becomes of the connection afterwards.
 """
@@ -25,7 +25,7 @@ class Switchable(Protocol):
     """A connection that can carry a WebSocket."""
 
     def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
-        """From now on, what the client sends goes to this WebSocket."""
+        """Opens and returns the WebSocket that gets what the client sends from now on."""
 
 
 class Http11Cycle(RequestResponseCycle):

@@ -87,7 +87,7 @@ class ServerProtocol:
     # --- from the peer
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Takes bytes from the peer."""
         self._parser.feed(data)
 
     def next_request(self) -> Request | None:
@@ -130,7 +130,7 @@ class ServerProtocol:
         self.client_closes = not head.keep_alive
 
     def check_heads(self, check: Callable[[RequestHead], None]) -> None:
-        """From now on refuse requests whose head makes check raise a RequestError, before their body is read."""
+        """Refuses from now on requests whose head makes check raise a RequestError, before their body is read."""
         self._parser.check_head = check
 
     def discard(self) -> None:
@@ -155,7 +155,7 @@ class ServerProtocol:
             self._log_refusal(error, known, len(answer))
 
     def _log_refusal(self, error: RequestError, known: RequestHead | None, size: int) -> None:
-        """The access line of a request that never reaches the handler; bytes: of the whole response."""
+        """Writes the access line of a request that never reaches the handler; bytes: of the whole response."""
         method, path = ("-", "-") if known is None else (known.method, known.path)
         record = RequestRecord(
             "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
@@ -215,7 +215,7 @@ class ServerProtocol:
         return self._parser.take_buffer()
 
     def end_switched(self) -> None:
-        """The other protocol has ended."""
+        """Notes that the other protocol has ended."""
         self._answering = False
 
     @property
@@ -229,7 +229,7 @@ class ServerProtocol:
         return self._http_1_1
 
     def chunk(self, data: bytes) -> bytes:
-        """One chunk of a streamed body; b"" for empty data (an empty chunk would end the body)."""
+        """Returns one chunk of a streamed body; b"" for empty data (an empty chunk would end the body)."""
         if not data:
             return b""
         return b"%x\r\n%b\r\n" % (len(data), data) if self._http_1_1 else data

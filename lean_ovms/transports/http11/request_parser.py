@@ -76,9 +76,9 @@ class RequestHead:
 class HttpRequestParser:
     """Parses one connection's bytes into requests, in order. After `read` has raised, it must not be called again.
 
-    head: of the request whose body is being read. body_started: part of the body came together with the head.
-    has_more: `read` stopped early; call it again without new bytes. check_head: raises RequestError for a request that
-    is not to be read further.
+    head: of the request whose body is being read. body_started: part of the body came together with the head. has_more:
+    `read` stopped early; call it again without new bytes. check_head: raises RequestError for a request whose body must
+    not be read.
     """
 
     def __init__(self, max_header_bytes: int, max_body_bytes: int, peer: str = "") -> None:
@@ -113,7 +113,7 @@ class HttpRequestParser:
         self._chunks, self._body, self._missing = None, RequestBody(), 0
 
     def take_buffer(self) -> bytes:
-        """The bytes that are fed and not parsed, which are not read here any more."""
+        """Takes the bytes that are fed and not parsed, which are not read here any more."""
         rest = bytes(self.buffer)
         self.buffer.clear()
         return rest
@@ -194,7 +194,7 @@ class HttpRequestParser:
         return body
 
     def _read_large_body(self, length: int) -> RequestBody | None:
-        """A large body has a buffer of its own, which becomes the body without being copied, or a file."""
+        """Reads a large body into a buffer of its own, which becomes the body without being copied, or into a file."""
         if not self._missing and not self._body.tell():
             with memoryview(self.buffer) as view:
                 self._missing = length - self._body.write(view[:length])

@@ -43,7 +43,7 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str)
 
 
 def switching_head(headers: Iterable[tuple[str, str]], framing: str) -> bytes:
-    """As response_head, of a 101."""
+    """Returns the head of a 101, as response_head does of other statuses."""
     _, _, rest = response_head(200, headers, framing).partition(b"\r\n")
     return b"HTTP/1.1 101 Switching Protocols\r\n" + rest
 

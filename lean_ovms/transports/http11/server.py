@@ -28,7 +28,7 @@ MAX_PENDING_BODIES = 4
 could hold 64 GiB."""
 
 CLOSING_S = 2.0
-"""At the end of drain: time for cancelled requests to close their responses and for last bytes to be sent."""
+"""Seconds at the end of drain for cancelled requests to close their responses and for last bytes to be sent."""
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -139,7 +139,7 @@ class Server:
         self._check_idle()
 
     def connection_idle(self, connection: HttpConnection) -> None:
-        """It may be closed to make room for another."""
+        """Notes that the connection may be closed to make room for another."""
         self._limits.idle(connection)
 
     def check_surplus_head(self, head: RequestHead) -> None:
@@ -171,7 +171,7 @@ class Server:
         self.active_requests += 1
 
     def request_finished(self) -> None:
-        """The response is closed; its connection may have closed before."""
+        """Notes that the response is closed; its connection may have closed before."""
         self.active_requests -= 1
         self._check_idle()
 

@@ -25,7 +25,7 @@ SLICE = 16384
 MAX_FRAMES_PER_TURN = 512
 """Bytes parsed at once, and frames before other connections have their turn: a frame costs 5 us, however small."""
 AHEAD_BYTES = 65536
-"""Of an unfinished message that are read while the handler does not wait for one."""
+"""Bytes of an unfinished message that are read while the handler does not wait for one."""
 
 TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages at once")
 TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
@@ -68,13 +68,13 @@ class Http11WebSocket(Channel):
     # --- the connection's calls
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Takes bytes from the client."""
         self._heard = True
         self._backlog += data
         self._parse()
 
     def resume(self) -> None:
-        """The client reads again."""
+        """Notes that the client reads again."""
         self._parse()
 
     def taken(self) -> None:

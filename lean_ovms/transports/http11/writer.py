@@ -36,18 +36,18 @@ class ResponseWriter:
             await self.paused
 
     def pause(self) -> None:
-        """The transport's buffer is full."""
+        """Notes that the transport's buffer is full."""
         self.paused = self._loop.create_future()
         self.progressed()
 
     def resume(self) -> None:
-        """The transport has sent most of its buffer."""
+        """Notes that the transport has sent most of its buffer."""
         if self.paused is not None and not self.paused.done():
             self.paused.set_result(None)
         self.paused = None
 
     def close(self) -> None:
-        """The connection is lost: nothing more can be sent, and `drain` returns."""
+        """Notes that the connection is lost: nothing more can be sent, and `drain` returns."""
         self._closed = True
         self.resume()
 

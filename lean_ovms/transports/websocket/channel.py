@@ -15,7 +15,7 @@ from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve, WebSock
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20
-"""Messages that the handler has not received yet; beyond either limit the transport reads no further."""
+"""Messages that the handler has not received yet; beyond either limit the transport stops reading."""
 
 STOPPED = Close(GOING_AWAY, "the server is shutting down")
 
@@ -55,7 +55,7 @@ class Channel:
     # --- the transport's calls
 
     def put(self, message: WebSocketMessage) -> None:
-        """A message from the client."""
+        """Queues a message from the client."""
         self._messages.append(message)
         self._bytes += len(message.data)
         if self._arrival is not None and not self._arrival.done():
@@ -63,7 +63,7 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """Read no further until the handler has received something."""
+        """Whether the transport must stop reading until the handler has received something."""
         return len(self._messages) >= MAX_QUEUED_MESSAGES or self._bytes >= MAX_QUEUED_BYTES
 
     @property
@@ -72,10 +72,10 @@ class Channel:
         return self._arrival is not None and not self._arrival.done()
 
     def taken(self) -> None:
-        """The handler has received a message, so that there is room for another, or waits for one."""
+        """Notes that the handler has received a message, so that there is room for another, or waits for one."""
 
     def end(self) -> None:
-        """The client has closed or left."""
+        """Notes that the client has closed or left."""
         if not self.ended.done():
             self.ended.set_result(None)
 

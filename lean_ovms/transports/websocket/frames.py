@@ -19,10 +19,11 @@ from ...websocket_types import MAX_REASON_BYTES, Close, WebSocketMessage
 from ..body import RequestBody
 
 PIECE_BYTES = 1 << 15
-"""Of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""
+"""Bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""
 
 _log = logging.Logger("lean_ovms.transports.frames", logging.ERROR)
-"""Without debug lines, which would show what clients say. Not a registered logger, whose level a host could change."""
+"""A logger without debug lines, which would show what clients say. It is not registered: a host could change its
+level."""
 _log.parent = logging.getLogger("lean_ovms.transports")
 
 _utf_8 = codecs.getincrementaldecoder("utf-8")
@@ -40,7 +41,7 @@ class _Messages(Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of the message that is read."""
+        """Bytes of the message that is being read."""
         return self._parts.tell() + len(self.reader.buffer)
 
     def discard_all(self) -> None:
@@ -52,7 +53,7 @@ class _Messages(Protocol):
         self.parser_exc = None
 
     def recv_frame(self, frame: Frame) -> None:
-        """As Protocol's. Raises UnicodeDecodeError, which closes with 1007."""
+        """Receives a frame as Protocol does. Raises UnicodeDecodeError, which closes with 1007."""
         super().recv_frame(frame)
         opcode = frame.opcode
         if opcode not in _DATA:
@@ -82,7 +83,7 @@ class _Cutter:
         self._left = 0  # bytes that belong to the last head which was returned
 
     def cut(self, data: bytes) -> bytes:
-        """Returns the same messages."""
+        """Returns the same messages with large frames in pieces."""
         if self._left >= len(data):
             self._left -= len(data)
             return data
@@ -106,7 +107,8 @@ class _Cutter:
         return bytes(out)
 
     def _head_bytes(self) -> int:
-        """Of the next frame's head, as far as it is known; the mask is only needed of a frame that is cut."""
+        """Returns the size of the next frame's head, as far as it is known; the mask is only needed of a frame that is
+        cut."""
         known = len(self._head)
         size = 2 if known < 2 else 2 + {126: 2, 127: 8}.get(self._head[1] & 0x7F, 0)
         return size + 4 if size > 2 and known >= size and self._is_cut(size) else size

@@ -32,7 +32,7 @@ def is_key(key: str) -> bool:
 
 
 def accept_key(key: str) -> str:
-    """Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
+    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
     digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()
 
