@@ -283,7 +283,7 @@ def from_wire(fields: list[str | None]) -> RequestError:
 
 
 class RequestStart(Protocol):
-    """What of a request decides the form of its errors."""
+    """The part of a request that decides the form of its errors."""
 
     @property
     def path(self) -> str: ...

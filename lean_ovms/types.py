@@ -5,8 +5,8 @@
 
 engine_types.py has what an engine reports, pooling_types.py and speech_types.py the same for models that do not
 generate, timing_types.py times, and push_types.py how pieces of a stream are passed down. This module imports nothing
-else of the package; what its classes do is to count and copy themselves. Token ids are plain ints ("tokens"), text is str,
-bytes are what clients get.
+else of the package; its classes count and copy themselves, and do nothing else. Token ids are plain ints ("tokens"),
+text is str, bytes are what clients get.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SERVICE = re.compile(
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-"""organisation/name, as hubs have them."""
+"""Matches organisation/name, as hubs have them."""
 WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
 """Commands without hyphens, as vLLM and Ollama have them, and the options that they set."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")

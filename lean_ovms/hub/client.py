@@ -69,7 +69,8 @@ class RetryPolicy:
 
 
 class HubClient:
-    """endpoint: the hub's address, "" for the public one. Token and proxies are found as huggingface_hub does."""
+    """A client of one hub. endpoint: the hub's address, "" for the public one. Token and proxies are found as
+    huggingface_hub does."""
 
     def __init__(self, endpoint: str = "", patience: RetryPolicy | None = None, *, agent: str = "lean_ovms") -> None:
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT

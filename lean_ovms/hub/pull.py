@@ -19,7 +19,7 @@ from .staging import Staging, check_free_space, human_size, locked, matches
 log = logging.getLogger("lean_ovms.hub")
 
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
-"""organisation/name; a name alone for the oldest models."""
+"""Matches organisation/name; a name alone for the oldest models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

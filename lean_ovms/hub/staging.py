@@ -48,7 +48,7 @@ File = TypeVar("File", bound=ExpectedFile)
 
 
 class Staging:
-    """Made by `locked`. ready: where whole files are, laid out as in the model."""
+    """The staging directory of one model, made by `locked`. ready: where whole files are, laid out as in the model."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -36,7 +36,7 @@ class Helper:
 
     @property
     def pid(self) -> int:
-        """0 before it is started."""
+        """The process id; 0 before it is started."""
         return self._popen.pid if self._popen is not None else 0
 
     @property

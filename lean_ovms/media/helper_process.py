@@ -33,7 +33,7 @@ class JobChannel(BufferedRWPair):
 
 
 class _RawSocket(io.RawIOBase):
-    """files: descriptors that have come."""
+    """A socket that receives descriptors, too. files: those that have come."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.files: list[int] = []

@@ -47,7 +47,8 @@ M = TypeVar("M", bound=AdapterModel)
 
 
 class AdapterSet(Generic[M]):
-    """models: by name, in the order of the option. make: builds a model from its options and those of its engine."""
+    """The adapters of one model. models: by name, in the order of the option. make: builds a model from its options and
+    those of its engine."""
 
     def __init__(self, config: Config, make: Callable[[Config, Config], M]) -> None:
         """Raises StartError for a name that the model itself has."""

@@ -15,8 +15,8 @@ M = TypeVar("M", bound=Model)
 
 
 class ModelRegistry:
-    """models: by name, in the order of the model list, without adapters. unloaded: names that are no longer served,
-    with their state: "UNLOADING" or "END"."""
+    """The served models by name. models: in the order of the model list, without adapters. unloaded: names that are no
+    longer served, with their state: "UNLOADING" or "END"."""
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
         """Makes an empty registry. metrics, offload: shared by all models."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Histogram:
-    """counts: per bucket, the last one beyond all bounds. total: sum of all values."""
+    """A histogram. counts: per bucket, the last one beyond all bounds. total: sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int] = field(init=False)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes.
-    up: requests are served. loaded: it is in memory. waiting: requests that wait until it is."""
+    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes. up:
+    requests are served. loaded: the model is in memory. waiting: requests that wait until it is."""
 
     model: str
     in_flight: int

@@ -46,7 +46,8 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """metadata: by key; for an array of strings its length. tensors: dimensions by name, the fastest first."""
+    """The header of a GGUF file. metadata: by key; for an array of strings its length. tensors: dimensions by name, the
+    fastest first."""
 
     metadata: dict[str, Any]
     tensors: dict[str, list[int]]

@@ -12,7 +12,8 @@ from ..types import Json
 from . import gguf, json_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-"""OVMS reads sliding_window too, which is an attention span and does not limit the context."""
+"""Fields that may hold the context length. OVMS reads sliding_window too, which is an attention span and does not limit
+the context."""
 KV_BYTES = {"u4": (2.5, 16), "u8": (2.25, 8), "f16": (4, 0), "bf16": (4, 0), "f32": (8, 0)}
 """Bytes of a key and a value together, per element of a head and per head, scales included (measured on CPU with
 head_dim 32 and 64; u4 saves nothing there)."""

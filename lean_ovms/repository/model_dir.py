@@ -36,7 +36,7 @@ VOICE = re.compile(r"voices/[^/]+\.bin")
 """A voice of a text-to-speech model."""
 
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
-"""ORGANISATION/NAME, as of no directory that is there."""
+"""Matches ORGANISATION/NAME, for a directory that is not there."""
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."

@@ -19,7 +19,7 @@ FLOATS = ("F32", "F16", "BF16")
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """kind: one of FLOATS. data: its numbers, little-endian, row by row."""
+    """One tensor of a file. kind: one of FLOATS. data: its numbers, little-endian, row by row."""
 
     kind: str
     shape: tuple[int, ...]

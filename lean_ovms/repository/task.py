@@ -50,9 +50,9 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True)
 class ModelTask:
-    """name: OVMS's, or ours for a task that it does not have. matches: whether a model directory is of this task.
-    calculators: names of its graph nodes, the first is the one to write. options: the message of its node options in
-    `graph_schema`; "" if it has none."""
+    """A task of models. name: OVMS's, or ours for a task that it does not have. matches: whether a model directory is
+    of this task. calculators: names of its graph nodes, the first is the one to write. options: the message of its node
+    options in `graph_schema`; "" if it has none."""
 
     name: str
     matches: Callable[[ModelFiles], bool]

@@ -172,7 +172,8 @@ def _entry_points(addresses: Sequence[str], root_path: str) -> str:
 
 
 class Signals:
-    """stop: SIGTERM, Ctrl-C, or the terminal was closed. force: Ctrl-C again, which ends the draining."""
+    """The signals that end a server. stop: SIGTERM, Ctrl-C, or the terminal was closed. force: Ctrl-C again, which ends
+    the draining."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()

@@ -17,7 +17,8 @@ READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
 class SystemdNotifier:
-    """address: the socket to write to, "" for none. watchdog_s: WatchdogSec of the unit; 0: no watchdog."""
+    """Reports the server's state to systemd. address: the socket to write to, "" for none. watchdog_s: WatchdogSec of
+    the unit; 0: no watchdog."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address

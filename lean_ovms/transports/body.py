@@ -22,7 +22,7 @@ from the system as they are written, so that a client that announces a large bod
 
 
 class RequestBody:
-    """tell: how many bytes have been written."""
+    """A body that is being received. tell: how many bytes have been written."""
 
     def __init__(self, headers: Mapping[str, str] | None = None, expected: int = 0) -> None:
         """Makes an empty body. headers: of the request, in lower case. expected: about as many bytes as it will

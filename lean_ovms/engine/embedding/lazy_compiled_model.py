@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 
 
 class LazyCompiledModel:
-    """compile_network: raises RuntimeError, after which there is never such a network. after: calls of `needed` before
-    it is compiled."""
+    """A network that is compiled when it is needed. compile_network: raises RuntimeError, after which there is never
+    such a network. after: calls of `needed` before it is compiled."""
 
     def __init__(self, name: str, compile_network: Callable[[], InferRequestPool], after: int = 1) -> None:
         self._name = name

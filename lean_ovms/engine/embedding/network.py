@@ -89,7 +89,7 @@ class PoolingNetwork:
             self.model = core.read_model(self._path)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._asked = self._most = _streams(self._properties)
+        self._configured = self._most = _streams(self._properties)
         self._pooled: InferRequestPool | None = None
         self._streamed: LazyCompiledModel | None = None
         self._short: LazyCompiledModel | None = None
@@ -140,7 +140,7 @@ class PoolingNetwork:
             compiled = self._core.compile_model(self.model, self._device, self._properties)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._pooled = InferRequestPool(compiled, self._asked)
+        self._pooled = InferRequestPool(compiled, self._configured)
         if self._may_have_more():
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
             if self._most > 1:
@@ -164,7 +164,7 @@ class PoolingNetwork:
     @property
     def slots(self) -> int:
         """Passes that can be computed at once."""
-        return self._asked if self._streamed is None or self._streamed.get() is None else self._most
+        return self._configured if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
         """Compiles for several passes at once, in a thread, if many waiting texts make that pay. `slots` grows at its
@@ -175,9 +175,11 @@ class PoolingNetwork:
     def _may_have_more(self) -> bool:
         """Returns whether more streams may be made: none are configured, and the network is neither tiny nor so large
         that two take much memory."""
-        asked = self._config.num_streams or "NUM_STREAMS" in read_object("plugin_config", self._config.plugin_config)
+        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
+            "plugin_config", self._config.plugin_config
+        )
         size = self._path.with_suffix(".bin").stat().st_size
-        return not asked and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
+        return not configured and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
 
     def _compile_streams(self) -> InferRequestPool:
         several = {**self._properties, "NUM_STREAMS": self._most}
@@ -226,11 +228,11 @@ class PoolingNetwork:
 
 def choose_device(core: ov.Core, config: Config) -> str:
     """Returns the device of the options. Raises StartError."""
-    asked = config.target_device
-    if asked == "CPU":
-        return asked
+    wanted = config.target_device
+    if wanted == "CPU":
+        return wanted
     available = core.available_devices
-    device = devices.choose(asked, available, lambda _: 0)
+    device = devices.choose(wanted, available, lambda _: 0)
     if missing := devices.missing([device], available):
         raise StartError(f"--target_device {missing}: there is no such device here, only {', '.join(available)}")
     return device

@@ -53,7 +53,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """causal: the network generates text, and a score is made of its logits for two tokens."""
+    """What a pooling model is. causal: the network generates text, and a score is made of its logits for two tokens."""
 
     info: PoolingInfo
     causal: bool = False

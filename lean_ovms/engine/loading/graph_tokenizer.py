@@ -33,7 +33,7 @@ def extension() -> str:
 
 
 class GraphTokenizer:
-    """single: ids that the model's tokenizer puts before and after a text."""
+    """A tokenizer by its OpenVINO graph. single: ids that the model's tokenizer puts before and after a text."""
 
     def __init__(self, model_dir: Path, core: ov.Core | None = None) -> None:
         """Raises StartError."""

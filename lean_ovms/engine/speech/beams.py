@@ -20,7 +20,7 @@ Array = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Beam:
-    """tokens: so far. logprobs: theirs. total: the sum, that of the end included."""
+    """A hypothesis of a beam search. tokens: so far. logprobs: theirs. total: the sum, that of the end included."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)

@@ -66,7 +66,7 @@ def wav_head(rate: int, size: int) -> bytes:
 
 
 class PcmEncoder:
-    """Samples as they are, after a head."""
+    """Writes samples as they are, after a head."""
 
     def __init__(self, head: bytes) -> None:
         self._head = head
@@ -80,7 +80,7 @@ class PcmEncoder:
 
 
 class SoundfileEncoder:
-    """FLAC, Opus in Ogg, or MP3."""
+    """Encodes FLAC, Opus in Ogg, or MP3."""
 
     def __init__(self, soundfile: Any, name: str, rate: int) -> None:
         container, kind = {"flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS"), "mp3": ("MP3", None)}[name]

@@ -34,7 +34,7 @@ class AudioLimits:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """offset: where the format's own bytes begin, behind ID3 tags and their padding."""
+    """The format of a file. offset: where the format's own bytes begin, behind ID3 tags and their padding."""
 
     format: str
     offset: int = 0

@@ -29,7 +29,7 @@ def block_frames(rate: int) -> int:
 
 
 class WavFile:
-    """rate in Hz; frames: how many there are. Raises BadRequest."""
+    """A WAV file. rate: in Hz; frames: how many there are. Raises BadRequest."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         chunk, self._body = _chunks(data)

@@ -22,7 +22,8 @@ _RELAYED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32
 
 
 class AllowedHosts:
-    """--allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" for every name."""
+    """The value of --allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" for every
+    name."""
 
     def __init__(self, listed: str) -> None:
         entries = [entry.strip().lower() for entry in listed.split(",") if entry.strip()]

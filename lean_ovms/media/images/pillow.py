@@ -18,7 +18,7 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")
 MIN_SIDE = 2
 """A smaller image is a tracking pixel; image processors of models divide by the side left after rounding."""
 MAX_ASPECT = 100
-"""Some image processors refuse 200:1, others make an image of height 0 of it."""
+"""The largest ratio of sides: some image processors refuse 200:1, others make an image of height 0 of it."""
 PARSING_FAILED = "Image parsing failed"
 
 Image.MAX_IMAGE_PIXELS = None  # DecodeLimits are checked instead
@@ -26,7 +26,7 @@ Image.MAX_IMAGE_PIXELS = None  # DecodeLimits are checked instead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeLimits:
-    """max_pixels: of the image as sent. box: side of the square that it is shrunk into; 0: none."""
+    """Limits of an image. max_pixels: of the image as sent. box: side of the square that it is shrunk into; 0: none."""
 
     max_pixels: int
     box: int = 0

@@ -22,7 +22,7 @@ _URL = re.compile(
     r"(?:\#.*)?",
     re.IGNORECASE,
 )
-"""No credentials, no blanks, no control characters, no backslash, nothing outside ASCII."""
+"""Matches URLs without credentials, blanks, control characters, backslashes, and anything outside ASCII."""
 MAX_URL = 8192
 
 
@@ -36,7 +36,7 @@ class InlineData:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """host: in lower case, without brackets. target: path and query."""
+    """A parsed URL. host: in lower case, without brackets. target: path and query."""
 
     secure: bool
     host: str

@@ -95,7 +95,9 @@ class Loader:
             idle = [one for one in self._groups.values() if one is not member.group and one.idle]
             if not self._by_memory or not idle or not LACKS_MEMORY.search(str(error)):
                 raise
-            log.warning("%s could not be loaded beside %d idle groups: %s", member.model.name, len(idle), error)
+            log.warning(
+                "%s could not be loaded while %d idle groups are in memory: %s", member.model.name, len(idle), error
+            )
             victims = [one for group in idle for one in group.members if one.open]
             for one in victims:
                 self.unload(one)

@@ -36,7 +36,8 @@ LINGER_S = 0.05
 
 
 class ModelCache:
-    """limit: groups in memory at once, the permanent ones not counted; 0: as many as the free memory holds."""
+    """Decides which models are in memory. limit: groups in memory at once, the permanent ones not counted; 0: as many
+    as the free memory holds."""
 
     def __init__(self, limit: int = 0, free_bytes: Callable[[], int] | None = None) -> None:
         """free_bytes: the memory that is free; None: memory does not limit."""

@@ -19,7 +19,7 @@ _TRUSTED = ("system", "developer")
 
 
 class SpecialTokenEscaper:
-    """special: the texts of the model's special tokens."""
+    """Escapes the texts of special tokens in a conversation. special: the texts of the model's special tokens."""
 
     def __init__(self, special: Iterable[str]) -> None:
         words = sorted(word for word in set(special) if len(word) > 1)

@@ -29,7 +29,7 @@ class Switchable(Protocol):
 
 
 class Http11Cycle(RequestResponseCycle):
-    """started: some of the response is sent."""
+    """One request and its response over HTTP/1.1. started: some of the response is sent."""
 
     def __init__(
         self, handle: Handle, protocol: ServerProtocol, writer: ResponseWriter, connection: Switchable

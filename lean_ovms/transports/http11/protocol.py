@@ -81,7 +81,7 @@ class ServerProtocol:
 
     @property
     def has_more(self) -> bool:
-        """next_request stopped early to let other connections run: call it again soon."""
+        """Whether next_request stopped early to let other connections run: call it again soon."""
         return self._parser.has_more and self.phase is Phase.BODY
 
     # --- from the peer

@@ -68,7 +68,7 @@ class Channel:
 
     @property
     def awaited(self) -> bool:
-        """The handler waits for a message."""
+        """Whether the handler waits for a message."""
         return self._arrival is not None and not self._arrival.done()
 
     def taken(self) -> None:
