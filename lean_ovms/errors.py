@@ -297,7 +297,7 @@ ANTHROPIC_HEADER = "anthropic-version"
 
 
 def expects_anthropic(request: RequestStart) -> bool:
-    """Returns whether the client reads Anthropic's form of errors: by its path, or by the header that its clients
+    """Returns whether the client reads Anthropic's form of errors: by its path, or by a header that its clients
     send."""
     return request.path.startswith(ANTHROPIC_PATHS) or ANTHROPIC_HEADER in request.headers
 

@@ -165,7 +165,7 @@ class ChatPrompt:
         return prompt
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
-        """Returns this prompt with an image tag in messages for each image; num_chars stays that of the client's
+        """Returns this prompt with an image tag for each image in messages; num_chars stays that of the client's
         messages."""
         prompt = copy.copy(self)
         prompt.messages, prompt.images = messages, images

@@ -37,8 +37,7 @@ class Alias:
 
 
 def _model_len(text: str) -> str:
-    """Reads vLLM's human-readable number of tokens: 8k is 8,000, 8K is 8,192; -1 and auto are the model's own
-    length."""
+    """Reads vLLM's number of tokens for people: 8k is 8,000, 8K is 8,192; -1 and auto are the model's own length."""
     if text in ("auto", "-1"):
         return "0"
     units = {"k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
@@ -255,8 +254,7 @@ def flag(name: str) -> str:
 
 
 def read(alias: Alias, typed: str, text: str) -> str:
-    """Returns the value of a flag in the notation of its option. typed: the flag, for the message. Raises
-    StartError."""
+    """Returns a flag's value in the notation of its option. typed: the flag, for the message. Raises StartError."""
     try:
         return alias.read(text)
     except (ValueError, TypeError, AttributeError) as error:

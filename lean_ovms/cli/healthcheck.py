@@ -61,8 +61,7 @@ def check(config: Config) -> None:
 
 
 def options_of(root: Path, pid: str) -> list[str]:
-    """Returns the options on the command line of the server that is process pid, or that it starts. Raises
-    StartError."""
+    """Returns the options in the command line of the server that is process pid, or its child. Raises StartError."""
     try:
         words = (root / pid / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
     except OSError as error:

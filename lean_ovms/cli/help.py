@@ -29,8 +29,7 @@ def groups() -> tuple[str, ...]:
 
 
 def text(topic: str, render: Callable[[tuple[str, ...]], str]) -> str:
-    """Returns the help for a topic: "" for the most used options, all, a group or an option. render: the help of these
-    options.
+    """Returns the help for a topic: "" for the most used options, all, a group or an option. render: makes their help.
 
     Raises StartError for another topic.
     """

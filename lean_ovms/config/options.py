@@ -41,8 +41,7 @@ def option(
 
 
 def from_json(value: Any, kind: type) -> Any:
-    """Returns a JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another
-    type."""
+    """Returns a JSON value as an option of this type, an object as JSON text. Raises ValueError for another type."""
     if kind is str and isinstance(value, dict):
         return json.dumps(value)
     if kind is float and type(value) is int:
@@ -53,8 +52,7 @@ def from_json(value: Any, kind: type) -> Any:
 
 
 def check(name: str, value: Any, row: Any) -> None:
-    """Checks the value of an option. row: the metadata of the option. Raises StartError for a value that it may not
-    have."""
+    """Checks an option's value. row: the metadata of the option. Raises StartError for a value that it may not have."""
     low, high, choices = row["low"], row["high"], row["choices"]
     if isinstance(value, float) and not math.isfinite(value):
         raise StartError(f"--{name} must be a finite number, not {value}")
@@ -82,7 +80,7 @@ def read_object(name: str, value: str) -> dict[str, Any]:
 
 
 def _is_text(value: str) -> bool:
-    """Returns whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become
+    """Returns whether there is no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become
     some."""
     try:
         return b"\0" not in value.encode()

@@ -241,8 +241,8 @@ def _with_file_options(config: Config) -> Config:
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
-    """Returns the model of the command line: its options before those of its graph, which --task disables (as in
-    OVMS)."""
+    """Returns the model of the command line: its options before those of its graph, which --task disables as in
+    OVMS."""
     path = base / graph.FILE
     if config.task or not os.path.isfile(path):
         return ModelSpec(config=config)

@@ -100,8 +100,7 @@ class DeploymentManager:
         return await asyncio.shield(self._next)  # a client that disconnects must not stop a load halfway
 
     async def _reload_after(self, running: asyncio.Task[bool] | None) -> bool:
-        """Reloads once more after a running reload, which may have read the files before the change that this one has
-        to serve."""
+        """Reloads once more after a running reload, which may have read the files before they changed."""
         if running is not None:
             await asyncio.wait([running])
         self._reloading, self._next = self._next, None

@@ -77,8 +77,7 @@ def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
 
 
 def shards(name: str) -> list[str]:
-    """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part that is not the
-    first."""
+    """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
     found = SHARD.fullmatch(name)
     if found is None:
         return [name]

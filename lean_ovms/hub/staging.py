@@ -68,8 +68,7 @@ class Staging:
         return [file for file in files if not matches(self.ready / file.path, file)]
 
     def part(self, file: ExpectedFile) -> Path:
-        """Returns where file is downloaded to: named after its content, so that another commit's file is never
-        resumed."""
+        """Returns where file is downloaded to. The name is of its content: another commit's file is never resumed."""
         name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.sha256 or file.blob}".encode()).hexdigest()
         return self._parts / name[:32]
 

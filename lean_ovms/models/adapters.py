@@ -24,8 +24,7 @@ _LOADS = count(1)
 
 
 def numbered(module: lora_modules.LoraModule) -> str:
-    """Returns protocol.Submit.adapter for one load of an adapter; the next one reads its files again, which may be
-    others."""
+    """Returns protocol.Submit.adapter for one load of an adapter, as the next one reads its files anew."""
     return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_LOADS)}"))
 
 

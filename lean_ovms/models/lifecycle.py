@@ -321,14 +321,12 @@ class ModelLifecycle:
         return self.engine if self._loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:
-        """Returns the engine's statistics; zeros while the model is not loaded on demand, and with its base's
-        engine."""
+        """Returns the engine's statistics; zeros while the model is not loaded on demand, and for an adapter."""
         return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
 
 
 def _of_base(config: Config) -> Config:
-    """Returns the config of the engine that has no adapter loaded: it must be of the same kind as those that have
-    one."""
+    """Returns the config of the engine without an adapter: it must be of the same kind as those that have one."""
     adapters = config.allow_runtime_lora or bool(config.lora_modules)
     return replace(config, lora_modules="", allow_runtime_lora=adapters)
 

@@ -79,8 +79,7 @@ class ModelRegistry:
         return model
 
     def removed(self, name: str) -> None:
-        """Notes that the model which `remove` returned has stopped. No effect if one of that name was installed
-        since."""
+        """Notes that the model which `remove` returned has stopped. No effect if another one has its name by now."""
         if name in self.unloaded:
             self.unloaded[name] = "END"
 

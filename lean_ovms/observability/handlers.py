@@ -136,8 +136,8 @@ class NonBlockingHandler(LineHandler):
 
 
 def _reopen_terminal(fd: int) -> int:
-    """Returns a non-blocking descriptor of the same terminal, shared with no other process; -1 where that is not
-    possible."""
+    """Returns a non-blocking descriptor of the same terminal, shared with no other process; -1 if that is
+    impossible."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:

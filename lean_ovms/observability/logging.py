@@ -21,8 +21,8 @@ from .records import RequestRecord
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PRINTED = "[%(levelname)s] %(name)s: %(message)s"
-"""The logger of an engine whose log the front end reads with the rest that is printed; engine/client/output.py knows
-the level."""
+"""The format of lines in an engine whose log the front end reads with what is printed; engine/client/output.py reads
+it."""
 
 
 def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, printed: bool = False) -> None:
@@ -109,8 +109,7 @@ class Event:
 
 
 def log_event(logger: logging.Logger, event: Event, level: int = logging.INFO) -> None:
-    """Logs as logger.log does, without the search for the line of code that logs: it is the same for each access
-    line."""
+    """Logs as logger.log does, but does not search the line of code that logs: each access line has the same."""
     if logger.isEnabledFor(level):
         logger.handle(logger.makeRecord(logger.name, level, __file__, 0, event, (), None))
 

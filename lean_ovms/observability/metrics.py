@@ -50,7 +50,7 @@ class TokenTimer:
         self._last = 0.0
 
     def observe(self, count: int) -> None:
-        """Observes that `count` tokens of a choice arrived now; those of one speculative step share its time
+        """Observes `count` tokens of a choice that arrived now; those of one speculative step share its time
         equally."""
         now = time.monotonic()
         if self._last:

@@ -73,8 +73,7 @@ def options_of(config: Config) -> dict[str, Any]:
 
 
 def relative_path(directory: Path, path: Path) -> str:
-    """Returns path as a config.json in directory should name it: relative if it is below, so that both may move
-    together."""
+    """Returns path as a config.json in directory should name it: relative if below, so that both may move together."""
     absolute, base = path.absolute(), directory.absolute()
     return str(absolute.relative_to(base)) if absolute.is_relative_to(base) else str(absolute)
 

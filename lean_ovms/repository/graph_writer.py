@@ -116,8 +116,7 @@ def task_of(name: str) -> ModelTask | None:
 
 
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
-    """Returns the graph for these options, its task included. Both paths are relative to the graph. Raises
-    StartError."""
+    """Returns the graph for these options and their task. Both paths are relative to the graph. Raises StartError."""
     task = task_of(config.task)
     if task is None:
         raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")

@@ -10,8 +10,7 @@ from ..util.files import read_bytes
 
 
 def read(path: Path) -> Any:
-    """Returns the value in the file. Raises OSError, or ValueError for a text that is not JSON or is nested too
-    deeply."""
+    """Returns the value in the file. Raises OSError, or ValueError for a text that is not JSON or nested too deeply."""
     try:
         return json.loads(read_bytes(path))
     except RecursionError as error:

@@ -36,8 +36,7 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 
 
 def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns what `servable` returns, at least one model. Raises WrongOptions with what the directory holds
-    instead."""
+    """Returns what `servable` returns, at least one. Raises WrongOptions with what the directory holds instead."""
     names = _to_serve(repository, visit)
     if names:
         return names

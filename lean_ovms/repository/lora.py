@@ -69,7 +69,7 @@ def layer(name: str) -> str:
 
 
 def tensors(file: Path) -> list[str]:
-    """Returns the tensor names of a .safetensors file; its header is checked against the file's size. Raises
+    """Returns the tensor names of a .safetensors file, its header checked against the file's size. Raises
     StartError."""
     try:
         return [*safetensors.header(file)]

@@ -218,7 +218,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _template(entry: Any, name: str, alone: bool = True) -> str:
-    """Returns a chat template: a string (if alone allows that), or the entry of that name in a list of {name,
+    """Returns a chat template: a string if alone allows that, or the entry of that name in a list of {name,
     template}."""
     if isinstance(entry, str):
         return entry if alone else ""

@@ -34,8 +34,7 @@ KINDS = {
 
 
 def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
-    """Returns the task of a graph, and the options that its node for it sets. Raises StartError, without the file's
-    name."""
+    """Returns the task of a graph, and the options that its node sets. Raises StartError, without the file's name."""
     graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
     found = task.of_calculators(calculators)

@@ -27,8 +27,7 @@ class TensorInfo:
 
 
 def header(file: Path) -> dict[str, Any]:
-    """Returns the rows of the header by the name of their tensor; they lie within the file. Raises OSError,
-    ValueError."""
+    """Returns the header's rows by the name of their tensor; they lie within the file. Raises OSError, ValueError."""
     with open_regular(file) as data:
         return _header(data, file.stat().st_size)[0]
 

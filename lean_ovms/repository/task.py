@@ -72,8 +72,7 @@ def detect(path: Path) -> str:
 
 
 def of_calculators(names: Iterable[str]) -> tuple[ModelTask, str] | None:
-    """Returns the task of a graph with these calculators, a served one if there is any, and the calculator that shows
-    it."""
+    """Returns the task of a graph with these calculators, preferably a served one, and the calculator that shows it."""
     found = [(task, name) for name in names for task in TASKS if name in task.calculators]
     return next((pair for pair in found if pair[0].served), found[0] if found else None)
 
@@ -146,8 +145,7 @@ def _is_embedding_model(files: ModelFiles) -> bool:
 
 
 def _is_headless(files: ModelFiles) -> bool:
-    """Returns whether an ambiguous architecture was exported without what generates text: the network takes no
-    beam_idx."""
+    """Returns whether an ambiguous model was exported without what generates text: the network takes no beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
     try:

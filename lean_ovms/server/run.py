@@ -163,8 +163,7 @@ RETRIED = "models are loaded again when the configuration or their files change,
 
 
 def _entry_points(addresses: Sequence[str], root_path: str) -> str:
-    """Returns where clients and people find the API, for the log. An address of all interfaces is shown as
-    localhost."""
+    """Returns where clients and people find the API, for the log. An address of all interfaces shows as localhost."""
     if addresses[0].startswith("unix:"):
         return f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{root_path}/v1/models"
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path

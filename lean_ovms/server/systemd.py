@@ -26,8 +26,8 @@ class SystemdNotifier:
 
     @classmethod
     def from_environ(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
-        """Returns the notifier that the environment configures, and removes its variables, so that children do not
-        inherit them."""
+        """Returns the notifier that the environment configures. Removes its variables: children must not inherit
+        them."""
         address = environ.pop("NOTIFY_SOCKET", "")
         period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         ours = period.isdecimal() and pid in ("", str(os.getpid()))

@@ -32,7 +32,7 @@ def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
 
 
 def header(name: str, value: str) -> tuple[bytes, bytes]:
-    """Returns a header in ASGI's form. Raises ValueError for line breaks: not every host refuses them (header
+    """Returns a header in ASGI's form. Raises ValueError for line breaks, which not every host refuses (header
     injection)."""
     if _LINE_END.search(value):
         raise ValueError("illegal header value")

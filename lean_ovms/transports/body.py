@@ -25,7 +25,7 @@ class RequestBody:
     """A body that is being received. tell: how many bytes have been written."""
 
     def __init__(self, headers: Mapping[str, str] | None = None, expected: int = 0) -> None:
-        """Makes an empty body. headers: of the request, in lower case. expected: about as many bytes as it will
+        """Makes an empty body. headers: of the request, in lower case. expected: roughly the bytes that it will
         have."""
         self._form = (headers or {}).get("content-type", "").lower().lstrip().startswith(FORM)
         self._expected = expected

@@ -27,12 +27,10 @@ FREED_MEMBERS = 1024
 MEMBERS = 1024
 """Members of a list that are written in one call where they are short."""
 SLICE_BYTES, ESCAPED_SLICE_BYTES = 65_536, 32_768
-"""Bytes of a long string that one call reads, without and with escapes. orjson allocates 15 times as much for a call:
-beyond 1 MB that would be memory of its own from the system each time, and take one and a half times as long
-(2026-11)."""
+"""Bytes of a long string, and of one with escapes, in one call. orjson allocates 15 times as much for a call: beyond 1
+MB that would be memory of its own from the system each time, and take one and a half times as long (2026-11)."""
 MAX_TEXT_CHARS, MAX_WIDE_TEXT_CHARS = 10 << 20, 4 << 20
-"""The most characters of a text in ASCII (OpenAI's limit), and of any other, whose characters take up to four bytes
-each."""
+"""The most characters of a text in ASCII (OpenAI's limit), and of others, with up to four bytes a character."""
 MAX_LEVELS = 120
 
 _SPACE = b" \t\r\n"
@@ -64,8 +62,7 @@ class TextTooLong(ValueError):
 
 
 def loads(data: bytes) -> Any:
-    """Parses as orjson.loads does; a byte order mark is ignored. Raises ValueError: for more than MAX_LEVELS levels
-    TooDeep."""
+    """Parses as orjson.loads, but ignores a byte order mark. Raises ValueError, TooDeep beyond MAX_LEVELS levels."""
     if len(data) <= PIECE_BYTES:
         return orjson.loads(data.removeprefix(_BOM))
     reader = _Reader(data)

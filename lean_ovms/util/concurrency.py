@@ -26,8 +26,7 @@ from .turns import Turns
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.001
-"""The value for sys.setswitchinterval: how long the loop waits for the thread each time both want to run (Python: 5
-ms)."""
+"""For sys.setswitchinterval: seconds the loop waits for the thread each time both want to run (Python: 5 ms)."""
 
 INLINE_CHARACTERS = 1 << 20
 """Characters of a conversation; work on a longer one is never run on the event loop."""

@@ -15,7 +15,7 @@ NOT_REGULAR = "it is not a regular file"
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Returns the file, to read. Raises OSError, also for what is not a regular file, and ValueError for an impossible
+    """Opens the file to read it. Raises OSError, also for what is no regular file, and ValueError for an impossible
     name."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:

@@ -33,8 +33,7 @@ def configure() -> None:
 
 
 def reserve(size: int) -> BytesIO:
-    """Returns a stream to write `size` bytes to; its getvalue() copies nothing, nor does it grow, which may copy all of
-    it.
+    """Returns a stream to write `size` bytes to; its getvalue() copies nothing, and it does not grow, which may copy.
 
     The bytes are calloc's: the system gives the pages one by one as they are written.
     """

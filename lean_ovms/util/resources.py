@@ -14,8 +14,7 @@ _NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
 
 
 def with_memory_limit(text: str) -> str:
-    """Returns an error's text with the address space that a process may have, and what sets it, where that is
-    limited."""
+    """Returns an error's text with the limit of this process's address space, and what sets it, if there is one."""
     return _with_bounds(text, [_address_space()])
 
 

@@ -111,8 +111,8 @@ FLOATS = Encoding("float", "float32", "native")
 
 def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,
                      headers: list[tuple[str, str]], *, kind: bytes, member: bytes) -> Response:  # fmt: skip
-    """Returns the list of results, or their bytes. envelope: as below. kind: `object` of a result; member: where its
-    vector is.
+    """Returns the list of results, or their bytes. envelope: as below. kind: `object` of a result; member: of its
+    vector.
 
     Raises BadRequest as below.
     """

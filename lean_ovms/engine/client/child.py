@@ -230,8 +230,8 @@ class Child(asyncio.Protocol):
         return status != 0 and not self._forced and not self.why
 
     def _describe(self, status: int) -> str:
-        """Returns the exit in words; of a crash with its last output, and with the likely cause of a SIGKILL from
-        outside."""
+        """Returns the exit in words; of a crash with its last output, of a SIGKILL from outside with its likely
+        cause."""
         guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""
         return describe_exit(status) + guess + (f"; its last output: {words}" if words else "")

@@ -15,8 +15,7 @@ _given = changed_fields(PoolingParams)
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
-    """Returns the record of a request. Inputs are all single or all pairs; a query that all pairs share is sent
-    once."""
+    """Returns the record of a request. Inputs are all single or all pairs; a query of all pairs is sent once."""
     queries: list[TextOrTokens] = []
     single: list[TextOrTokens] = []
     for one in inputs:

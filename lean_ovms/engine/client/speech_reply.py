@@ -31,8 +31,7 @@ from .. import protocol
 
 AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
 BLOCK_BYTES = 4 * SAMPLE_RATE * SAMPLE_BYTES
-"""The most bytes of one Audio record: what the decoder of files has in a block. Each costs the same, whatever its
-size."""
+"""The most bytes of one Audio record: a block of the decoder of files. Each costs the same, whatever its size."""
 ALONE, PLAIN = 1, 2
 """Values of Transcribe.care."""
 MAX_RESTARTS = 4
@@ -100,7 +99,7 @@ class SpeechReply:
         self._pump = asyncio.get_running_loop().create_task(self._send_all(audio))
 
     async def next(self) -> SpeechEvent | None:
-        """Returns the next event; None after the last. Raises RequestError, or what the audio raised, after earlier
+        """Returns the next event; None after the last. Raises RequestError, or what the audio raised after its
         events."""
         while not self._events:
             if self._error is not None:

@@ -113,8 +113,7 @@ class InputBuilder:
         return ids if len(ids) <= room else _cut(ids, room, params)
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
-        """Returns the number of these `size` tokens that may stay. fixed: number of special tokens. Raises
-        BadRequest."""
+        """Returns how many of these `size` tokens may stay. fixed: number of special tokens. Raises BadRequest."""
         window = self._info.window
         if not size + fixed:
             raise BadRequest(f"Input {at} has no tokens")

@@ -78,8 +78,7 @@ class OpenVinoPooler:
         return self._tokenizer.encode(texts)
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of these ids. The IR leaves special tokens out, so those that are wanted come from the
-        vocabulary."""
+        """Returns the text of these ids. The IR leaves special tokens out: their text comes from the vocabulary."""
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
             return self._tokenizer.decode(tokens)
         pieces = self.vocabulary.pieces
@@ -130,8 +129,7 @@ class OpenVinoPooler:
         return replace(info, special_single=single, special_pair=pair, pair="tokens")
 
     def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
-        """Returns Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs of
-        tokens."""
+        """Returns Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs."""
         architectures = files.config.get("architectures") or [""]
         if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
             return None

@@ -113,7 +113,7 @@ class PoolingNetwork:
     # --- what it computes
 
     def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
-        """Makes the network return one row per input: that output, pooled by mode; "" or MODEL: as it is; ALL: one row
+        """Makes the network return one row per input: that output, pooled by mode; "" or MODEL: as it is; ALL: a row
         per token.
 
         projection: the last layer, [outputs, inputs]. Raises StartError.
@@ -126,8 +126,7 @@ class PoolingNetwork:
             self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
 
     def compare_tokens(self, no: int, yes: int) -> None:
-        """Makes the network return one number per input: the logit of the token yes minus that of no, at the last
-        position.
+        """Makes the network return a number per input: the logit of yes minus that of no, at the last position.
 
         Raises StartError.
         """
@@ -167,7 +166,7 @@ class PoolingNetwork:
         return self._configured if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
-        """Compiles for several passes at once, in a thread, if many waiting texts make that pay. `slots` grows at its
+        """Compiles for several passes at once, in a thread, if many texts wait and that pays. `slots` grows at its
         end."""
         if self._streamed is not None:
             self._streamed.needed()

@@ -210,8 +210,7 @@ def _rows(count: int) -> int:
 
 
 def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
-    """Returns the batch of these items. Rows that fill it up repeat the first one: a row without any token would be
-    NaN.
+    """Returns the batch of these items. Rows that fill it up repeat the first: a row without any token would be NaN.
 
     size: the padded length, at least.
     """

@@ -48,8 +48,7 @@ class PoolingLimits:
 
 @dataclass(slots=True, eq=False)
 class Arriving:
-    """A request that is being tokenized. texts: of it; encoded: the ids of the first ones. cost: of the rest, in
-    characters."""
+    """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters."""
 
     command: Pool | Encode
     params: PoolingParams
@@ -278,8 +277,7 @@ class PoolingTask:
         self._running[batch] = items
 
     def _batch_tokens(self) -> int:
-        """Returns the size of the next batch. Batches that are computed at once share what waits, and each has fewer
-        threads."""
+        """Returns the size of the next batch. Concurrent batches share what waits, and each has fewer threads."""
         if self.pooler.slots == 1:
             return self.limits.batch_tokens
         free = self.pooler.slots - len(self._running)

@@ -16,8 +16,7 @@ Ids = tuple[int, ...]
 
 
 def template(processor: Json, single: tuple[Ids, Ids]) -> Template:
-    """Returns the template of a tokenizer. single: what its IR puts around a text, which is true whatever the file
-    says.
+    """Returns the template of a tokenizer. single: what its IR puts around a text, whatever the file says.
 
     Without a file a pair gets the ending of a text between its halves, as BERT's does.
     """

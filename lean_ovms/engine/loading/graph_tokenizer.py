@@ -23,8 +23,7 @@ PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING"
 
 
 def extension() -> str:
-    """Returns the library of the tokenizers' operators. Importing openvino_tokenizers for its path would take a
-    second."""
+    """Returns the library of the tokenizers' operators. Importing openvino_tokenizers for its path takes a second."""
     found = find_spec("openvino_tokenizers")
     folder = Path(found.origin or "").parent / "lib" if found else Path()
     for file in folder.glob("*openvino_tokenizers.*"):

@@ -28,8 +28,7 @@ AFTER = "\"'.。,，!！?？:：”)]}、"
 def word_times(
     row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
 ) -> list[Word]:
-    """Returns the words of a row that has ended, in the request's time. attention: of the decoder, for a sequence of
-    tokens."""
+    """Returns the words of an ended row, in the request's time. attention: of the decoder, for a sequence of tokens."""
     tokens = row.text_tokens
     words = _merged(split_words(tokens, pieces, row.language))
     if not words:

@@ -143,8 +143,7 @@ class DecodeLoop:
     # --- internals
 
     def _prompt(self, prompt: str, hotwords: str) -> list[int]:
-        """Returns the tokens before <|startoftranscript|>; of a long text the last ones. Special tokens in it are left
-        out."""
+        """Returns the tokens before <|startoftranscript|>, the last ones of a long text, without special tokens."""
         files = self._files
         texts = [SPECIAL.sub("", text).strip() for text in (prompt, hotwords)]
         wanted = [f" {text}" for text in texts if text]

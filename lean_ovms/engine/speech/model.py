@@ -33,8 +33,7 @@ Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
 
 
 def load(config: Config) -> Loaded:
-    """Returns the recognizer, what makes a detector for a request, and whether samples have speech. Raises
-    StartError."""
+    """Returns the recognizer, a function that makes a detector, and one that tells speech. Raises StartError."""
     path = config.model_dir
     if _by_pipeline(config):
         return with_vad(_pipeline(config))

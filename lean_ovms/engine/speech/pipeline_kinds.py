@@ -219,8 +219,7 @@ def _whole(job: Job, text: str) -> list[Segment]:
 
 
 def _segments(job: Job, chunks: Sequence[Any]) -> list[Segment]:
-    """Returns the pipeline's segments within the window: an open one has a negative end, and others may end after
-    it."""
+    """Returns the pipeline's segments within the window: an open one has a negative end, others may end after it."""
     found = []
     for chunk in chunks:
         start = job.start + chunk.start_ts

@@ -23,8 +23,7 @@ def compression_ratio(text: str) -> float:
 def segments_of(
     tokens: Sequence[int], files: WhisperFiles, pieces: Sequence[bytes], start: float, end: float
 ) -> list[Segment]:
-    """Returns the texts between timestamps, within [start, end] of the request's audio. An open one ends with the
-    window."""
+    """Returns the texts between timestamps, within [start, end] of the audio. An open one ends with the window."""
     found: list[Segment] = []
     begin: float | None = None
     words: list[int] = []

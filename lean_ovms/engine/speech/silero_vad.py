@@ -36,8 +36,7 @@ class SileroVad:
         return SileroDetector(self._request)
 
     def has_speech(self, samples: Samples) -> bool:
-        """Returns whether any second of the samples has speech; the loudest ones first, so that speech is found after a
-        few frames."""
+        """Returns whether any second has speech. Tries the loudest ones first, so that a few frames find it."""
         seconds = [samples[at : at + SAMPLE_RATE] for at in range(0, len(samples), SAMPLE_RATE)]
         for second in sorted(seconds, key=lambda one: -float(np.square(one).sum())):
             detector = self.detector()

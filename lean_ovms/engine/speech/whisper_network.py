@@ -98,7 +98,7 @@ class WhisperNetwork:
             self._aligner = self._core.compile_model(model, self._device, self._properties).create_infer_request()
 
     def attention(self, hidden: Array, ids: list[int], heads: list[tuple[int, int]]) -> Array:
-        """Returns how much each token looks at each position of the window: [heads, tokens, positions], before
+        """Returns the attention of each token to each position of the window: [heads, tokens, positions], before
         softmax."""
         self.prepare_attention(heads)
         request = self._aligner
@@ -115,7 +115,7 @@ def _static(shape: ov.PartialShape, axis: int) -> int:
 
 
 def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
-    """Returns the decoder with queries times keys of the cross-attention of these layers as outputs. Raises
+    """Returns the decoder with the cross-attention's queries times keys of these layers as outputs. Raises
     RuntimeError."""
     found: dict[int, Any] = {}
     for op in model.get_ordered_ops():
@@ -139,8 +139,7 @@ def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
 
 
 def _is_cross(op: Any) -> bool:
-    """Returns whether an attention is to the audio: its keys are a state as it is, not one to which a token was
-    added."""
+    """Returns whether an attention is to the audio: its keys are a state as it is, to which no token was added."""
     node = op.input_value(1).get_node()
     while node.get_type_name() in ("Reshape", "Transpose", "Convert", "Gather"):
         node = node.input_value(0).get_node()

@@ -22,8 +22,7 @@ _RELAYED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32
 
 
 class AllowedHosts:
-    """The value of --allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" for every
-    name."""
+    """The value of --allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" names."""
 
     def __init__(self, listed: str) -> None:
         entries = [entry.strip().lower() for entry in listed.split(",") if entry.strip()]
@@ -81,8 +80,7 @@ def without_mapping(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Returns whether it is on the public internet: not private, loopback, link-local, shared, reserved or
-    multicast."""
+    """Returns whether an address is public: not private, loopback, link-local, shared, reserved or multicast."""
     address = without_mapping(address)
     if isinstance(address, IPv6Address):
         if address in _NAT64:

@@ -25,8 +25,7 @@ class LocalFiles:
         self._max_bytes = max_bytes
 
     async def read(self, path: str) -> bytes:
-        """Returns a file's bytes. Raises BadRequest; the error for a path outside is the same whether it exists or
-        not."""
+        """Returns a file's bytes. Raises BadRequest: for a path outside the same one whether it exists or not."""
         if not self._root:
             raise BadRequest(DISABLED)
         if "\0" in path:

@@ -33,8 +33,8 @@ class DecodeLimits:
 
 
 def decode(data: bytes, limits: DecodeLimits) -> tuple[int, int, bytes]:
-    """Returns (height, width, RGB bytes). Raises BadRequest for another format or too large an image, and
-    MemoryError."""
+    """Returns (height, width, RGB bytes). Raises MemoryError, and BadRequest for another format or too large an
+    image."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -105,8 +105,7 @@ def _flattened(image: Image.Image) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """Returns a 16-bit grey image as 8-bit: Pillow's own conversion clips everything above 255 to white in some
-    versions."""
+    """Returns 16-bit grey as 8-bit: Pillow's own conversion clips everything above 255 to white in some versions."""
     return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
 
 

@@ -238,8 +238,7 @@ class ModelCache:
             await (settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
 
     async def wake_up(self) -> list[str]:
-        """Serves requests again, and loads what was in memory before. Returns the names of models that could not be
-        loaded."""
+        """Serves requests again and loads what was in memory before. Returns the names of models that did not load."""
         before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
         for group in self._groups.values():
             group.closing_since = None
@@ -332,8 +331,8 @@ class ModelCache:
             self._load_members(group, wanted=True)
 
     def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
-        """Loads the models of a group; none of them while a retired one is still in memory. wanted: only those that
-        requests wait for."""
+        """Loads models of a group; none while a retired one is still in memory. wanted: only those that requests wait
+        for."""
         if any(one.retired and (one.model.loaded or one.task is not None) for one in group.members):
             return
         now = asyncio.get_running_loop().time()
@@ -343,7 +342,7 @@ class ModelCache:
                 self._loader.load(member)
 
     def _victim(self) -> ModelGroup | None:
-        """Returns the group to unload for another; None while one is on its way out, or must be served a little
+        """Returns the group to unload for another; None while one is being unloaded, or must be served a little
         longer."""
         victim = choose_victim(self._groups.values())
         if victim is not None and victim.busy:

@@ -65,8 +65,7 @@ class StopMatcher:
         return node, at
 
     def _shown(self, before: _Node, text: str, held: int) -> str:
-        """Returns the text held before, then text, except the last `held` characters; without copying what stays
-        held."""
+        """Returns `before` and text, except the last `held` characters; without copying what stays held."""
         if self._include:
             return text
         shown = before.depth + len(text) - held
@@ -93,8 +92,7 @@ class _Node:
 
 @lru_cache(maxsize=2)
 def _automaton(words: tuple[str, ...]) -> _Node:
-    """Returns the root. It is kept for the other choices of a request: 3 us and 300 bytes for each character of the
-    words."""
+    """Returns the root. A request's other choices share it: 3 us and 300 bytes for each character of the words."""
     root = _Node("", 0)
     for word in words:
         node = root

@@ -182,8 +182,7 @@ class _CompiledTemplate:
         return text
 
     def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float) -> str:
-        """Returns the prompt up to the end of the last message's content; a mark after the content finds it in the
-        text."""
+        """Returns the prompt up to the end of the last message's content, which a mark after the content finds."""
         last, content = _marked(messages[-1] if messages else {})
         text = self._translate_errors(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
         at = text.rfind(_MARK)

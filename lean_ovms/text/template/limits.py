@@ -27,8 +27,7 @@ MAX_CHARS = 64 << 20
 """The most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
 
 MAX_STEPS = 5_000_000
-"""The most steps of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's
-call."""
+"""The most steps of one rendering: seconds at 0.2 us for a loop round, one step, and 6 us for a macro's call."""
 
 CHECK_EVERY = 64
 """Steps between two readings of the clock, which cost 0.3 us each."""

@@ -32,8 +32,7 @@ _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', 
 
 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
-    """Returns the capabilities of a template. content_format: "auto", or "string" or "openai" where the operator
-    knows."""
+    """Returns a template's capabilities. content_format: "auto", or "string" or "openai" where the operator knows."""
     if content_format == "auto":
         parts = _is_shown(render, [{"role": "user", "content": _PARTS}])
         strings = not parts or _is_shown(render, [{"role": "user", "content": " ".join(_NEEDLES)}])

@@ -120,8 +120,7 @@ def too_many_connections() -> Unavailable:
 
 
 def client_of(peer: object) -> str:
-    """Returns whom a peer's address belongs to: an IPv4 address, the network of 64 bits of an IPv6 one; "" for Unix
-    sockets."""
+    """Returns whom a peer's address belongs to: an IPv4 address, the /64 of an IPv6 one; "" for Unix sockets."""
     if not isinstance(peer, tuple):
         return ""
     host = str(peer[0]).partition("%")[0]

@@ -163,13 +163,11 @@ class ServerProtocol:
         log_event(access, Access(record))
 
     def error_response(self, error: RequestError) -> Response:
-        """Returns the response for an error that the transport itself reports, with the CORS headers that the api would
-        add."""
+        """Returns the response for an error that the transport itself reports, with the CORS headers of the api."""
         return error_response(error, self._cors_headers, request=self._head)
 
     def start_response(self, response: Response) -> bytes:
-        """Returns the response's head; with a bytes body the whole response. Raises ValueError for headers that cannot
-        be sent.
+        """Returns the response's head; with a bytes body all of it. Raises ValueError for headers that cannot be sent.
 
         Then come `chunk`s and `end_body`, if `expects_body` is true; else the response is complete.
         """

@@ -281,8 +281,7 @@ def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] |
 
 
 def _malformed(what: str, status: int = 400) -> BadRequest:
-    """Returns the error for a request that cannot be parsed. status: 501 and 505 name the part of HTTP that is
-    unsupported."""
+    """Returns the error for a request that cannot be parsed. status: 501 and 505 for an unsupported part of HTTP."""
     return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 

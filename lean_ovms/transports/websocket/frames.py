@@ -22,7 +22,7 @@ PIECE_BYTES = 1 << 15
 """Bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""
 
 _log = logging.Logger("lean_ovms.transports.frames", logging.ERROR)
-"""A logger without debug lines, which would show what clients say. It is not registered: a host could change its
+"""A logger without debug lines, which would show what clients say; not registered, so that no host changes its
 level."""
 _log.parent = logging.getLogger("lean_ovms.transports")
 
@@ -107,8 +107,7 @@ class _Cutter:
         return bytes(out)
 
     def _head_bytes(self) -> int:
-        """Returns the size of the next frame's head, as far as it is known; the mask is only needed of a frame that is
-        cut."""
+        """Returns the size of the next frame's head, as far as it is known; only a frame that is cut needs its mask."""
         known = len(self._head)
         size = 2 if known < 2 else 2 + {126: 2, 127: 8}.get(self._head[1] & 0x7F, 0)
         return size + 4 if size > 2 and known >= size and self._is_cut(size) else size
