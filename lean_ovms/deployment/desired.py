@@ -114,9 +114,11 @@ def _with_loading(config: Config, state: DesiredState) -> DesiredState:
     """Returns the models with when each is loaded and unloaded, as --load_models says."""
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
     several = len(state.models) > 1 and not state.required
-    asked = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
+    limited = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
     repository = bool(config.model_repository_path) and not config.config_path
-    on_demand = config.load_models == "request" or (config.load_models == "auto" and several and (repository or asked))
+    on_demand = config.load_models == "request" or (
+        config.load_models == "auto" and several and (repository or limited)
+    )
     models = []
     for spec in state.models:
         fixed = spec.group == PERMANENT

@@ -66,5 +66,5 @@ def _run(name: str, arguments: list[str]) -> None:
 
 def find_program(name: str) -> str | None:
     """Returns a program of this Python environment, even if it is not activated, or one on PATH."""
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else shutil.which(name)
+    sibling = Path(sys.executable).with_name(name)
+    return str(sibling) if sibling.exists() else shutil.which(name)

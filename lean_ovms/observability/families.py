@@ -113,7 +113,7 @@ FAMILIES = (
     Family(
         "lean_ovms_structured_output_not_imposed_total",
         "counter",
-        "generations without all of the structured output asked for",
+        "generations without all of the structured output of their requests",
     ),
     Family("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, if need be after a load"),
     Family("lean_ovms_model_load_seconds", "histogram", "time to load the model; its count: loads", _MODEL, SECONDS),

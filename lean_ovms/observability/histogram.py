@@ -23,5 +23,5 @@ class Histogram:
         self.total += value
 
     def add(self, counts: Iterable[int], total: float) -> None:
-        self.counts = [mine + new for mine, new in zip(self.counts, counts, strict=True)]
+        self.counts = [own + new for own, new in zip(self.counts, counts, strict=True)]
         self.total += total

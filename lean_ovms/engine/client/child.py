@@ -232,9 +232,9 @@ class Child(asyncio.Protocol):
     def _describe(self, status: int) -> str:
         """Returns the exit in words; of a crash with its last output, of a SIGKILL from outside with its likely
         cause."""
-        guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
+        cause = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""
-        return describe_exit(status) + guess + (f"; its last output: {words}" if words else "")
+        return describe_exit(status) + cause + (f"; its last output: {words}" if words else "")
 
 
 def describe_exit(status: int) -> str:

@@ -114,7 +114,7 @@ class OpenVinoPooler:
             raise StartError(
                 f"config.json says that a vector has {info.dimensions} numbers, the network's have {shape.width}: the "
                 "export has left out the last layer; put the original model's model.safetensors, or its folder "
-                "1_Dense, beside openvino_model.xml"
+                "1_Dense, in the folder of openvino_model.xml"
             )
         return projection(file, (info.dimensions, shape.width))
 

@@ -244,7 +244,7 @@ def properties(config: Config) -> dict[str, Any]:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
     found.setdefault("NUM_STREAMS", config.streams)
     if config.target_device == "CPU":
-        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other beside a busy front end
+        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other while the front end is busy
         found = thread_limit() | found
     if config.cache_dir:
         found.setdefault("CACHE_DIR", config.cache_dir)

@@ -306,15 +306,15 @@ class PoolingTask:
         for request, rows in places.items():
             if request.id not in self._open:
                 continue  # it was cancelled
-            mine = [items[row] for row in rows]
+            own = [items[row] for row in rows]
             if request.per_token or self.info.kind in ONLY_PER_TOKEN:
                 raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
-                counts = [len(item.ids) for item in mine]
+                counts = [len(item.ids) for item in own]
             else:
                 # Where the batch is this request's alone, no index by a list: that is another path through numpy.
                 raw = output[: len(rows)] if len(places) == 1 else output[rows]
                 counts = [1] * len(rows)
-            self._send(request, mine, finished(raw, self.info, request.params), counts)
+            self._send(request, own, finished(raw, self.info, request.params), counts)
 
     def _send(self, request: QueuedPooling, items: list[QueuedText], values: Array, counts: list[int]) -> None:
         if not np.isfinite(values).all():

@@ -204,8 +204,8 @@ class TranscriptionSession:
             return
         words = job.result.text.split(" ")
         agreed = 0
-        for mine, theirs in zip(words[:-1], self._hypothesis, strict=False):
-            if mine != theirs:
+        for own, theirs in zip(words[:-1], self._hypothesis, strict=False):
+            if own != theirs:
                 break
             agreed += 1
         self._hypothesis = words
