@@ -24,7 +24,7 @@ SHARED = {
 
 FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
-OTHERS = ("api/", "engine/", "models/", "text/parsers/", "text/grammar/")
+OTHERS = ("api/", "engine/", "models/", "text/parsers/")
 SENTENCES = (
     "api/pooling/", "engine/client/", "engine/embedding/", "engine/loading/", "engine/speech/", "engine/voice/",
     "models/model_cache/",
