@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lean_ovms.engine.paged.wide import cores
+from lean_ovms.engine.paged.reductions import cores
 
 from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.engine.embedding import model, network
