@@ -54,7 +54,7 @@ ENCODING = (
 
 
 def shape(output: PooledOutput, *, per_token: bool = False) -> tuple[int, ...]:
-    """Of one result: (width,) or, with one row per token, (rows, width)."""
+    """Returns the shape of one result: (width,) or, with one row per token, (rows, width)."""
     return (output.rows, output.width) if per_token else (output.rows * output.width,)
 
 
@@ -72,7 +72,7 @@ class Encoding:
 
     @classmethod
     def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
-        """From the fields' values. Raises BadRequest."""
+        """Returns the encoding that the fields' values name. Raises BadRequest."""
         encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
         if encoding.format == "float" and encoding.dtype != "float32":
             raise BadRequest("embed_dtype is for encoding_format base64, bytes and bytes_only", param="embed_dtype")
@@ -106,7 +106,7 @@ class Encoding:
 
 
 FLOATS = Encoding("float", "float32", "native")
-"""Of the endpoints whose requests cannot choose."""
+"""The encoding of endpoints whose requests cannot choose."""
 
 
 def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,

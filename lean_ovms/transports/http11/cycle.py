@@ -71,7 +71,8 @@ class Http11Cycle(RequestResponseCycle):
             head_first.cancel()
 
     def _paused(self) -> asyncio.Future[None] | None:
-        """Of a client that has left: a cancelled future, also for a body that ignores its cancellation."""
+        """Returns the writer's pause; for a client that has left a cancelled future, as a body may ignore its
+        cancellation."""
         if self.cancelled and self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
             self._gone.cancel()
