@@ -25,7 +25,7 @@ from openvino import opset13 as ops
 from bench.engines import Round, run
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.model import _last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams

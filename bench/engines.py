@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 
 from bench.direct import Requests
 from lean_ovms.cli.arguments import parse
-from lean_ovms.engine.genai import settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.generation.backend import Backend
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 

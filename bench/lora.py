@@ -24,7 +24,7 @@ import numpy as np
 from bench.engines import BLOCKS, Round, run
 from lean_ovms import lora_modules
 from lean_ovms.cli.arguments import parse
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 from tools.make_lora import write

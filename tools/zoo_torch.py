@@ -20,8 +20,8 @@ from itertools import chain
 from pathlib import Path
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
 from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.types import SamplingParams

@@ -1,7 +1,7 @@
 """How model families write an answer around values: tool calls, reasoning, headers; the inverse of their parsers.
 
-Each tool parser's file has a CallForm, FORM, made of the functions here, and the tests compare it with the parser. What
-a form cannot write (a name with a blank in XML) is CannotEnforce. Knows no families, no requests and no library.
+Each tool parser has a CallForm made of the functions here, and the tests compare it with the parser. What a form cannot
+write (a name with a blank in XML) is CannotEnforce. Knows no families, no requests and no library.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ import pytest
 from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.genai import model_info, settings
+from lean_ovms.engine.genai import grammar_compiler
 from lean_ovms.engine.generation.task import make_grammar_queue
+from lean_ovms.engine.loading import settings
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
@@ -224,14 +225,14 @@ def test_the_distribution_over_devices_is_a_property() -> None:
 def test_openvino_genai_has_no_other_library_for_grammars() -> None:
     config = Config(model_path=str(DEMO_MODEL), structured_output_backend="guidance")
     with pytest.raises(StartError, match="structured_output_backend guidance needs --pipeline_type PAGED"):
-        model_info.grammars(config, tokenizer=None)
+        grammar_compiler.grammars(config, tokenizer=None)
 
 
 def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
-    monkeypatch.setattr(model_info, "logits_width", lambda _: 8)
-    monkeypatch.setattr(model_info, "GrammarCompiler", lambda *_: None)
-    grammars = model_info.grammars(config, tokenizer=None)
+    monkeypatch.setattr(grammar_compiler, "logits_width", lambda _: 8)
+    monkeypatch.setattr(grammar_compiler, "GrammarCompiler", lambda *_: None)
+    grammars = grammar_compiler.grammars(config, tokenizer=None)
     assert grammars is not None
     assert grammars.checker.settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
     found = make_grammar_queue(config, SimpleNamespace(grammars=grammars), lambda: None)  # type: ignore[arg-type]

@@ -51,26 +51,25 @@ ALLOWED: dict[str, set[str]] = {
     "engine.errors": BASE,
     "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
-    "engine.loading": BASE | {"engine.errors"},
+    "engine.loading": BASE | {"engine.errors", "repository", "lora_modules", "config", "util"},
     "engine.genai": BASE
     | {"engine.loading", "engine.genai.guard"}
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "grammar", "util"},
     "engine.genai.guard": BASE | {"engine.generation", "engine.protocol", "engine.errors", "config"},
     "engine.paged": BASE
-    | {"engine.loading", "engine.generation", "engine.genai", "engine.protocol", "engine.errors", "config", "grammar"},
+    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.embedding": BASE
     | {"engine.loading"}
-    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config"}
-    | {"util"},
+    | {"engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
     "engine.speech": BASE
     | {"engine.loading"}
-    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "engine.embedding", "repository"}
+    | {"engine.protocol", "engine.generation", "engine.errors", "engine.embedding", "repository"}
     | {"config", "util"},
-    "engine.voice": BASE | {"engine.protocol", "engine.genai", "repository", "config", "util"},
+    "engine.voice": BASE | {"engine.loading", "engine.protocol", "engine.errors", "repository", "config", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
-    | {"engine.genai.guard", "engine.paged"}
+    | {"engine.genai.guard", "engine.loading", "engine.paged"}
     | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
     "engine.worker.command_queue": {"engine.protocol"},
     "engine.worker.loop": {
@@ -114,6 +113,7 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/genai/",
+        "engine/loading/",
         "engine/paged/adapter_layers.py",
         "engine/paged/model.py",
         "engine/paged/positions.py",
@@ -122,20 +122,20 @@ FOREIGN = {
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/embedding/tokenizer.py",
-        "engine/loading/graph_tokenizer.py",
         "engine/voice/pipeline.py",
     },
     "openvino_genai": {
         "engine/genai/",
+        "engine/loading/",
         "engine/paged/pipeline.py",
         "engine/speech/pipeline.py",
         "engine/voice/pipeline.py",
     },
-    "openvino_tokenizers": {"engine/genai/"},
+    "openvino_tokenizers": {"engine/loading/"},
     "tokenizers": {"engine/loading/json_tokenizer.py"},
     "numpy": {
         "engine/genai/",
-        "engine/loading/graph_tokenizer.py",
+        "engine/loading/",
         "engine/paged/",
         "engine/embedding/",
         "engine/speech/",

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.genai import pipeline_choice
+from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar import constraint
 from lean_ovms.grammar.constraint import GrammarContext

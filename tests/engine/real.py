@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
 from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.loading import settings
 from tests.engine.rig import Replies, Rig, take_in
 
 EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.util import resources
 from lean_ovms.util.resources import cores, free_memory_bytes, thread_limit
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ..generation import fake_tokenizer as tokenizer
@@ -32,7 +32,7 @@ _TABLE = np.sin(np.outer(np.arange(1, tokenizer.VOCAB_SIZE + 1), np.arange(1, DI
 class FakePooler:
     """A pooler.Pooler without a model: <bos> text <eos>, and <bos> query <|end|> document <eos> for a pair."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         self.vocabulary = tokenizer.vocabulary()
         self.template = Template(
             single=((tokenizer.BOS,), (tokenizer.EOS,)),
@@ -90,7 +90,7 @@ class FakePooler:
         return vectors[:, : len(CLASSES)] if kind == CLASSIFY else vectors
 
 
-def _info(config: Config) -> PoolingInfo:
+def _info(config: EngineConfig) -> PoolingInfo:
     kind = TOKEN_EMBED if config.pooling == "ALL" else _KINDS[config.task]
     embeds = kind in VECTORS
     labels = {CLASSIFY: CLASSES, TOKEN_CLASSIFY: TOKEN_CLASSES}.get(kind, [])

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import ModelInfo, Vocabulary
 from ...errors import StartError
 from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ...repository import pooling_dir
 from ...repository.pooling_dir import PoolingFiles
-from ..genai import vocabulary
-from ..genai.ir import NotUnderstood
+from ..loading import vocabulary
+from ..loading.ir import NotUnderstood
 from .network import SHORT, PoolingNetwork, new_core, version
 from .pooler import Array, Batch, Prompt, Template
 from .projection import projection
@@ -44,7 +44,7 @@ WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 """Batches computed before the model is ready: code for a shape is generated at its first use."""
 
 
-def load(config: Config) -> OpenVinoPooler:
+def load(config: EngineConfig) -> OpenVinoPooler:
     """Returns the loaded model. Raises StartError with the reason in one line."""
     return OpenVinoPooler(config)
 
@@ -52,7 +52,7 @@ def load(config: Config) -> OpenVinoPooler:
 class OpenVinoPooler:
     """A pooler.Pooler on plain openvino."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         """Raises StartError."""
         path = config.model_dir
         files = pooling_dir.read(path)
@@ -186,7 +186,7 @@ def _vocabulary(path: Path) -> Vocabulary:
         return Vocabulary(pieces=[], exact=False)
 
 
-def _report(config: Config, info: PoolingInfo) -> None:
+def _report(config: EngineConfig, info: PoolingInfo) -> None:
     if info.kind in VECTORS:
         how = "normalized" if info.normalize else "not normalized"
         level = logging.WARNING if info.pooling_assumed else logging.INFO

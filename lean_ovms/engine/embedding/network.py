@@ -7,12 +7,12 @@ from typing import Any
 
 import openvino as ov
 
-from ...config import Config
+from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
 from ...util.resources import thread_limit
 from ..errors import last_line
-from ..genai import devices
+from ..loading import devices
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner
 from .lazy_compiled_model import LazyCompiledModel
@@ -79,7 +79,7 @@ class PoolingNetwork:
     - one text of up to SHORT tokens: 6.3 ms where the first takes 7.3, or 9.5 after another length.
     """
 
-    def __init__(self, core: ov.Core, config: Config) -> None:
+    def __init__(self, core: ov.Core, config: EngineConfig) -> None:
         """Raises StartError."""
         self._core = core
         self._config = config
@@ -225,7 +225,7 @@ class PoolingNetwork:
         return self._passes.wait()
 
 
-def choose_device(core: ov.Core, config: Config) -> str:
+def choose_device(core: ov.Core, config: EngineConfig) -> str:
     """Returns the device of the options. Raises StartError."""
     wanted = config.target_device
     if wanted == "CPU":
@@ -237,7 +237,7 @@ def choose_device(core: ov.Core, config: Config) -> str:
     return device
 
 
-def properties(config: Config) -> dict[str, Any]:
+def properties(config: EngineConfig) -> dict[str, Any]:
     """Returns openvino's properties of the options. Raises StartError."""
     found = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in found and config.num_streams > 1:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import StartError
 from ...repository import safetensors
-from ..genai.weights import floats
+from ..loading.weights import floats
 from .pooler import Array
 
 NAMES = ("linear.weight", "colbert_linear.weight")

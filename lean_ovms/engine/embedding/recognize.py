@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import StartError
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
 from ...repository.pooling_dir import PoolingFiles
@@ -59,7 +59,7 @@ class Recognized:
     causal: bool = False
 
 
-def recognize(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
+def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
     """Returns what the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
     if shape.output == "logits":
         return _with_logits(config, files, shape)
@@ -94,7 +94,7 @@ def recognize(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
 # --- embeddings
 
 
-def _pooling(config: Config, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
+def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
     """Returns the mode, what decided it, and whether that is an assumption."""
     if config.pooling:
         return config.pooling, "the option or graph option pooling", False
@@ -119,7 +119,7 @@ def _pooling(config: Config, files: PoolingFiles, shape: Shape) -> tuple[str, st
     return "CLS", "nothing: there is no 1_Pooling/config.json; --pooling sets it", True
 
 
-def _normalize(config: Config, files: PoolingFiles, mode: str) -> bool:
+def _normalize(config: EngineConfig, files: PoolingFiles, mode: str) -> bool:
     if config.normalize:
         return config.normalize == "true"
     if mode == MODEL:
@@ -130,7 +130,7 @@ def _normalize(config: Config, files: PoolingFiles, mode: str) -> bool:
 # --- scores and classes
 
 
-def _with_logits(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
+def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
     labels, width = files.labels, shape.width or len(files.labels)
     limit = window(config, files)
     if "beam_idx" in shape.inputs or (shape.rank == 3 and width == _count(files.config, "vocab_size")):
@@ -160,7 +160,7 @@ def _with_logits(config: Config, files: PoolingFiles, shape: Shape) -> Recognize
     return Recognized(info)
 
 
-def _check_task(config: Config, kind: str) -> None:
+def _check_task(config: EngineConfig, kind: str) -> None:
     kinds = {"rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
     if kinds.get(config.task) != kind:
         raise StartError(f"--task {config.task}: the network computes logits for the task {kind}")
@@ -186,7 +186,7 @@ def _activation(config: Json, width: int) -> str:
 # --- window
 
 
-def window(config: Config, files: PoolingFiles) -> int:
+def window(config: EngineConfig, files: PoolingFiles) -> int:
     """Returns the most tokens of an input: the smallest of what the options and files say."""
     own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
     if own and files.config.get("model_type") in OFFSET_POSITIONS:

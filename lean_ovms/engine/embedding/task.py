@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
@@ -73,7 +73,7 @@ def _first(texts: list[str], budget: int) -> list[str]:
     return texts
 
 
-def load(config: Config, wake: Callable[[], None]) -> PoolingTask:
+def load(config: EngineConfig, wake: Callable[[], None]) -> PoolingTask:
     """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_pooler import FakePooler

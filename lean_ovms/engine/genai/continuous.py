@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
@@ -13,18 +13,19 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, BesideEncoder
+from ..loading import model_info, vocabulary
+from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
+from ..loading.lora import adapters
+from ..loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
-from . import generation_config, model_info, vocabulary
+from . import generation_config, grammar_compiler
 from .guard.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
-from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
-from .lora import adapters
 from .scheduler_config import draft_scheduler, scheduler
-from .settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class ContinuousPipeline:
 
     NETWORK = TEXT_MODEL
 
-    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         """Load and warm up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve(config, free_memory_bytes())
         check_files(config, self.NETWORK)
@@ -57,7 +58,7 @@ class ContinuousPipeline:
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
         self.beside: BesideEncoder | None = self._encode
-        self.grammars = model_info.grammars(config, self._tokenizer)
+        self.grammars = grammar_compiler.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
 
     # --- pipeline.Pipeline
@@ -136,7 +137,7 @@ class ContinuousPipeline:
             self._run(prompts, 4)
 
 
-def _build(config: Config, settings: PipelineSettings) -> Any:
+def _build(config: EngineConfig, settings: PipelineSettings) -> Any:
     scheduling = scheduler(config, settings)
     properties = dict(settings.properties)
     if settings.speculative == "prompt_lookup":
@@ -150,7 +151,7 @@ def _build(config: Config, settings: PipelineSettings) -> Any:
     )
 
 
-def _draft(config: Config, settings: PipelineSettings) -> Any:
+def _draft(config: EngineConfig, settings: PipelineSettings) -> Any:
     properties = dict(settings.properties)
     if config.draft_eagle3_mode:
         properties["eagle3_mode"] = True

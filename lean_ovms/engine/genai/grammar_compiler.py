@@ -25,11 +25,13 @@ import openvino_genai as genai
 from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 
-from ...errors import GrammarInvalid
+from ...config import EngineConfig
+from ...errors import GrammarInvalid, StartError
 from ...grammar.xgrammar import Lowered
 from ...repository import gguf
-from ...util.files import read_text
 from ..errors import last_line
+from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from ..generation.pipeline import Grammars
 
 log = logging.getLogger(__name__)
 
@@ -116,12 +118,28 @@ def logits_width(model_dir: Path) -> int:
     return int(output.get_partial_shape()[2].get_length())
 
 
-def has_byte_fallback(model_dir: Path) -> bool:
-    """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
+def grammars(config: EngineConfig, tokenizer: Any) -> Grammars | None:
+    """Compiler and checker of grammars for the pipelines of this tokenizer, None if they do not work with it.
+
+    Raises StartError if another library is asked for.
+    """
+    if config.structured_output_backend == "guidance":
+        raise StartError(
+            "--structured_output_backend guidance needs --pipeline_type PAGED: openvino-genai has XGrammar inside"
+        )
     try:
-        return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
-    except (OSError, UnicodeDecodeError):
-        return False
+        width = logits_width(config.model_dir)
+        compiler = GrammarCompiler(tokenizer, width)
+    except (RuntimeError, TypeError, ValueError, OSError) as error:
+        log.warning("no structured output with this model: %s", last_line(error))
+        return None
+    settings = CheckerSettings(
+        model_dir=str(config.model_dir),
+        width=width,
+        timeout_s=config.grammar_timeout_s,
+        memory_bytes=config.grammar_memory_mb << 20,
+    )
+    return Grammars(compiler, ProcessGrammarChecker(settings))
 
 
 def reason(error: Exception) -> str:

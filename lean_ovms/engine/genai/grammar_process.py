@@ -6,7 +6,7 @@ end of a socket pair (generation/grammar_answers.py). The process that started i
 
 from __future__ import annotations
 
-from . import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import os

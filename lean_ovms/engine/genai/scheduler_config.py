@@ -9,12 +9,12 @@ from typing import Any
 
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
 from ...types import Json
 from ..errors import last_line
-from .settings import PipelineSettings
+from ..loading.settings import PipelineSettings
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ SPARSE = {
 """Fields of OVMS's LLMCalculatorOptions and their types; an enum of the binding takes the name of a member."""
 
 
-def scheduler(config: Config, settings: PipelineSettings) -> Any:
+def scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
     """The main model's. Raises StartError with the option at fault."""
     result = genai.SchedulerConfig()
     if settings.blocks:
@@ -62,7 +62,7 @@ def scheduler(config: Config, settings: PipelineSettings) -> Any:
     return result
 
 
-def draft_scheduler(config: Config, settings: PipelineSettings) -> Any:
+def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
     """The draft model's: as the main one's, except for the draft_ options.
 
     dynamic_split_fuse stays as resolved: GenAI answers wrongly if a draft gets prompts in parts.

@@ -7,7 +7,7 @@ the streamer, so it takes effect with the next token: a prompt that is being com
 
 from __future__ import annotations
 
-from . import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
@@ -23,17 +23,18 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, too_long
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import BesideEncoder
+from ..loading import model_info, vocabulary
+from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
+from ..loading.lora import adapters
+from ..loading.settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
 from ..loading.text_encoder import TextEncoder
-from . import generation_config, model_info, vocabulary
+from . import generation_config, grammar_compiler
 from .guard.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
-from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
-from .lora import adapters
-from .settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class StatefulPipeline:
 
     NETWORK = TEXT_MODEL
 
-    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         """Load and warm up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve_stateful(config)
         check_files(config, self.NETWORK)
@@ -110,7 +111,7 @@ class StatefulPipeline:
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
         self.beside: BesideEncoder | None = self._encode
-        self.grammars = model_info.grammars(config, self._tokenizer)
+        self.grammars = grammar_compiler.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
         self.step_tokens = settings.step_tokens
@@ -122,7 +123,7 @@ class StatefulPipeline:
         self._last_token_at = 0.0  # monotonic; or when the thread started the request
         threading.Thread(target=self._serve, name="generate", daemon=True).start()
 
-    def _open(self, config: Config, settings: PipelineSettings) -> Any:
+    def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
         properties = {"ATTENTION_BACKEND": "SDPA", **settings.properties}
         if config.lora_modules:
             properties["adapters"] = adapters(config)

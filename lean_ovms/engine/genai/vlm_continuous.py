@@ -6,7 +6,7 @@ process. It encodes the images while a request is added, with the GIL held, so n
 
 from __future__ import annotations
 
-from . import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
@@ -18,16 +18,16 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image, SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import ImagePrompt
-from . import model_info
+from ..loading import model_info
+from ..loading.settings import PipelineSettings
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens
-from .settings import PipelineSettings
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class VlmContinuous(ContinuousPipeline):
 
     NETWORK = LANGUAGE_MODEL
 
-    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         if config.draft_model_path or config.prompt_lookup:
             raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
         super().__init__(config, settings)

@@ -5,7 +5,7 @@ Images are encoded in the generating thread, so commands are handled meanwhile.
 
 from __future__ import annotations
 
-from . import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from dataclasses import replace
@@ -13,13 +13,13 @@ from typing import Any
 
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image
 from ..generation.pipeline import ImagePrompt
+from ..loading.settings import PipelineSettings
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size
-from .settings import PipelineSettings
 from .stateful import StatefulHandle, StatefulPipeline, Streamer
 from .vlm_continuous import IDENTITY_TEMPLATE, LANGUAGE_MODEL, image_tokens, tensor
 
@@ -29,13 +29,13 @@ class VlmStateful(StatefulPipeline):
 
     NETWORK = LANGUAGE_MODEL
 
-    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         super().__init__(config, settings)
         tokens = image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
 
-    def _open(self, config: Config, settings: PipelineSettings) -> Any:
+    def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
         if config.lora_modules:
             raise StartError("adapters are for text models, and for models with vision in a batch (VLM_CB)")
         pipe = genai.VLMPipeline(

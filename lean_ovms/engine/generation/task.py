@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
@@ -54,7 +54,9 @@ class Limits:
     queued_tokens: int = 1 << 30
 
 
-def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config], Backend]) -> GenerationTask:
+def load(
+    config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig], Backend]
+) -> GenerationTask:
     """The task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
     backend = load_model(config)
     limits = Limits(
@@ -66,7 +68,7 @@ def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config]
     return GenerationTask(backend, limits, make_grammar_queue(config, backend, wake), wake)
 
 
-def make_grammar_queue(config: Config, backend: Backend, wake: Callable[[], None]) -> GrammarQueue | None:
+def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue | None:
     """The queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
     if backend.grammars is None:
         return None

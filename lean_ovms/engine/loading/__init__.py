@@ -1,1 +1,1 @@
-"""What every engine needs to load a model: tokenizers. Knows no pipeline and no requests."""
+"""What every engine needs to load a model: its files, devices and settings, tokenizers, errors. Knows no pipeline."""

@@ -8,7 +8,7 @@ shape of the caches when it compiles.
 
 from __future__ import annotations
 
-from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Iterable
@@ -25,8 +25,8 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ...errors import StartError
 from ..errors import last_line
-from ..genai.weights import rounded_to_bf16
 from ..loading.in_thread import in_thread
+from ..loading.weights import rounded_to_bf16
 from . import adapter_layers, positions
 from .network import LOGITS_INPUT, Part
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
@@ -15,17 +15,17 @@ from pathlib import Path
 
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
 from ...types import SamplingParams
-from ..genai import lora, model_info, pipeline_choice, vocabulary
-from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
-from ..genai.pipeline_choice import PAGED
-from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, BesideEncoder, Grammars, ImagePlaceholders
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
+from ..loading import lora, model_info, pipeline_choice, vocabulary
+from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
+from ..loading.pipeline_choice import PAGED
+from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
 from .adapters import Adapter, AdapterTable, fits
 from .capacity import divide
@@ -78,7 +78,7 @@ class Adapters:
 class PagedPipeline(Engine):
     """A generation.backend.Backend for one model."""
 
-    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         """Load and warm up. Raises errors.StartError with the reason in one line, NotPageable where LM_CB may serve."""
         settings = settings or resolve(config, free_memory_bytes(), paged=True)
         _refuse(config)
@@ -164,7 +164,7 @@ class PagedPipeline(Engine):
 
     # --- loading
 
-    def _grammars(self, config: Config) -> Library | None:
+    def _grammars(self, config: EngineConfig) -> Library | None:
         """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
@@ -175,12 +175,12 @@ class PagedPipeline(Engine):
             return None
         return self._library(config, words.pieces, self._model.vocab_size, eos)
 
-    def _block_bytes(self, config: Config, draft: PagedModel | None) -> int:
+    def _block_bytes(self, config: EngineConfig, draft: PagedModel | None) -> int:
         """Of a KV block, with the draft model's where --cache_size is for both."""
         return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
 
     def _draft(
-        self, network: PagedModel, config: Config, settings: PipelineSettings, blocks: int, prepare: Prepare
+        self, network: PagedModel, config: EngineConfig, settings: PipelineSettings, blocks: int, prepare: Prepare
     ) -> DraftModel:
         """blocks: of the main model's cache. prepare: computes masks."""
         directory = Path(config.draft_model_path)
@@ -219,7 +219,7 @@ class PagedPipeline(Engine):
         self.drafts = SpecDecodeStats(drafted=0 if settings.speculative else None)
 
 
-def _library(config: Config) -> tuple[Callable[[Config, Seq[bytes], int, Seq[int]], Library], Prepare]:
+def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], int, Seq[int]], Library], Prepare]:
     """What makes the compiler of grammars from (config, pieces, width, ends), and what computes the masks of a step.
 
     Only the library that is used is imported. Raises StartError.
@@ -239,20 +239,20 @@ def _library(config: Config) -> tuple[Callable[[Config, Seq[bytes], int, Seq[int
     return _xgrammar, xgrammar_matcher.prepare
 
 
-def _guidance(config: Config, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
+def _guidance(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
     from .guidance import Guidance
 
     return Guidance(pieces, width, eos, ProcessGrammarChecker(_checker_settings(config, width), GRAMMAR_PROCESS))
 
 
-def _xgrammar(config: Config, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
+def _xgrammar(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
     from .xgrammar_matcher import XGrammar, padded
 
     settings = replace(_checker_settings(config, width), pieces=padded(pieces, width), eos=sorted(eos), probe_s=1.0)
     return XGrammar(pieces, width, eos, ProcessGrammarChecker(settings, XGRAMMAR_PROCESS))
 
 
-def _checker_settings(config: Config, width: int) -> CheckerSettings:
+def _checker_settings(config: EngineConfig, width: int) -> CheckerSettings:
     return CheckerSettings(
         model_dir=str(config.model_dir),
         width=width,
@@ -262,7 +262,7 @@ def _checker_settings(config: Config, width: int) -> CheckerSettings:
     )
 
 
-def _network(config: Config, settings: PipelineSettings) -> PagedModel:
+def _network(config: EngineConfig, settings: PipelineSettings) -> PagedModel:
     """Raises NotPageable."""
     file = config.model_dir / TEXT_MODEL
     return PagedModel(
@@ -275,7 +275,7 @@ def _network(config: Config, settings: PipelineSettings) -> PagedModel:
     )
 
 
-def _draft_network(config: Config, settings: PipelineSettings) -> PagedModel:
+def _draft_network(config: EngineConfig, settings: PipelineSettings) -> PagedModel:
     """Raises NotPageable."""
     file = Path(config.draft_model_path) / TEXT_MODEL
     try:
@@ -287,7 +287,7 @@ def _draft_network(config: Config, settings: PipelineSettings) -> PagedModel:
     return network
 
 
-def _refuse(config: Config) -> None:
+def _refuse(config: EngineConfig) -> None:
     """What this engine cannot do and GenAI's can. Raises StartError."""
     need = pipeline_choice.only_genai(config)
     if need == pipeline_choice.XGRAMMAR_MISSING:

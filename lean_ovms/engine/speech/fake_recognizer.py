@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, TranscribeParams, Word
@@ -33,7 +33,7 @@ class FakeRecognizer:
 
     window = WINDOW
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         self._slots = config.streams
         self.vocabulary = tokenizer.vocabulary()
         self.info = ModelInfo(

@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
-from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import Vocabulary
 from ...errors import StartError
 from ...repository import json_file
 from ..embedding.network import choose_device, new_core, properties
 from ..errors import last_line
-from ..genai import vocabulary
-from ..genai.ir import NotUnderstood
+from ..loading import vocabulary
 from ..loading.graph_tokenizer import GraphTokenizer
+from ..loading.ir import NotUnderstood
 from . import whisper_files
 from .decode_loop import DecodeLoop
 from .recognizer import Recognizer, Samples
@@ -32,7 +32,7 @@ ASR, WHISPER = "ASR", "whisper"
 Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
 
 
-def load(config: Config) -> Loaded:
+def load(config: EngineConfig) -> Loaded:
     """Returns the recognizer, a function that makes a detector, and one that tells speech. Raises StartError."""
     path = config.model_dir
     if _by_pipeline(config):
@@ -48,7 +48,7 @@ def load(config: Config) -> Loaded:
     return with_vad(recognizer)
 
 
-def _by_pipeline(config: Config) -> bool:
+def _by_pipeline(config: EngineConfig) -> bool:
     """Returns whether openvino_genai's pipeline computes the windows: for all kinds but Whisper, or as --pipeline_type
     says. Raises StartError."""
     if config.pipeline_type not in ("AUTO", ASR):
@@ -57,7 +57,7 @@ def _by_pipeline(config: Config) -> bool:
     return config.pipeline_type == ASR or kind != WHISPER
 
 
-def _pipeline(config: Config) -> Recognizer:
+def _pipeline(config: EngineConfig) -> Recognizer:
     """Raises StartError."""
     from . import pipeline, pipeline_kinds
 

@@ -13,13 +13,13 @@ import time
 from importlib.metadata import version
 from typing import Any
 
-from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import numpy as np
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import ModelInfo, Vocabulary
 from ...errors import BadRequest, RequestError, StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
@@ -170,7 +170,7 @@ def _describe(kind: Kind, vocabulary: Vocabulary) -> ModelInfo:
     )
 
 
-def load(config: Config, kind: Kind, properties: dict[str, Any]) -> Any:
+def load(config: EngineConfig, kind: Kind, properties: dict[str, Any]) -> Any:
     """Returns the pipeline. Raises StartError."""
     try:
         return genai.ASRPipeline(config.model_dir, config.target_device, **properties, **kind.properties)

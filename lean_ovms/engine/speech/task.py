@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ..errors import EngineLost
 from ..protocol import (
@@ -40,7 +40,7 @@ TURN_FRAMES, BUSY_FRAMES = 128, 32
 FAILED = "The engine could not process this request."
 
 
-def load(config: Config, wake: Callable[[], None]) -> SpeechTask:
+def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
     """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_recognizer import FakeRecognizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import numpy as np
@@ -13,7 +13,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import StartError
 from ..embedding.network import choose_device, properties
 from ..errors import last_line
@@ -56,7 +56,7 @@ class Decoding:
 class WhisperNetwork:
     """Both networks, compiled."""
 
-    def __init__(self, config: Config, path: Path) -> None:
+    def __init__(self, config: EngineConfig, path: Path) -> None:
         """Raises StartError."""
         self._core = ov.Core()
         self._device = choose_device(self._core, config)

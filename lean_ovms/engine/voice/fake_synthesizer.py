@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...speech_types import SpeakParams, VoiceInfo
 from .synthesizer import Samples
@@ -29,7 +29,7 @@ MOST_CHARACTERS = 100
 class FakeSynthesizer:
     """A synthesizer.Synthesizer without a model."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         self.slots = config.streams
         self.info = ModelInfo(
             vocab_size=0,

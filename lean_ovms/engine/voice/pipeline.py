@@ -13,20 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
-from ..genai import factory
+from ..loading import devices
 
 # isort: split
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...config.options import read_object
 from ...engine_types import ModelInfo
 from ...repository import json_file
 from ...speech_types import SpeakParams, VoiceInfo
 from ...util.resources import cores, thread_limit
-from ..genai.load_errors import as_start_error
+from ..loading.load_errors import as_start_error
 from . import voices
 from .synthesizer import Samples
 
@@ -47,9 +47,9 @@ WARM_UP = "Ready."
 class GenAiSynthesizer:
     """One pipeline for each text that is spoken at once (--num_streams); each has the weights in memory."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         """Raises StartError."""
-        config, _ = factory.on_device(config)
+        config, _ = devices.on_device(config)
         self.slots = config.streams
         self._speecht5 = (config.model_dir / VOCODER).is_file()
         with as_start_error(config):
@@ -69,7 +69,7 @@ class GenAiSynthesizer:
                 for pipeline in self._pipelines:
                     self._speak(pipeline, WARM_UP, SpeakParams())
 
-    def _describe(self, config: Config) -> ModelInfo:
+    def _describe(self, config: EngineConfig) -> ModelInfo:
         names = list(self._voices)
         if self._speecht5 and names and BUILT_IN not in names:
             names.insert(0, BUILT_IN)
@@ -86,7 +86,7 @@ class GenAiSynthesizer:
             voices=voice_info,
         )
 
-    def _most_characters(self, config: Config) -> int:
+    def _most_characters(self, config: EngineConfig) -> int:
         """Returns half the positions: a character may be several tokens where the vocabulary lacks it."""
         if not self._speecht5:
             return MOST_CHARACTERS
@@ -118,7 +118,7 @@ class GenAiSynthesizer:
         return samples
 
 
-def _properties(config: Config) -> dict[str, Any]:
+def _properties(config: EngineConfig) -> dict[str, Any]:
     """Returns OpenVINO's properties of each pipeline."""
     found: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
     if config.target_device == "CPU":

@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import Vocabulary
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...speech_types import SpeakParams
@@ -27,7 +27,7 @@ FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
-def load(config: Config, wake: Callable[[], None]) -> VoiceTask:
+def load(config: EngineConfig, wake: Callable[[], None]) -> VoiceTask:
     """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_synthesizer import FakeSynthesizer

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import StartError
 from ...util.files import read_bytes
 
@@ -23,7 +23,7 @@ MAX_VOICES = 1024
 LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")
 
 
-def read(config: Config, shape: list[int]) -> dict[str, Voice]:
+def read(config: EngineConfig, shape: list[int]) -> dict[str, Voice]:
     """Returns every voice by its name, those of the directory first, by name. Raises StartError."""
     files = {path.stem: path for path in sorted((config.model_dir / FOLDER).glob("*.bin"))}
     given = json.loads(config.voices) if config.voices else {}

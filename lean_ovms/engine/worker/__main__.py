@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from ...config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ...config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, EngineConfig
 from ...errors import StartError
 from ...observability import logging as logs
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
@@ -34,7 +34,7 @@ log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" her
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
-def load_text_model(config: Config) -> Backend:
+def load_text_model(config: EngineConfig) -> Backend:
     """What serves the model, with the choice in its info. Raises StartError."""
     from ..genai.guard.backend import GuardedPipeline
 
@@ -43,10 +43,11 @@ def load_text_model(config: Config) -> Backend:
 
         return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
     # openvino takes 0.3 s to import, and the fake engine does without.
-    from ..genai import factory, pipeline_choice, settings
-    from ..genai.load_errors import TEXT_MODEL
+    from ..genai import factory
+    from ..loading import devices, pipeline_choice, settings
+    from ..loading.load_errors import TEXT_MODEL
 
-    config, available = factory.on_device(config)
+    config, available = devices.on_device(config)
     choice = pipeline_choice.choose(config, available)
     if pipeline_choice.untested(config, choice):
         from ..paged import model
@@ -75,28 +76,28 @@ def load_text_model(config: Config) -> Backend:
     return backend
 
 
-def load_pooling(config: Config, wake: Callable[[], None]) -> Task:
+def load_pooling(config: EngineConfig, wake: Callable[[], None]) -> Task:
     """The task of a model that computes vectors, scores or classes. Raises StartError."""
     from ..embedding import task  # numpy takes 0.1 s to import
 
     return task.load(config, wake)
 
 
-def load_speech(config: Config, wake: Callable[[], None]) -> Task:
+def load_speech(config: EngineConfig, wake: Callable[[], None]) -> Task:
     """The task of a model that transcribes speech. Raises StartError."""
     from ..speech import task  # numpy takes 0.1 s to import
 
     return task.load(config, wake)
 
 
-def load_voice(config: Config, wake: Callable[[], None]) -> Task:
+def load_voice(config: EngineConfig, wake: Callable[[], None]) -> Task:
     """The task of a model that speaks texts. Raises StartError."""
     from ..voice import task  # numpy takes 0.1 s to import
 
     return task.load(config, wake)
 
 
-TASKS: dict[str, Callable[[Config, Callable[[], None]], Task]] = {
+TASKS: dict[str, Callable[[EngineConfig, Callable[[], None]], Task]] = {
     TEXT_GENERATION: partial(generation.load, load_model=load_text_model),
     **dict.fromkeys(POOLING_TASKS, load_pooling),
     SPEECH_TO_TEXT: load_speech,
@@ -135,7 +136,7 @@ def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
         return EXIT_CLOSED if records is None else EXIT_USAGE
     command = records[0]
     try:
-        config = Config(**command.config)
+        config = EngineConfig(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
             logs.setup(config.log_level, config.log_format, config.log_path, log_fd, printed=log_fd is None)
         task = load(command.task, config, transport.wake)
@@ -154,7 +155,7 @@ def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
     return EXIT_CLOSED
 
 
-def load(task: str, config: Config, wake: Callable[[], None]) -> Task:
+def load(task: str, config: EngineConfig, wake: Callable[[], None]) -> Task:
     """The task of this name with its model loaded. Raises StartError."""
     if task not in TASKS:
         raise StartError(f"the engine has no task {task!r}, only {', '.join(TASKS)}")

@@ -1,10 +1,8 @@
-"""The directory is the registry: a family is a file here that defines `class Tools` and/or `class Thinking`.
+"""The registry of parser families: every `FAMILIES`, by name, of the modules here.
 
-Beside them stand FORM, how the family writes calls (without it the model cannot be made to call), and DETECTION, which
-chat templates are the family's (without it the parser is chosen by option only). A family whose checkpoints spell their
-tags differently has adapted(form, prompt_tail) as well.
-make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template,
-output_form() is what grammars need to know of a family.
+A family of a known shape is one row of json_families, xml_families, python_families or think_tags; any other has a file
+of its own. make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat
+template, output_form() is what grammars need to know of a family.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
-from types import ModuleType
 from typing import NamedTuple
 
 from ...grammar.frames import OutputForm
 from ...types import Json
-from .base import Block, CombinedParser, Parser, Syntax
-from .detection import Detection
-from .plain import Plain
+from .base import CombinedParser, Parser, Syntax
+from .family import Detection, ModelFamily
+from .plain import PlainText
+from .think_tags import ThinkTags
 
 __all__ = [
     "Names",
@@ -46,26 +44,29 @@ class Names(NamedTuple):
 
 @cache
 def names() -> Names:
-    """The names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
-    found = _modules()
-    return Names(*(tuple(sorted(n for n, m in found.items() if part in vars(m))) for part in ("Tools", "Thinking")))
+    """Returns the names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
+    found = sorted(_families().items())
+    return Names(
+        tool=tuple(name for name, family in found if family.tools),
+        reasoning=tuple(name for name, family in found if family.thinking),
+    )
 
 
 @cache
-def _modules() -> dict[str, ModuleType]:
-    """All modules of this directory by name, families and helpers."""
-    return {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
+def _families() -> dict[str, ModelFamily]:
+    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    return {name: family for module in modules for name, family in getattr(module, "FAMILIES", {}).items()}
 
 
 @cache
 def detections() -> dict[str, Detection]:
-    """Family to its rule for chat templates, in the order in which the rules are tried."""
-    found = [(name, module.DETECTION) for name, module in _modules().items() if "DETECTION" in vars(module)]
+    """Returns each family's rule for chat templates, in the order in which the rules are tried."""
+    found = [(name, family.detection) for name, family in _families().items() if family.detection]
     return dict(sorted(found, key=lambda rule: rule[1].rank))
 
 
 def detect(template_source: str) -> tuple[str | None, str | None]:
-    """(tool parser, reasoning parser) for a model with this chat template; None where it shows no sign of one."""
+    """Returns the (tool parser, reasoning parser) that a chat template shows; None where it shows no sign of one."""
     for name, rule in detections().items():
         if rule.matches(template_source):
             return name if name in names().tool else None, rule.reasoning_of(template_source)
@@ -73,31 +74,31 @@ def detect(template_source: str) -> tuple[str | None, str | None]:
 
 
 def tool_names() -> list[str]:
-    """The names of all tool parsers, sorted."""
+    """Returns the names of all tool parsers, sorted."""
     return list(names().tool)
 
 
 def reasoning_names() -> list[str]:
-    """The names of all reasoning parsers, sorted."""
+    """Returns the names of all reasoning parsers, sorted."""
     return list(names().reasoning)
 
 
-def load(name: str) -> ModuleType:
-    """The family of that name. Raises ValueError with the list of names."""
-    if name not in {*names().tool, *names().reasoning}:
-        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted({*names().tool, *names().reasoning}))}")
-    return _modules()[name]
+def load(name: str) -> ModelFamily:
+    """Returns the family of that name. Raises ValueError with the list of names."""
+    if name not in _families():
+        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(_families()))}")
+    return _families()[name]
 
 
 def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
-    """How a model with these parsers writes an answer. Raises ValueError for an unknown name.
+    """Returns how a model with these parsers writes an answer. Raises ValueError for an unknown name.
 
     prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
     """
     form = _output_form(tool, reasoning)
     for name in dict.fromkeys(filter(None, (tool, reasoning))):
-        adapt = getattr(load(name), "adapted", None)
-        form = adapt(form, prompt_tail) if adapt else form
+        adapted = load(name).adapted
+        form = adapted(form, prompt_tail) if adapted else form
     return form
 
 
@@ -107,20 +108,20 @@ def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
     headers = [part.answer_header for part in (thinking, calls) if part is not None]
     return OutputForm(
         tool_parser=tool,
-        calls=getattr(load(tool), "FORM", None) if tool else None,
+        calls=load(tool).form if tool else None,
         reasoning=thinking.reasoning_form() if thinking is not None else None,
         answer_header=next(filter(None, headers), ""),
     )
 
 
 def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
-    """Whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
+    """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
     thinking = _part(reasoning, "reasoning")
-    return thinking is not None and issubclass(thinking, Block) and thinking.opened(prompt_tail)
+    return thinking is not None and issubclass(thinking, ThinkTags) and thinking.opened(prompt_tail)
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
-    """The parser of one choice.
+    """Builds the parser of one choice.
 
     tool, reasoning: names, or None. tools: what the client offers, in OpenAI's nested form; without any, the tool
     parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens (a
@@ -131,7 +132,7 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
     if not tools:
         calls = None
     if calls is None and thinking is None:
-        return Plain()
+        return PlainText()
     parser = CombinedParser(tools, prompt_tail)
     syntaxes: list[Syntax] = []
     if calls is not None:
@@ -148,5 +149,4 @@ def _part(name: str | None, part: str) -> type[Syntax] | None:
     known: tuple[str, ...] = getattr(names(), part)
     if name not in known:
         raise ValueError(f"unknown {part} parser {name!r}; known are {', '.join(known)}")
-    found: type[Syntax] = getattr(load(name), "Tools" if part == "tool" else "Thinking")
-    return found
+    return load(name).tools if part == "tool" else load(name).thinking

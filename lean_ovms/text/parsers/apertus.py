@@ -7,17 +7,17 @@ import json
 from ...grammar import formats
 from ...grammar.frames import CallForm, Tool
 from ...types import Json
-from .base import Block
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import EnclosedJson, decoded
 from .scanner import Steps
+from .think_tags import ThinkTags
 
 PREFIX, SUFFIX = "<|tools_prefix|>", "<|tools_suffix|>"
 _NOISE = ("<|inner_suffix|>", "<|assistant_end|>")
 
 
-class Tools(EnclosedJson):
+class ApertusCalls(EnclosedJson):
     """Calls as objects whose one key is the function."""
 
     tags = (PREFIX, SUFFIX)
@@ -40,21 +40,22 @@ class Tools(EnclosedJson):
         return True
 
 
-class Thinking(Block):
-    """Inner text; calls are part of it for the model, and end it here."""
-
-    start_tag = "<|inner_prefix|>"
-    end_tag = "<|inner_suffix|>"
-    breaks = (PREFIX,)
-    noise = _NOISE
-    keep_special_tokens = True
-
-
 def _written(tool: Tool) -> Json:
     head = f"{{{json.dumps(tool.name, ensure_ascii=False)}: "
     return formats.tag(head, formats.json_value(tool.parameters), "}")
 
 
-FORM = CallForm(one=_written, before=PREFIX + "[", between=", ", after="]" + SUFFIX, trigger=PREFIX)
-
-DETECTION = Detection(rank=190, marks=((PREFIX,),), reasoning="apertus", reasoning_marks=("<|inner_prefix|>",))
+FAMILIES = {
+    "apertus": ModelFamily(
+        tools=ApertusCalls,
+        thinking=ThinkTags.variant(
+            start_tag="<|inner_prefix|>",
+            end_tag="<|inner_suffix|>",
+            breaks=(PREFIX,),  # calls are part of the reasoning for the model
+            noise=_NOISE,
+            keep_special_tokens=True,
+        ),
+        form=CallForm(one=_written, before=PREFIX + "[", between=", ", after="]" + SUFFIX, trigger=PREFIX),
+        detection=Detection(rank=190, marks=((PREFIX,),), reasoning="apertus", reasoning_marks=("<|inner_prefix|>",)),
+    )
+}

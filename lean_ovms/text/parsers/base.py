@@ -1,20 +1,20 @@
 """The parser interface, the base class of a family's syntax, and the parser that runs syntaxes.
 
-`Parser` is the interface for the rest of the server: text in, events out. A family's file defines `class Tools(Syntax)`
-and/or `class Thinking(Syntax)`: its tags and how to read on after one. `CombinedParser` runs at most one of each over
-one scanner, so that a reasoning tag inside a call's arguments is argument text.
+`Parser` is the interface for the rest of the server: text in, events out. A `Syntax` knows the tags of a family's calls
+or reasoning, and reads on after one. `CombinedParser` runs at most one of each over one scanner, so that a reasoning
+tag inside a call's arguments is argument text.
 
 Knows no family, no request, no token ids. A parser never raises on a model's output.
 """
 
 from __future__ import annotations
 
-import re
+import inspect
 import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from ...grammar.frames import ReasoningForm
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
@@ -24,7 +24,6 @@ _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
 """Before a reasoning tag they show that the text is about the tag."""
 
-_NAME = re.compile(r"[\w.\-]*")
 _ALPHABET = string.ascii_letters + string.digits
 
 
@@ -39,15 +38,18 @@ class Parser:
     tags: tuple[str, ...] = ()
 
     def feed(self, text: str) -> list[Event]:
-        """The events of more text; only what may still become a tag is held back."""
+        """Returns the events of more text; only what may still become a tag is held back."""
         raise NotImplementedError
 
     def finish(self, ended_by: str = "") -> list[Event]:
-        """The events of the text held back, at the end. A call that was cut off is returned as far as it came.
+        """Returns the events of the text held back, at the end. A call that was cut off comes as far as it came.
 
         ended_by: the special token that ended it, not fed before. It may close what is open, and is never shown.
         """
         raise NotImplementedError
+
+
+_S = TypeVar("_S", bound="Syntax")
 
 
 class Syntax:
@@ -73,100 +75,40 @@ class Syntax:
         self.tools = tools
         self.thinking = thinking
 
+    @classmethod
+    def variant(cls: type[_S], **attributes: object) -> type[_S]:
+        """Makes a subclass that has these class attributes: the syntax of one more family of this shape.
+
+        Raises TypeError for an attribute that the class does not declare, or whose default is of another type.
+        """
+        declared = {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}
+        for name, value in attributes.items():
+            default = getattr(cls, name, None)
+            if name not in declared or (isinstance(default, bool | str | tuple) and type(value) is not type(default)):
+                raise TypeError(f"{cls.__name__} has no {name} that is a {type(value).__name__}")
+        return cast("type[_S]", type(cls.__name__, (cls,), attributes))
+
     def read(self, tag: str) -> Steps[bool]:
-        """Read on after a tag. False: it was not markup after all, and all that was read since is plain text."""
+        """Reads on after a tag. False: it was not markup after all, and all that was read since is plain text."""
         raise NotImplementedError
 
     def start(self) -> Steps[bool]:
-        """Read something that has no tag, where an answer begins. False as for `read`."""
+        """Reads something that has no tag, where an answer begins. False as for `read`."""
         raise NotImplementedError
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
-        """Whether the prompt ends with reasoning already open."""
+        """Tells whether the prompt ends with reasoning already open."""
         return bool(cls.start_tag) and prompt_tail.rstrip().endswith(cls.start_tag.rstrip())
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm | None:
-        """How a grammar writes this reasoning; None: it cannot."""
+        """Returns how a grammar writes this reasoning; None: it cannot."""
         return None
 
     def resume(self) -> Steps[None]:
-        """Read on inside reasoning that the prompt opened."""
+        """Reads on inside reasoning that the prompt opened."""
         raise NotImplementedError
-
-
-class Block(Syntax):
-    """Reasoning between two tags. Text inside passes as it is.
-
-    breaks: markup that ends it as well, and is read on. call_tag: markup that does so only where a tool syntax reads
-    it and a call follows: the model forgot the end tag, which is dropped if it comes later. further: more markup that
-    `read` is called after.
-    """
-
-    end_tag: ClassVar[str]
-    breaks: ClassVar[tuple[str, ...]] = ()
-    call_tag: ClassVar[str] = ""
-    further: ClassVar[tuple[str, ...]] = ()
-    _open = False
-
-    ends: ClassVar[Tags]
-
-    def __init_subclass__(cls) -> None:
-        if not hasattr(cls, "end_tag"):
-            return
-        cls.tags = (cls.start_tag, *([cls.end_tag] if cls.call_tag else []), *cls.further)
-        cls.ends = Tags([cls.end_tag, *cls.breaks, *filter(None, [cls.call_tag])])
-
-    @classmethod
-    def reasoning_form(cls) -> ReasoningForm:
-        return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened)
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == self.end_tag:
-            was_open, self._open = self._open, False
-            return was_open
-        self.scanner.forget()
-        yield from self._inside()
-        return True
-
-    def resume(self) -> Steps[None]:
-        """Read on inside reasoning that the prompt opened; a start tag that the model repeats is dropped."""
-        self.scanner.record()
-        yield from self.scanner.space()
-        if (yield from self.scanner.literal(self.start_tag)):
-            self.scanner.forget()
-        else:
-            self.scanner.unread()
-        yield from self._inside()
-
-    def _inside(self) -> Steps[None]:
-        while True:
-            tag = yield from self.scanner.until(self.ends, self.out.reasoning)
-            if not tag or tag.endswith(self.end_tag):
-                break
-            self.scanner.pos -= len(tag)
-            if tag in self.breaks:
-                break
-            self._open = yield from self._before_call()
-            if self._open:
-                break
-            self.scanner.pos += len(tag)
-            self.out.reasoning(tag)
-        self.out.pause()
-
-    def _before_call(self) -> Steps[bool]:
-        """Whether a call comes next. Nothing is read."""
-        if not self.out.reads_calls(self.call_tag):
-            return False
-        self.scanner.record()
-        yield from self.scanner.literal(self.call_tag)
-        called = (yield from self.scanner.space()) == "{" or (yield from self.scanner.literal("<function="))
-        if not called and (yield from self.scanner.word(_NAME)):  # GLM's form
-            yield from self.scanner.space()
-            called = yield from self.scanner.literal("<arg_key>")
-        self.scanner.unread()
-        return called
 
 
 class Enclosed(Syntax):
@@ -182,7 +124,7 @@ class Enclosed(Syntax):
         return self._open
 
     def enclosed(self, tag: str) -> Steps[bool]:
-        """Read on after a begin tag. False as for `read`."""
+        """Reads on after a begin tag. False as for `read`."""
         raise NotImplementedError
 
 
@@ -207,7 +149,7 @@ class CombinedParser(Parser):
         self._last = ""
 
     def configure(self, syntaxes: Iterable[Syntax]) -> None:
-        """Set the syntaxes, once, before the first text."""
+        """Sets the syntaxes, once, before the first text."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
@@ -254,7 +196,7 @@ class CombinedParser(Parser):
                 self._blanks = []
 
     def _start(self) -> Steps[bool]:
-        """Try what may begin an answer without a tag; whether something was read."""
+        """Tries what may begin an answer without a tag; whether something was read."""
         self.scanner.record()
         yield from self.scanner.space()
         self.text(self.scanner.recorded())
@@ -275,13 +217,13 @@ class CombinedParser(Parser):
         return False
 
     def reads_calls(self, tag: str) -> bool:
-        """Whether a tool syntax reads this tag."""
+        """Tells whether a tool syntax reads this tag."""
         return tag in self._by_tag and self._by_tag[tag].tools
 
     # Output of the syntaxes.
 
     def text(self, piece: str) -> None:
-        """Content."""
+        """Emits content."""
         if self._blanks is not None:
             if not piece or piece.isspace():
                 self._blanks.append(piece)
@@ -292,17 +234,17 @@ class CombinedParser(Parser):
         self._push(Text, piece)
 
     def reasoning(self, piece: str) -> None:
-        """Thinking."""
+        """Emits reasoning."""
         self._push(Reasoning, piece)
 
     def pause(self) -> None:
-        """End a block of reasoning; an answer may begin here."""
+        """Ends a block of reasoning; an answer may begin here."""
         self._last = ""
         if self._blanks is None and self._may_call:
             self._blanks = []
 
     def call(self, name: str, call_id: str = "") -> None:
-        """Start a call; the text recorded so far is part of it. call_id: the model's own, where it writes one."""
+        """Starts a call; the text recorded so far is part of it. call_id: the model's own, where it writes one."""
         self.scanner.forget()
         self._flush()
         self._events.append(ToolCallStart(self.count, call_id or new_call_id(), name))
@@ -312,12 +254,12 @@ class CombinedParser(Parser):
         self._args = False
 
     def arguments(self, piece: str) -> None:
-        """A piece of the JSON text of the running call's arguments."""
+        """Emits a piece of the JSON text of the running call's arguments."""
         self._args = self._args or bool(piece)
         self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:
-        """Complete the call; one without arguments gets an empty object."""
+        """Completes the call; one without arguments gets an empty object."""
         if not self._args:
             self.arguments("{}")
 
@@ -372,12 +314,12 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
 
 
 def new_call_id() -> str:
-    """call_ and 24 random characters: unique over requests and servers."""
+    """Returns call_ and 24 random characters: unique over requests and servers."""
     return "call_" + "".join([_ALPHABET[byte % 62] for byte in secrets.token_bytes(24)])
 
 
 def schemas_of(tools: Sequence[Json]) -> dict[str, Mapping[str, Any]]:
-    """Tool name to the JSON schemas of its parameters by name, of tools in OpenAI's nested form."""
+    """Maps tool names to the JSON schemas of their parameters by name, of tools in OpenAI's nested form."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         function = tool.get("function") if isinstance(tool, dict) else None

@@ -15,10 +15,10 @@ import re
 from ...grammar import formats
 from ...grammar.frames import INDEX, CallForm, Tool
 from ...types import Json
-from .base import Block
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps, Tags
+from .think_tags import ThinkTags
 
 ACTION, ACTION_END = "<|START_ACTION|>", "<|END_ACTION|>"
 RESPONSE, TEXT = "<|START_RESPONSE|>", "<|START_TEXT|>"
@@ -27,17 +27,7 @@ _CITATION = ("<co", "</co")
 _SOURCES = re.compile(r"[\d:,\[\] ]*")
 
 
-class Tools(EnclosedJson):
-    """Calls in a list between the tags of an action."""
-
-    name_keys = ("tool_name", "name")
-    argument_keys = ("parameters", "arguments")
-    tags = (ACTION, ACTION_END)
-    noise = _NOISE
-    keep_special_tokens = True
-
-
-class Thinking(Block):
+class CohereThinking(ThinkTags):
     """Reasoning between its tags; an action or an answer ends it too."""
 
     start_tag = "<|START_THINKING|>"
@@ -64,12 +54,12 @@ class Thinking(Block):
         self.out.pause()
 
     def _citation(self) -> Steps[bool]:
-        """Read on in a tag of a citation."""
+        """Reads on in a tag of a citation."""
         yield from self.scanner.word(_SOURCES)
         return (yield from self.scanner.literal(">"))
 
 
-_IN_REASONING = Tags([*Thinking.ends.all, *_CITATION])
+_IN_REASONING = Tags([*CohereThinking.ends.all, *_CITATION])
 
 
 def _written(tool: Tool) -> Json:
@@ -79,6 +69,21 @@ def _written(tool: Tool) -> Json:
     return formats.tag('{"tool_call_id": "', content, "}")
 
 
-FORM = CallForm(one=_written, before=ACTION + "[\n    ", between=",\n    ", after="\n]" + ACTION_END, trigger=ACTION)
-
-DETECTION = Detection(rank=105, marks=((ACTION,),), reasoning="cohere_command", reasoning_marks=("<|START_THINKING|>",))
+FAMILIES = {
+    "cohere_command": ModelFamily(
+        tools=EnclosedJson.variant(
+            name_keys=("tool_name", "name"),
+            argument_keys=("parameters", "arguments"),
+            tags=(ACTION, ACTION_END),
+            noise=_NOISE,
+            keep_special_tokens=True,
+        ),
+        thinking=CohereThinking,
+        form=CallForm(
+            one=_written, before=ACTION + "[\n    ", between=",\n    ", after="\n]" + ACTION_END, trigger=ACTION
+        ),
+        detection=Detection(
+            rank=105, marks=((ACTION,),), reasoning="cohere_command", reasoning_marks=("<|START_THINKING|>",)
+        ),
+    )
+}

@@ -1,4 +1,4 @@
-"""DeepSeek V3, and V3.1 too, between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>, any number of
+"""DeepSeek V3 and V3.1, between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>, any number of
 
 V3:   <｜tool▁call▁begin｜>function<｜tool▁sep｜>name, and on lines of their own ```json, {…}, ```<｜tool▁call▁end｜>
 V3.1: <｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜>
@@ -10,21 +10,22 @@ import re
 
 from ...grammar.frames import CallForm, json_after
 from .base import Enclosed
-from .detection import THINK, Detection
+from .family import THINK, Detection, ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 
+CALLS, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL = "<｜tool▁call▁begin｜>"
 SEPARATOR = "<｜tool▁sep｜>"
 END = "<｜tool▁call▁end｜>"
 _NAME = re.compile(r"[^<>`{}\n]*")
 
 
-class Tools(Enclosed):
-    """Calls in DeepSeek's own brackets."""
+class DeepSeekCalls(Enclosed):
+    """Calls of either version, whichever the family is."""
 
     tags = (CALL, END)
-    noise = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜end▁of▁sentence｜>")
+    noise = (CALLS, CALLS_END, "<｜end▁of▁sentence｜>")
     keep_special_tokens = True
 
     def enclosed(self, tag: str) -> Steps[bool]:
@@ -50,14 +51,22 @@ class Tools(Enclosed):
         yield from self.scanner.space()
 
 
-FORM = CallForm(
-    one=json_after("<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n", "\n```<｜tool▁call▁end｜>"),
-    before="<｜tool▁calls▁begin｜>",
-    between="\n",
-    after="<｜tool▁calls▁end｜>",
-    trigger="<｜tool▁calls▁begin｜>",
-)
-
-DETECTION = Detection(
-    rank=130, marks=(("<｜tool▁calls▁begin｜>", "```json"),), reasoning="qwen3", reasoning_marks=THINK
-)
+FAMILIES = {
+    "deepseek_v3": ModelFamily(
+        tools=DeepSeekCalls,
+        form=CallForm(
+            one=json_after(f"{CALL}function{SEPARATOR}NAME\n```json\n", f"\n```{END}"),
+            before=CALLS,
+            between="\n",
+            after=CALLS_END,
+            trigger=CALLS,
+        ),
+        detection=Detection(rank=130, marks=((CALLS, "```json"),), reasoning="qwen3", reasoning_marks=THINK),
+    ),
+    "deepseek_v31": ModelFamily(
+        tools=DeepSeekCalls,
+        form=CallForm(one=json_after(f"{CALL}NAME{SEPARATOR}", END), before=CALLS, after=CALLS_END, trigger=CALLS),
+        # After deepseek_v3, whose templates show the fence around its arguments.
+        detection=Detection(rank=135, marks=((CALLS,),), reasoning="qwen3", reasoning_marks=THINK),
+    ),
+}

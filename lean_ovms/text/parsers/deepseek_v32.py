@@ -1,47 +1,38 @@
-"""DeepSeek V3.2: values as they are, each with a note of whether it is a string; else it is JSON.
+"""DeepSeek V3.2 and later: values as they are, each with a note of whether it is a string; else it is JSON.
 
-<｜DSML｜function_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true">value
+V3.2: <｜DSML｜function_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true">value
 </｜DSML｜parameter>…</｜DSML｜invoke>…</｜DSML｜function_calls>
+V4:   the same in a block of another name, <｜DSML｜tool_calls>
+V4.1: V4's calls with a blank in each tag, <｜DSML｜ calls>
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from ...grammar.frames import CallForm, xml_call
-from .base import Block
-from .detection import THINK, Detection
-from .invoke_calls import InvokeCalls
+from .family import THINK, Detection, ModelFamily
 from .scanner import Steps
+from .think_tags import ThinkTags
 from .values import STRING
-
-CALLS = "<｜DSML｜function_calls>"
-CALLS_END = "</｜DSML｜function_calls>"
-V4_CALLS = ("<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>")
-"""V4's name of the block, and two misspellings of it."""
+from .xml_calls import XmlCalls
 
 END_OF_TEXT = "<｜end▁of▁sentence｜>"
-CALL = xml_call(
-    '<｜DSML｜invoke name="NAME">\n',
-    "</｜DSML｜invoke>",
-    '<｜DSML｜parameter name="KEY" string="IS_TEXT">',
-    "</｜DSML｜parameter>\n",
-)
+V32_BLOCK = "<｜DSML｜function_calls>"
+V4_BLOCKS = ("<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>")
+"""V4's name of the block, and two misspellings of it."""
+
+V41_BLOCK = "<｜DSML｜ calls>"
 _NOTE = re.compile(r'[a-z="]*')
 
 
-class Tools(InvokeCalls):
+class DsmlCalls(XmlCalls):
     """Calls in DSML elements. The schema decides what a value is; the note does where the schema leaves it open."""
 
-    invoke = "<｜DSML｜invoke name="
-    tags: tuple[str, ...] = (CALLS, invoke, CALLS_END)
+    any_quotes = True
     noise = (END_OF_TEXT,)
     keep_special_tokens = True
-    keys: ClassVar = {"<｜DSML｜parameter name=": ""}
-    value_end = "</｜DSML｜parameter>"
-    value_breaks = ("\n<｜DSML｜parameter name=", "\n</｜DSML｜invoke>")
-    ends: tuple[str, ...] = ("</｜DSML｜invoke>", CALLS_END)
     trim = False
     _note = ""
 
@@ -61,17 +52,52 @@ class Tools(InvokeCalls):
         return STRING if self._note == 'string="true"' and (not kinds or "string" in kinds) else kinds
 
 
-class Thinking(Block):
-    """<think>reasoning</think>answer. A call ends the thinking too."""
+def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ...], blank: str = "") -> ModelFamily:
+    """Makes one of the families.
 
-    start_tag = "<think>"
-    end_tag = "</think>"
-    breaks: ClassVar[tuple[str, ...]] = (CALLS, *V4_CALLS)
-    noise = (END_OF_TEXT,)
+    blocks: the begins of a block, the right one first. breaks: those that end reasoning. blank: in each tag.
+    """
+    begin = blocks[0]
+    end = begin.replace("<", "</")
+    call, call_end = f"<｜DSML｜{blank}invoke name=", f"</｜DSML｜{blank}invoke>"
+    value, value_end = f"<｜DSML｜{blank}parameter name=", f"</｜DSML｜{blank}parameter>"
+    return ModelFamily(
+        tools=DsmlCalls.variant(
+            tags=(*blocks, call, end),
+            call_tag=call,
+            block_end=end,
+            keys={value: ""},
+            value_end=value_end,
+            value_breaks=("\n" + value, "\n" + call_end),
+            ends=(call_end,),
+        ),
+        thinking=ThinkTags.variant(breaks=breaks, noise=(END_OF_TEXT,)),
+        form=CallForm(
+            one=xml_call(f'{call}"NAME">\n', call_end, f'{value}"KEY" string="IS_TEXT">', value_end + "\n"),
+            before=begin + "\n",
+            between="\n",
+            after="\n" + end,
+            trigger=begin,
+        ),
+        detection=detection,
+    )
 
 
-FORM = CallForm(one=CALL, before=CALLS + "\n", between="\n", after="\n" + CALLS_END, trigger=CALLS)
-
-DETECTION = Detection(
-    rank=126, marks=(("｜DSML｜", "function_calls>"),), reasoning="deepseek_v32", reasoning_marks=THINK
-)
+FAMILIES = {
+    "deepseek_v32": _family(
+        (V32_BLOCK,),
+        Detection(rank=126, marks=(("｜DSML｜", "function_calls>"),), reasoning="deepseek_v32", reasoning_marks=THINK),
+        breaks=(V32_BLOCK, *V4_BLOCKS),
+    ),
+    "deepseek_v4": _family(
+        V4_BLOCKS,
+        Detection(rank=127, marks=(("｜DSML｜", "tool_calls>"),), reasoning="deepseek_v4", reasoning_marks=THINK),
+        breaks=(V32_BLOCK, *V4_BLOCKS),
+    ),
+    "deepseek_v41": _family(
+        (V41_BLOCK,),
+        Detection(rank=125, marks=(("｜DSML｜", " calls>"),), reasoning="deepseek_v41", reasoning_marks=THINK),
+        breaks=(V41_BLOCK,),
+        blank=" ",
+    ),
+}

@@ -26,7 +26,7 @@ class Element:
 
 
 def to_json(element: Element, schema: Any) -> str:
-    """The JSON text of an element's value. Elements are a list where the schema says so, else an object."""
+    """Returns the JSON text of an element's value. Elements are a list where the schema says so, else an object."""
     text = "".join(element.texts)
     kind, container = _container(schema)
     if not element.children:
@@ -64,7 +64,7 @@ def _object(element: Element, text: str, schema: Mapping[str, Any]) -> str:
 
 
 def _container(schema: Any, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]]:
-    """array or object, the first that the schema allows, and its schema; "" for neither."""
+    """Returns array or object, the first that the schema allows, and its schema; "" for neither."""
     if not isinstance(schema, dict) or not depth:
         return "", {}
     kinds = schema.get("type")

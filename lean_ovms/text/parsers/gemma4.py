@@ -3,6 +3,9 @@
 The model at times forgets the word call, but not the colon.
 
 Reasoning: <|channel>thought + newline … <channel|>.
+
+FunctionGemma: the notation in other tags, <start_function_call>call:NAME{key:<escape>text<escape>}<end_function_call>.
+A value between <escape> need not be a string: the tool's schema says what it is.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import re
 from typing import ClassVar
 
 from ...grammar.frames import CallForm, in_notation
-from .base import Block, Syntax
-from .detection import Detection
+from .base import Syntax
+from .family import Detection, ModelFamily
 from .literals import number_or_word
 from .scanner import Steps, Tags
-from .values import quoted
+from .think_tags import ThinkTags
+from .values import STRING, kinds_of, quoted, typed
 
 START = "<|tool_call>"
 END = "<tool_call|>"
@@ -29,7 +33,7 @@ _CLOSERS = {"{": "}", "[": "]"}
 _NOISE = ("<turn|>", "<|tool_response>", "<eos>")
 
 
-class Tools(Syntax):
+class GemmaCalls(Syntax):
     """Calls between Gemma's tags, the last of `tags` the end. quote: the mark at each side of a string."""
 
     tags = (START, END)
@@ -69,7 +73,7 @@ class Tools(Syntax):
         return True
 
     def _over(self) -> Steps[bool]:
-        """Whether the end tag is what comes next: all that is still open then is over."""
+        """Tells whether the end tag is what comes next: all that is still open then is over."""
         end = self.tags[-1]
         if not (yield from self.scanner.literal(end)):
             return False
@@ -77,7 +81,7 @@ class Tools(Syntax):
         return True
 
     def _value(self, closers: list[str]) -> Steps[bool]:
-        """Hand on the arguments as JSON, whatever is nested in them. False if they broke off; closers: what is open."""
+        """Emits the arguments as JSON, whatever is nested in them. False if they broke off; closers: what is open."""
         key = False
         while True:
             mark = yield from self.scanner.space()
@@ -103,7 +107,7 @@ class Tools(Syntax):
             key = after
 
     def _after(self, closers: list[str]) -> Steps[bool | None]:
-        """Read what follows a value: whether a key comes next, or None when nothing can."""
+        """Reads what follows a value: whether a key comes next, or None when nothing can."""
         while closers:
             mark = yield from self.scanner.space()
             if mark == closers[-1]:
@@ -122,7 +126,7 @@ class Tools(Syntax):
         return None
 
     def _key(self) -> Steps[bool]:
-        """Read a key and its colon; a key that the end tag cut off gets an empty value."""
+        """Reads a key and its colon; a key that the end tag cut off gets an empty value."""
         self._word = ""
         if not (yield from self._atom(_KEY)):
             return False
@@ -135,7 +139,7 @@ class Tools(Syntax):
         return True
 
     def _atom(self, inside: re.Pattern[str]) -> Steps[bool]:
-        """Read a string, or bare text: a number, a word, or a string without quotes."""
+        """Reads a string, or bare text: a number, a word, or a string without quotes."""
         if (yield from self.scanner.literal(self.quote.all[0])):
             return (yield from self._string(key=inside is _KEY))
         pieces: list[str] = []
@@ -147,7 +151,7 @@ class Tools(Syntax):
         return bool(text)
 
     def _string(self, *, key: bool) -> Steps[bool]:
-        """Read on after the mark that begins a string. key: the string is one."""
+        """Reads on after the mark that begins a string. key: the string is one."""
         self.out.arguments('"')
         if not (yield from self.scanner.until(self.quote, self._characters)):
             return False
@@ -158,7 +162,25 @@ class Tools(Syntax):
         self.out.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
 
 
-class Thinking(Block):
+class FunctionGemmaCalls(GemmaCalls):
+    """Calls between FunctionGemma's tags."""
+
+    tags = ("<start_function_call>", "<end_function_call>")
+    noise = ("<start_function_response>", "<end_of_turn>", "<eos>")
+    quote: ClassVar[Tags] = Tags(["<escape>"])
+
+    def _string(self, *, key: bool) -> Steps[bool]:
+        kinds = kinds_of(self._schemas.get(self._word)) if len(self._closers) == 1 else STRING
+        if key or kinds == STRING:
+            return (yield from super()._string(key=key))
+        pieces: list[str] = []
+        whole = bool((yield from self.scanner.until(self.quote, pieces.append)))
+        text = "".join(pieces)
+        self.out.arguments(typed(text, kinds) if whole else quoted(text)[:-1])
+        return whole
+
+
+class GemmaThinking(ThinkTags):
     """The thought channel. A channel of another name is text."""
 
     start_tag = "<|channel>thought"
@@ -171,8 +193,19 @@ class Thinking(Block):
         return (yield from super().read(tag))
 
 
-FORM = CallForm(
-    one=in_notation("call:NAME", "", "gemma"), before="<|tool_call>", after="<tool_call|>", trigger="<|tool_call>"
-)
-
-DETECTION = Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4")
+FAMILIES = {
+    "functiongemma": ModelFamily(
+        tools=FunctionGemmaCalls,
+        form=CallForm(
+            one=in_notation("<start_function_call>call:NAME", "<end_function_call>", "functiongemma"),
+            trigger="<start_function_call>",
+        ),
+        detection=Detection(rank=33, marks=(("<start_function_call>",),)),
+    ),
+    "gemma4": ModelFamily(
+        tools=GemmaCalls,
+        thinking=GemmaThinking,
+        form=CallForm(one=in_notation("call:NAME", "", "gemma"), before=START, after=END, trigger=START),
+        detection=Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4"),
+    ),
+}

@@ -2,13 +2,13 @@
 
 content<|message_sep|>, two newlines, function call<|role_sep|>, a newline, {"name": …, "arguments": {…}}
 
-GigaChat 3.1 (gigachat31) writes <|function_call|> in place of all that stands before the object; each name reads both.
+GigaChat 3.1 writes <|function_call|> in place of all that stands before the object.
 """
 
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 
@@ -16,22 +16,31 @@ SEPARATOR, ROLE = "<|message_sep|>", "function call<|role_sep|>"
 CALL = "<|function_call|>"
 
 
-class Tools(JsonCalls):
-    """A call object after its header."""
+class GigaChatCalls(JsonCalls):
+    """A call object after the header of either version, whichever the family is."""
 
     tags = (SEPARATOR, ROLE, CALL)
     noise = ("</s>",)
     keep_special_tokens = True
+    one_call = True
 
     def read(self, tag: str) -> Steps[bool]:
         if tag == SEPARATOR:
             yield from self.scanner.space()
             if not (yield from self.scanner.literal(ROLE)):
                 return True  # the end of a message; what the model writes after it is shown
-        yield from self.scanner.space()
-        return (yield from self.call())
+        return (yield from super().read(tag))
 
 
-FORM = CallForm(one=in_json(around=(f"{SEPARATOR}\n\n{ROLE}\n", "")), trigger=SEPARATOR, alone=True)
-
-DETECTION = Detection(rank=62, marks=((SEPARATOR, "<|role_sep|>", "function call"), (ROLE,)))
+FAMILIES = {
+    "gigachat3": ModelFamily(
+        tools=GigaChatCalls,
+        form=CallForm(one=in_json(around=(f"{SEPARATOR}\n\n{ROLE}\n", "")), trigger=SEPARATOR, alone=True),
+        detection=Detection(rank=62, marks=((SEPARATOR, "<|role_sep|>", "function call"), (ROLE,))),
+    ),
+    "gigachat31": ModelFamily(
+        tools=GigaChatCalls,
+        form=CallForm(one=in_json(around=(CALL, "")), trigger=CALL, alone=True),
+        detection=Detection(rank=61, marks=((CALL, "<|role_sep|>"), (CALL, SEPARATOR))),
+    ),
+}

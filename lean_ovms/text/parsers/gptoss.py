@@ -1,4 +1,4 @@
-"""gpt-oss: messages of the harmony format, one class for both parts.
+"""gpt-oss: messages of the harmony format, of which one class reads calls and reasoning.
 
 <|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>answer<|return|>
 <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
@@ -12,7 +12,7 @@ import re
 
 from ...grammar.frames import CallForm, ReasoningForm, json_after
 from .base import CombinedParser, Syntax
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -61,7 +61,7 @@ class Harmony(Syntax):
         return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
-        """Read a message from its channel on. role: what stood before the channel."""
+        """Reads a message from its channel on. role: what stood before the channel."""
         header, end = yield from self.scanner.head(_HEADER)
         if end == CONSTRAIN:
             kind, end = yield from self.scanner.head(_HEADER)
@@ -116,19 +116,20 @@ class Harmony(Syntax):
 
 
 def recipient(header: str) -> str:
-    """The function a header addresses, or ""."""
+    """Returns the function that a header addresses, or ""."""
     found = _RECIPIENT.search(header)
     return found.group(1) if found else ""
 
 
-Tools = Harmony
-Thinking = Harmony
-
-
-FORM = CallForm(
-    one=json_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
-    trigger="<|channel|>commentary to=functions.",
-    alone=True,
-)
-
-DETECTION = Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss")
+FAMILIES = {
+    "gptoss": ModelFamily(
+        tools=Harmony,
+        thinking=Harmony,
+        form=CallForm(
+            one=json_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
+            trigger="<|channel|>commentary to=functions.",
+            alone=True,
+        ),
+        detection=Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss"),
+    )
+}

@@ -7,16 +7,16 @@ tools has the model begin an answer without calls with the word "assistant" in C
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .answer_block import AnswerBlock
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps
+from .think_tags import ThinkThenAnswer
 
 ASSISTANT = "\u52a9\u624b\uff1a"
 _NOISE = ("<|eos|>", "<|endoftext|>")
 
 
-class Tools(EnclosedJson):
+class HunyuanCalls(EnclosedJson):
     """Calls in a list between <tool_calls> and </tool_calls>."""
 
     tags = ("<tool_calls>", ASSISTANT, "</tool_calls>")
@@ -35,18 +35,19 @@ class Tools(EnclosedJson):
         return True
 
 
-class Thinking(AnswerBlock):
-    """<think>reasoning</think><answer>content</answer>"""
-
-    start_tag = "<think>"
-    end_tag = "</think>"
-    answer_start = "<answer>"
-    answer_end = "</answer>"
-    noise = (*_NOISE, end_tag)
-    keep_special_tokens = True
-
-
-FORM = CallForm(one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>")
-
-# Before jamba: the same tags.
-DETECTION = Detection(rank=155, marks=(("<tool_calls>", "<|extra_0|>"),), reasoning="hunyuan_a13b")
+FAMILIES = {
+    "hunyuan_a13b": ModelFamily(
+        tools=HunyuanCalls,
+        thinking=ThinkThenAnswer.variant(
+            answer_start="<answer>",
+            answer_end="</answer>",
+            noise=(*_NOISE, "</think>"),
+            keep_special_tokens=True,
+        ),
+        form=CallForm(
+            one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"
+        ),
+        # Before jamba: the same tags.
+        detection=Detection(rank=155, marks=(("<tool_calls>", "<|extra_0|>"),), reasoning="hunyuan_a13b"),
+    )
+}

@@ -5,6 +5,8 @@
 <arg_value>value</arg_value>…
 </tool_call>
 
+Hunyuan 4: the same without <tool_sep> and without newlines between the tags. Each name reads both.
+
 Reasoning: <think>…</think>. Most checkpoints have a suffix in all tags, <think:opensource>. The end of the prompt shows
 which one: the template closes the reasoning there, or opens it.
 """
@@ -12,16 +14,17 @@ which one: the template closes the reasoning there, or opens it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import ClassVar
+from types import MappingProxyType
 
-from ...grammar.frames import CallForm, OutputForm, ReasoningForm, xml_call
+from ...grammar.frames import CallForm, OutputForm, xml_call
 from .base import CombinedParser, Syntax
-from .blocks import SpelledBlock
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
+from .think_tags import SpelledThinkTags
 
 RELEASED = ":opensource"
 SUFFIX = r"(:[\w.\-]{1,64})?>"
@@ -30,29 +33,28 @@ _OPEN = re.compile(rf"<think{SUFFIX}\s*\Z")
 
 
 def suffix_of(prompt_tail: str) -> str | None:
-    """What the tags of a model end with, with the colon; None if the prompt does not show it."""
+    """Returns what the tags of a model end with, with the colon; None if the prompt does not show it."""
     found = _AT_END.search(prompt_tail)
     return (found.group(1) or "") if found else None
 
 
 def suffixes(prompt_tail: str) -> list[str]:
-    """All that are read: the model's, and those that are known."""
+    """Returns all suffixes that are read: the model's, and those that are known."""
     found = suffix_of(prompt_tail)
     return list(dict.fromkeys(["" if found is None else found, "", RELEASED]))
 
 
 @cache
 def _reader(suffix: str) -> type[KeyValueCalls]:
-    class Calls(KeyValueCalls):
-        keys: ClassVar = {f"<arg_key{suffix}>": f"</arg_key{suffix}>"}
-        value_end = f"</arg_value{suffix}>"
-        ends = (f"</tool_call{suffix}>", f"</tool_calls{suffix}>")
-        separator = f"<tool_sep{suffix}>"
+    return KeyValueCalls.variant(
+        keys={f"<arg_key{suffix}>": f"</arg_key{suffix}>"},
+        value_end=f"</arg_value{suffix}>",
+        ends=(f"</tool_call{suffix}>", f"</tool_calls{suffix}>"),
+        separator=f"<tool_sep{suffix}>",
+    )
 
-    return Calls
 
-
-class Tools(Syntax):
+class HyCalls(Syntax):
     """Calls in elements of one spelling each."""
 
     keep_special_tokens = True
@@ -75,18 +77,17 @@ class Tools(Syntax):
         return (yield from self._readers[call].call())
 
 
-class Thinking(SpelledBlock):
+class HyThinking(SpelledThinkTags):
     """<think>reasoning</think>answer. Calls end it too."""
 
-    start_tag = "<think>"
-    end_tag = "</think>"
+    spellings: Mapping[str, str] = MappingProxyType({"<think>": "</think>"})
     keep_special_tokens = True
 
-    def pairs(self) -> dict[str, str]:
-        return {f"<think{suffix}>": f"</think{suffix}>" for suffix in suffixes(self.out.prompt_tail)}
-
-    def calls(self) -> tuple[str, ...]:
-        return tuple(f"<tool_calls{suffix}>" for suffix in suffixes(self.out.prompt_tail))
+    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
+        known = suffixes(out.prompt_tail)
+        self.spellings = {f"<think{suffix}>": f"</think{suffix}>" for suffix in known}
+        self.breaks = tuple(f"<tool_calls{suffix}>" for suffix in known)
+        super().__init__(out, tools=tools, thinking=thinking)
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
@@ -94,8 +95,8 @@ class Thinking(SpelledBlock):
 
 
 @cache
-def call_form(suffix: str) -> CallForm:
-    """How calls are written with this suffix."""
+def v3_form(suffix: str) -> CallForm:
+    """Returns how Hunyuan 3 writes calls with this suffix."""
     return CallForm(
         one=xml_call(
             f"<tool_call{suffix}>NAME<tool_sep{suffix}>\n",
@@ -110,22 +111,52 @@ def call_form(suffix: str) -> CallForm:
     )
 
 
-FORM = call_form("")
+@cache
+def v4_form(suffix: str) -> CallForm:
+    """Returns how Hunyuan 4 writes calls with this suffix."""
+    return CallForm(
+        one=xml_call(
+            f"<tool_call{suffix}>NAME",
+            f"</tool_call{suffix}>",
+            f"<arg_key{suffix}>KEY</arg_key{suffix}><arg_value{suffix}>",
+            f"</arg_value{suffix}>",
+        ),
+        before=f"<tool_calls{suffix}>",
+        after=f"</tool_calls{suffix}>",
+        trigger=f"<tool_calls{suffix}>",
+    )
 
 
 def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
-    """The form with the suffix of the model that the prompt is for."""
+    """Returns the form with the suffix of the model that the prompt is for."""
     suffix = suffix_of(prompt_tail)
-    calls = call_form(suffix) if suffix and form.calls is FORM else form.calls
-    return replace(form, calls=calls, reasoning=_with_suffix(form, suffix or ""))
-
-
-def _with_suffix(form: OutputForm, suffix: str) -> ReasoningForm | None:
+    if not suffix:
+        return form
+    calls = next((write(suffix) for write in (v3_form, v4_form) if form.calls is write("")), form.calls)
     reasoning = form.reasoning
-    if reasoning is None or reasoning.start != Thinking.start_tag:
-        return reasoning
-    return replace(reasoning, start=f"<think{suffix}>", end=f"</think{suffix}>")
+    if reasoning is not None and reasoning.start == HyThinking.start_tag:
+        reasoning = replace(reasoning, start=f"<think{suffix}>", end=f"</think{suffix}>")
+    return replace(form, calls=calls, reasoning=reasoning)
 
 
-# Before hunyuan_a13b, glm4_moe and hermes3: some of the same tags.
-DETECTION = Detection(rank=53, marks=(("tool_sep", "arg_key", "tool_calls"),), reasoning="hy_v3")
+FAMILIES = {
+    "hy_v3": ModelFamily(
+        tools=HyCalls,
+        thinking=HyThinking,
+        form=v3_form(""),
+        # Before hunyuan_a13b, glm4_moe and hermes3: some of the same tags.
+        detection=Detection(rank=53, marks=(("tool_sep", "arg_key", "tool_calls"),), reasoning="hy_v3"),
+        adapted=adapted,
+    ),
+    "hy_v4": ModelFamily(
+        tools=HyCalls,
+        thinking=HyThinking,
+        form=v4_form(""),
+        detection=Detection(
+            rank=54,
+            marks=(("arg_key", "tool_calls", "｜hy_"), ("arg_key", "tool_calls", "hy_Assistant")),
+            reasoning="hy_v4",
+        ),
+        adapted=adapted,
+    ),
+}

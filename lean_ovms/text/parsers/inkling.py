@@ -7,11 +7,11 @@ The name of the function may stand before its block as well; the prompt ends wit
 
 from __future__ import annotations
 
-from ...grammar.frames import CallForm, ReasoningForm, in_json
-from .base import Block, CombinedParser
-from .detection import Detection
+from ...grammar.frames import CallForm, in_json
+from .base import CombinedParser
+from .family import Detection, ModelFamily
 from .json_calls import JsonCalls
-from .scanner import Steps
+from .think_tags import ThinkTags
 
 MESSAGE, END = "<|message_model|>", "<|end_message|>"
 TEXT, CALL, THINK = "<|content_text|>", "<|content_invoke_tool_json|>", "<|content_thinking|>"
@@ -21,38 +21,33 @@ MAX_NAMES = 64
 """Most tools whose name is recognised before their block."""
 
 
-class Tools(JsonCalls):
+class InklingCalls(JsonCalls):
     """A call object in a block of its own."""
 
     argument_keys = ("args", "arguments")
     noise = _NOISE
     keep_special_tokens = True
     answer_header = TEXT
+    one_call = True
 
     def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
         super().__init__(out, tools=tools, thinking=thinking)
         self.tags = (CALL, *(name + CALL for name in [*filter(None, out.schemas)][:MAX_NAMES] if name[0] != "<"))
 
-    def read(self, tag: str) -> Steps[bool]:
-        yield from self.scanner.space()
-        return (yield from self.call())
 
-
-class Thinking(Block):
-    """A block of reasoning."""
-
-    start_tag = THINK
-    end_tag = END
-    breaks = (MESSAGE, STOP)
-    noise = _NOISE
-    keep_special_tokens = True
-    answer_header = TEXT
-
-    @classmethod
-    def reasoning_form(cls) -> ReasoningForm:
-        return ReasoningForm(start=THINK, end=END, opened=cls.opened, after=MESSAGE)
-
-
-FORM = CallForm(one=in_json("name", "args", around=(CALL, END)), between=MESSAGE, trigger=CALL)
-
-DETECTION = Detection(rank=99, marks=(("<|message_model|>", "<|content_text|>"), (CALL,)), reasoning="inkling")
+FAMILIES = {
+    "inkling": ModelFamily(
+        tools=InklingCalls,
+        thinking=ThinkTags.variant(
+            start_tag=THINK,
+            end_tag=END,
+            breaks=(MESSAGE, STOP),
+            next_header=MESSAGE,
+            noise=_NOISE,
+            keep_special_tokens=True,
+            answer_header=TEXT,
+        ),
+        form=CallForm(one=in_json("name", "args", around=(CALL, END)), between=MESSAGE, trigger=CALL),
+        detection=Detection(rank=99, marks=(("<|message_model|>", "<|content_text|>"), (CALL,)), reasoning="inkling"),
+    )
+}

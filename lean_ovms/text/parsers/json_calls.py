@@ -1,11 +1,12 @@
-"""Calls written as JSON objects, {"name": …, "arguments": {…}}: the common part of a dozen families.
+"""Calls written as JSON objects, {"name": …, "arguments": {…}}: how they are read.
 
-A family reads what stands before, between and after the objects. Argument text is passed on while it is written.
+Argument text is passed on while it is written.
 """
 
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import orjson
 
@@ -18,13 +19,33 @@ _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 
 
 class JsonCalls(Syntax):
-    """Reads call objects."""
+    """Reads call objects after a tag that has no end tag.
 
-    name_keys = ("name", "function")
-    argument_keys = ("arguments", "parameters")
+    name_keys, argument_keys: the keys of the function's name and of its arguments. list_only: a tag without a list
+    after it is text. one_call: one object follows a tag. start_bracket: how an answer that has no tag begins, where
+    at_start: "[" for a list of calls, "{" for calls alone.
+    """
+
+    name_keys: ClassVar[tuple[str, ...]] = ("name", "function")
+    argument_keys: ClassVar[tuple[str, ...]] = ("arguments", "parameters")
+    list_only: ClassVar[bool] = False
+    one_call: ClassVar[bool] = False
+    start_bracket: ClassVar[str] = "["
+
+    def read(self, tag: str) -> Steps[bool]:
+        if (yield from self.scanner.space()) != "[" and self.list_only:
+            return False
+        return (yield from (self.call() if self.one_call else self.calls()))
+
+    def start(self) -> Steps[bool]:
+        if self.start_bracket == "[" and not (yield from self.scanner.literal("[")):
+            return False
+        if (yield from self.scanner.space()) != "{":
+            return False
+        return (yield from self.calls(eager=False))
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
-        """Read one object. False, with the record still on, if it is no call.
+        """Reads one object. False, with the record still on, if it is no call.
 
         eager: a name alone makes a call; otherwise arguments must follow, and nothing that is not part of a call may
         stand beside them (an answer in JSON looks much like a call without tags).
@@ -46,7 +67,7 @@ class JsonCalls(Syntax):
                 return call.broken()
 
     def calls(self, *, eager: bool = True) -> Steps[bool]:
-        """Read objects, alone or in a list, with any of , ; between them. False as for `call`."""
+        """Reads objects, alone or in a list, with any of , ; between them. False as for `call`."""
         called = False
         while True:
             mark = yield from self.scanner.space()
@@ -91,7 +112,7 @@ class _Call:
         """Members that are no part of a call: returned as text, not lost."""
 
     def member(self) -> Steps[bool]:
-        """Read one "key": value. False: the object breaks off here."""
+        """Reads one "key": value. False: the object breaks off here."""
         key: list[str] = []
         if not (yield from self.scanner.json_string(key.append)) or (yield from self.scanner.space()) != ":":
             return False
@@ -113,7 +134,7 @@ class _Call:
         return whole
 
     def read_name(self) -> Steps[bool]:
-        """Read the name, and begin the call if that is enough."""
+        """Reads the name, and begins the call if that is enough."""
         name: list[str] = []
         if not (yield from self.scanner.json_string(name.append)):
             return False
@@ -123,7 +144,7 @@ class _Call:
         return bool(self.name)
 
     def arguments(self, first: str) -> Steps[bool]:
-        """Read the arguments: hand them on, or keep them until the name is known."""
+        """Reads the arguments: hands them on, or keeps them until the name is known."""
         if first == '"':
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
@@ -140,7 +161,7 @@ class _Call:
         return (yield from json_arguments(self.out, self.add_arguments, in_call=True))
 
     def add_arguments(self, piece: str) -> None:
-        """Argument text."""
+        """Emits argument text, or keeps it until the name is known."""
         if not self.started and self.name:
             self.begin()
         if self.started:
@@ -152,20 +173,20 @@ class _Call:
             self.early.append(piece)
 
     def begin(self) -> None:
-        """Emit the name, and arguments that came before it."""
+        """Emits the name, and arguments that came before it."""
         self.started = True
         self.out.call(self.name)
         for piece in self.early or ():
             self.out.arguments(piece)
 
     def broken(self) -> bool:
-        """End an object that breaks off; whether it was a call."""
+        """Ends an object that breaks off; whether it was a call."""
         if self.started:
             self.out.text("".join(self.extra) + self.scanner.recorded())
         return self.started
 
     def complete(self) -> bool:
-        """End a complete object; whether it was a call."""
+        """Ends a complete object; whether it was a call."""
         if not self.started and self.name and self.eager:
             self.begin()
         if self.started:
@@ -175,11 +196,11 @@ class _Call:
 
 
 def _ignore(piece: str) -> None:
-    """Drop a value."""
+    """Drops a value."""
 
 
 def decoded(literal: str) -> str:
-    """The text of a JSON string literal as json_string passes it on; half a surrogate pair becomes U+FFFD."""
+    """Returns the text of a JSON string literal as json_string passes it on; half a surrogate pair becomes U+FFFD."""
     text: str = json.loads(literal)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

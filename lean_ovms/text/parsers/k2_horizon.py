@@ -14,21 +14,22 @@ from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
 from .base import CombinedParser
-from .blocks import SpelledBlock
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
+from .think_tags import SpelledThinkTags
 
 CALLS, CALLS_END = "<ifm|tool_calls>", "</ifm|tool_calls>"
 CALL, CALL_END = "<ifm|tool_call>", "</ifm|tool_call>"
+THINK = "<ifm|think>"
 PAIRS = {f"<ifm|{name}>": f"</ifm|{name}>" for name in ("think", "think_fast", "think_faster")}
 _TYPE, _TYPE_END = "<ifm|arg_type>", "</ifm|arg_type>"
 _TYPE_NAME = re.compile(r"[^<>\n]*")
 _TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object", "null"))
 
 
-class _Elements(KeyValueCalls):
+class K2HorizonElements(KeyValueCalls):
     """A call in elements."""
 
     keys: ClassVar = {"<ifm|arg_key>": "</ifm|arg_key>"}
@@ -49,7 +50,7 @@ class _Elements(KeyValueCalls):
         return super().kinds(schema) or _TYPES & {self._type}
 
 
-class Tools(EnclosedJson):
+class K2HorizonCalls(EnclosedJson):
     """Calls in elements or in JSON."""
 
     tags = (CALLS, CALL, CALL_END)
@@ -58,7 +59,7 @@ class Tools(EnclosedJson):
 
     def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
         super().__init__(out, tools=tools, thinking=thinking)
-        self._elements = _Elements(out)
+        self._elements = K2HorizonElements(out)
 
     def read(self, tag: str) -> Steps[bool]:
         if tag == CALLS:
@@ -71,36 +72,9 @@ class Tools(EnclosedJson):
         return (yield from super().read(tag))
 
 
-class Thinking(SpelledBlock):
-    """Reasoning of any effort. Calls end it too."""
-
-    start_tag = "<ifm|think>"
-    end_tag = "</ifm|think>"
-    keep_special_tokens = True
-
-    def pairs(self) -> dict[str, str]:
-        return PAIRS
-
-    def calls(self) -> tuple[str, ...]:
-        return (CALLS,)
-
-    @classmethod
-    def opened(cls, prompt_tail: str) -> bool:
-        return prompt_tail.rstrip().endswith(tuple(PAIRS))
-
-
-FORM = CallForm(
-    one=xml_call(f"{CALL}NAME", CALL_END, "<ifm|arg_key>KEY</ifm|arg_key><ifm|arg_value>", "</ifm|arg_value>"),
-    before=CALLS,
-    between="\n",
-    after=CALLS_END,
-    trigger=CALLS,
-)
-
-
 def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
-    """The form with the tags of the effort that the prompt asks for."""
-    if form.reasoning is None or form.reasoning.start != Thinking.start_tag:
+    """Returns the form with the tags of the effort that the prompt asks for."""
+    if form.reasoning is None or form.reasoning.start != THINK:
         return form
     tail = prompt_tail.rstrip()
     start, end = next(
@@ -110,4 +84,18 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
     return replace(form, reasoning=replace(form.reasoning, start=start, end=end))
 
 
-DETECTION = Detection(rank=96, marks=(("<ifm|tool_call",), ("<ifm|think",)), reasoning="k2_horizon")
+FAMILIES = {
+    "k2_horizon": ModelFamily(
+        tools=K2HorizonCalls,
+        thinking=SpelledThinkTags.variant(spellings=PAIRS, breaks=(CALLS,), keep_special_tokens=True),
+        form=CallForm(
+            one=xml_call(f"{CALL}NAME", CALL_END, "<ifm|arg_key>KEY</ifm|arg_key><ifm|arg_value>", "</ifm|arg_value>"),
+            before=CALLS,
+            between="\n",
+            after=CALLS_END,
+            trigger=CALLS,
+        ),
+        detection=Detection(rank=96, marks=(("<ifm|tool_call",), ("<ifm|think",)), reasoning="k2_horizon"),
+        adapted=adapted,
+    )
+}

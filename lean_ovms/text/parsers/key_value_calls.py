@@ -35,5 +35,5 @@ class KeyValueCalls(XmlCalls):
         return name
 
     def before_value(self) -> Steps[None]:
-        """Read what stands between a key and its value."""
+        """Reads what stands between a key and its value."""
         yield from self.scanner.space()

@@ -10,18 +10,20 @@ import re
 from ...grammar import formats
 from ...grammar.frames import INDEX, CallForm, Tool, function_name
 from ...types import Json
-from .base import Block, Enclosed
-from .detection import THINK, Detection
+from .base import Enclosed
+from .family import THINK, Detection, ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
+from .think_tags import ThinkTags
 
+CALLS, CALLS_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL = "<|tool_call_begin|>"
 ARGUMENTS = "<|tool_call_argument_begin|>"
 END = "<|tool_call_end|>"
 _ID = re.compile(r"[^<>{}\n]*")
 
 
-class Tools(Enclosed):
+class KimiK2Calls(Enclosed):
     """Calls by id, of which the name is the middle part.
 
     An id with an index is the call's id in the answer too: the family's template writes it, and no name, for earlier
@@ -30,8 +32,8 @@ class Tools(Enclosed):
 
     tags = (CALL, END)
     noise = (
-        "<|tool_calls_section_begin|>",
-        "<|tool_calls_section_end|>",
+        CALLS,
+        CALLS_END,
         "<|tool_call_section_begin|>",
         "<|tool_call_section_end|>",
         "<|im_end|>",
@@ -52,19 +54,11 @@ class Tools(Enclosed):
 
 
 def name_of(call_id: str) -> str:
-    """functions.get_weather:0 is a call of get_weather."""
+    """Returns the function that an id calls: get_weather for functions.get_weather:0."""
     name, _, index = call_id.rpartition(":")
     if not name or not index.isdigit():
         name = call_id
     return name.removeprefix("functions.")
-
-
-class Thinking(Block):
-    """<think>reasoning</think>answer. A call ends the thinking too."""
-
-    start_tag = "<think>"
-    end_tag = "</think>"
-    breaks = ("<|tool_calls_section_begin|>",)
 
 
 def _written(tool: Tool) -> Json:
@@ -72,11 +66,11 @@ def _written(tool: Tool) -> Json:
     return formats.tag(f"{CALL}functions.{function_name(tool)}:", content, END)
 
 
-FORM = CallForm(
-    one=_written,
-    before="<|tool_calls_section_begin|>",
-    after="<|tool_calls_section_end|>",
-    trigger="<|tool_calls_section_begin|>",
-)
-
-DETECTION = Detection(rank=140, marks=(("<|tool_calls_section_begin|>",),), reasoning="kimi_k2", reasoning_marks=THINK)
+FAMILIES = {
+    "kimi_k2": ModelFamily(
+        tools=KimiK2Calls,
+        thinking=ThinkTags.variant(breaks=(CALLS,)),
+        form=CallForm(one=_written, before=CALLS, after=CALLS_END, trigger=CALLS),
+        detection=Detection(rank=140, marks=((CALLS,),), reasoning="kimi_k2", reasoning_marks=THINK),
+    )
+}

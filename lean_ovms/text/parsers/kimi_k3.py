@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .base import Block
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .scanner import Steps, Tags
+from .think_tags import ThinkTags
 from .values import STRING
 from .xml_calls import XmlCalls
 
@@ -42,7 +42,7 @@ def _attributes(text: str) -> dict[str, str]:
     return {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in found}
 
 
-class Tools(XmlCalls):
+class KimiK3Calls(XmlCalls):
     """Calls in the channel of tools. The schema decides what a value is; its type does where the schema is open."""
 
     tags = ("<|open|>call ",)
@@ -54,9 +54,6 @@ class Tools(XmlCalls):
     trim = False
     answer_header = RESPONSE
     _type = ""
-
-    def read(self, tag: str) -> Steps[bool]:
-        return (yield from self.call())
 
     def name(self, after: str) -> Steps[str]:
         text, end = yield from self.scanner.head(_SEP)
@@ -72,18 +69,7 @@ class Tools(XmlCalls):
         return STRING if self._type == "string" and (not kinds or "string" in kinds) else kinds
 
 
-class Thinking(Block):
-    """The channel think. Calls end it too."""
-
-    start_tag = _begin("think")
-    end_tag = _end("think")
-    breaks = (CALLS,)
-    noise = _NOISE
-    keep_special_tokens = True
-    answer_header = RESPONSE
-
-
-FORM = CallForm(
+CALL_FORM = CallForm(
     one=xml_call(
         '<|open|>call tool="NAME" index="INDEX"<|sep|>',
         _end("call"),
@@ -98,12 +84,27 @@ FORM = CallForm(
 
 
 def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
-    """The form for a prompt that may have begun the response."""
+    """Returns the form for a prompt that may have begun the response."""
     if not prompt_tail.endswith(RESPONSE):
         return form
-    calls = replace(form.calls, forced=RESPONSE_END) if form.calls is FORM else form.calls
+    calls = replace(form.calls, forced=RESPONSE_END) if form.calls is CALL_FORM else form.calls
     header = "" if form.answer_header == RESPONSE else form.answer_header
     return replace(form, calls=calls, answer_header=header)
 
 
-DETECTION = Detection(rank=138, marks=(("<|open|>", "<|close|>", "<|sep|>"),), reasoning="kimi_k3")
+FAMILIES = {
+    "kimi_k3": ModelFamily(
+        tools=KimiK3Calls,
+        thinking=ThinkTags.variant(
+            start_tag=_begin("think"),
+            end_tag=_end("think"),
+            breaks=(CALLS,),
+            noise=_NOISE,
+            keep_special_tokens=True,
+            answer_header=RESPONSE,
+        ),
+        form=CALL_FORM,
+        detection=Detection(rank=138, marks=(("<|open|>", "<|close|>", "<|sep|>"),), reasoning="kimi_k3"),
+        adapted=adapted,
+    )
+}

@@ -37,7 +37,7 @@ class Literals:
         self.decode = decode
 
     def value(self, *, positional: bool = False) -> Steps[bool]:
-        """Read one literal. False if it broke off. positional: another value may follow it, not just key=value."""
+        """Reads one literal. False if it broke off. positional: another value may follow it, not just key=value."""
         closers: list[str] = []
         need = "value"
         while True:
@@ -61,7 +61,7 @@ class Literals:
                 return not closers
 
     def _open(self, mark: str, closers: list[str]) -> Steps[str]:
-        """Read on after a bracket. "value": after a dict's first key; "read": after a set's first element."""
+        """Reads on after a bracket. "value": after a dict's first key; "read": after a set's first element."""
         closers.append(_OPENERS[mark])
         if mark != "{":
             self.sink("[")
@@ -92,7 +92,7 @@ class Literals:
         return "value"
 
     def _after(self, closers: list[str], key: bool) -> Steps[str]:
-        """Read what follows a key or a value: what is needed next, or "" when nothing can come."""
+        """Reads what follows a key or a value: what is needed next, or "" when nothing can come."""
         while closers:
             mark = yield from self.scanner.space()
             if key:
@@ -114,7 +114,7 @@ class Literals:
         return ""
 
     def _word(self, key: bool) -> Steps[bool]:
-        """Read a number or a word; as a key it becomes a string."""
+        """Reads a number or a word; as a key it becomes a string."""
         word = yield from self._bare()
         if not word:
             return False
@@ -160,7 +160,7 @@ class Literals:
                 scanner.pos += 1
 
     def _ends(self, follow: Callable[[str], bool | None]) -> Steps[bool]:
-        """Whether the quote that comes next ends the string, from what comes after it."""
+        """Tells whether the quote that comes next ends the string, from what comes after it."""
         while True:
             after = self.scanner.text[self.scanner.pos + 1 : self.scanner.pos + 1 + AHEAD]
             decided = follow(after)
@@ -180,7 +180,7 @@ def _follows(marks: str) -> Callable[[str], bool | None]:
 
 
 def _follows_argument(after: str) -> bool | None:
-    """After an argument's value: the closing bracket of the call and of the list, or another argument."""
+    """Tells what follows an argument's value: the closing bracket of the call and of the list, or another argument."""
     rest = after.lstrip()
     if not rest:
         return None
@@ -203,7 +203,7 @@ _FOLLOW = {False: _follows_argument, True: _follows(",)")}
 
 
 def number_or_word(word: str) -> str | None:
-    """JSON text of a bare word; None if it is no literal."""
+    """Returns the JSON text of a bare word; None if it is no literal."""
     if word in _WORDS:
         return _WORDS[word]
     try:
@@ -214,7 +214,7 @@ def number_or_word(word: str) -> str | None:
 
 
 def _python_number(word: str) -> str | None:
-    """JSON text of a number that only Python writes so: 1_000, 0x1f, .5, 5., +5."""
+    """Returns the JSON text of a number that only Python writes so: 1_000, 0x1f, .5, 5., +5."""
     if len(word) > 64:
         return None
     for read in (lambda w: int(w, 0), float):
@@ -227,7 +227,7 @@ def _python_number(word: str) -> str | None:
 
 
 def python_text(raw: str) -> str:
-    """The text of a Python string literal's inside. Escapes that Python does not know stay as they are."""
+    """Returns the text of a Python string literal's inside. Escapes that Python does not know stay as they are."""
     if "\\" not in raw:
         return raw
     parts = raw.split("\\")
@@ -257,7 +257,7 @@ def _unescaped(part: str) -> str:
 
 
 def lenient_text(raw: str) -> str:
-    """The inside of a string as a JSON string's, if it is one, and otherwise as it stands (OVMS's rule for LFM2)."""
+    """Reads the inside of a string as a JSON string's, if it is one, and else as it stands (OVMS's rule for LFM2)."""
     if "\\" not in raw:
         return raw
     try:
@@ -268,7 +268,7 @@ def lenient_text(raw: str) -> str:
 
 
 def literal_to_json(text: str) -> str | None:
-    """A whole Python literal as JSON text; None if it is none."""
+    """Returns a whole Python literal as JSON text; None if it is none."""
     scanner = Scanner()
     scanner.feed(text)
     scanner.ended = True

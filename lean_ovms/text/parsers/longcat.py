@@ -10,29 +10,25 @@ The second is newer. Reasoning: <longcat_think>…</longcat_think>.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ...grammar.frames import CallForm, in_json
-from .base import Block, CombinedParser
-from .detection import Detection
+from .base import CombinedParser
+from .family import Detection, ModelFamily
 from .json_calls import EnclosedJson
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
+from .think_tags import ThinkTags
 
 CALL, CALL_END = "<longcat_tool_call>", "</longcat_tool_call>"
 THINK = "<longcat_think>"
 _NOISE = ("</longcat_s>",)
 
 
-class _Elements(KeyValueCalls):
-    """A call in the newer form."""
-
-    keys: ClassVar = {"<longcat_arg_key>": "</longcat_arg_key>"}
-    value_end = "</longcat_arg_value>"
-    ends = (CALL_END,)
+_Elements = KeyValueCalls.variant(
+    keys={"<longcat_arg_key>": "</longcat_arg_key>"}, value_end="</longcat_arg_value>", ends=(CALL_END,)
+)
 
 
-class Tools(EnclosedJson):
+class LongcatCalls(EnclosedJson):
     """Calls in both forms."""
 
     tags = (CALL, CALL_END)
@@ -49,18 +45,22 @@ class Tools(EnclosedJson):
         return (yield from super().read(tag))
 
 
-class Thinking(Block):
-    """<longcat_think>reasoning</longcat_think>answer. A call ends it too."""
-
-    start_tag = THINK
-    end_tag = "</longcat_think>"
-    breaks = (CALL,)
-    noise = _NOISE
-    keep_special_tokens = True
-
-
-FORM = CallForm(one=in_json(around=(CALL + "\n", "\n" + CALL_END)), between="\n", trigger=CALL)
-
-DETECTION = Detection(
-    rank=97, marks=((CALL,), (THINK,)), reasoning="longcat", reasoning_marks=(THINK, "longcat_think", "/think_on")
-)
+FAMILIES = {
+    "longcat": ModelFamily(
+        tools=LongcatCalls,
+        thinking=ThinkTags.variant(
+            start_tag=THINK,
+            end_tag="</longcat_think>",
+            breaks=(CALL,),
+            noise=_NOISE,
+            keep_special_tokens=True,
+        ),
+        form=CallForm(one=in_json(around=(CALL + "\n", "\n" + CALL_END)), between="\n", trigger=CALL),
+        detection=Detection(
+            rank=97,
+            marks=((CALL,), (THINK,)),
+            reasoning="longcat",
+            reasoning_marks=(THINK, "longcat_think", "/think_on"),
+        ),
+    )
+}

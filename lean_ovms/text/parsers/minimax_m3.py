@@ -14,10 +14,11 @@ import re
 from typing import Any
 
 from ...grammar.frames import CallForm, xml_call
-from .base import Block, Syntax
-from .detection import Detection
+from .base import Syntax
 from .elements import Element, to_json
+from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
+from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted
 
 MARK = "]<]minimax[>["
@@ -33,7 +34,7 @@ _NAME = re.compile(r"[^<>\"'\n]*")
 _KEY = re.compile(r"[^<>/\"'\s\]]*")
 
 
-class Tools(Syntax):
+class MiniMaxM3Calls(Syntax):
     """Calls in a block. A string is emitted while it is written, other values when they are complete."""
 
     tags = (CALLS, CALLS_END)
@@ -68,18 +69,18 @@ class Tools(Syntax):
             return False
         self.out.call(name)
         self._open = True
-        yield from _Parameters(self, self.out.schemas.get(name, {})).read()
+        yield from _NestedParameters(self, self.out.schemas.get(name, {})).read()
         return True
 
     def close(self) -> None:
-        """The end of the block came inside a call."""
+        """Ends the block, whose end came inside a call."""
         self._open = False
 
 
-class _Parameters:
+class _NestedParameters:
     """The parameters of one call while they are read."""
 
-    def __init__(self, syntax: Tools, schemas: Any) -> None:
+    def __init__(self, syntax: MiniMaxM3Calls, schemas: Any) -> None:
         self.syntax = syntax
         self.scanner = syntax.scanner
         self.out = syntax.out
@@ -89,7 +90,7 @@ class _Parameters:
         self.ended = False
 
     def read(self) -> Steps[None]:
-        """Read all up to the end of the call. Text between the parameters is content, emitted after the call."""
+        """Reads all up to the end of the call. Text between the parameters is content, emitted after the call."""
         while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
             if not (yield from self._end()):
                 yield from self._parameter()
@@ -102,7 +103,7 @@ class _Parameters:
             self.out.pause()
 
     def _end(self) -> Steps[bool]:
-        """Whether the tag that has begun ends the call. A value without its own end is over then, too."""
+        """Tells whether the tag that has begun ends the call. A value without its own end is over then, too."""
         if (yield from self.scanner.literal("/tool_call>")):
             self.syntax.close()
             self.ended = True
@@ -149,7 +150,7 @@ class _Parameters:
         return False
 
     def _element(self, key: str) -> Steps[Element | None]:
-        """Read a value with the elements in it; None if it has no end."""
+        """Reads a value with the elements in it; None if it has no end."""
         open_names = [key]
         elements = [Element(key)]
         while (yield from self.scanner.until(_TAG, elements[-1].texts.append)):
@@ -177,25 +178,22 @@ class _Parameters:
 
 
 def _ignore(piece: str) -> None:
-    """Drop the value of a parameter that was given before."""
+    """Drops the value of a parameter that was given before."""
 
 
-class Thinking(Block):
-    """<mm:think>reasoning</mm:think>answer. A call ends it too."""
-
-    start_tag = "<mm:think>"
-    end_tag = "</mm:think>"
-    breaks = (CALLS,)
-    noise = _NOISE
-    keep_special_tokens = True
-
-
-FORM = CallForm(
-    one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),
-    before=CALLS + "\n",
-    between="\n",
-    after="\n" + CALLS_END,
-    trigger=CALLS,
-)
-
-DETECTION = Detection(rank=108, marks=((MARK,), ("<mm:think>",)), reasoning="minimax_m3")
+FAMILIES = {
+    "minimax_m3": ModelFamily(
+        tools=MiniMaxM3Calls,
+        thinking=ThinkTags.variant(
+            start_tag="<mm:think>", end_tag="</mm:think>", breaks=(CALLS,), noise=_NOISE, keep_special_tokens=True
+        ),
+        form=CallForm(
+            one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),
+            before=CALLS + "\n",
+            between="\n",
+            after="\n" + CALLS_END,
+            trigger=CALLS,
+        ),
+        detection=Detection(rank=108, marks=((MARK,), ("<mm:think>",)), reasoning="minimax_m3"),
+    )
+}

@@ -3,24 +3,26 @@
 [{"name": …, "arguments": {…}}, …]     up to 2024; also as the whole answer without the tag
 name{…}                                then
 name[ARGS]{…}, name[CALL_ID]id[ARGS]{…}  since
+
+Devstral: name[ARGS]{…} only; without [ARGS] it is text.
 """
 
 from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, in_json
-from .base import Block
-from .detection import Detection
+from ...grammar.frames import CallForm, in_json, json_after
+from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import JsonCalls
 from .scanner import Steps, Tags
+from .think_tags import ThinkTags
 
 _NAME = re.compile(r"[^\[\]{}\"\s]*")
 _AFTER = Tags(["[TOOL_CALLS]", "</s>"])
 
 
-class Tools(JsonCalls):
+class MistralCalls(JsonCalls):
     """Calls after [TOOL_CALLS]. args_needed: a name counts only with [ARGS] after it."""
 
     tags = ("[TOOL_CALLS]",)
@@ -35,13 +37,8 @@ class Tools(JsonCalls):
             return (yield from self.calls())
         return (yield from self.named_call())
 
-    def start(self) -> Steps[bool]:
-        if not (yield from self.scanner.literal("[")) or (yield from self.scanner.space()) != "{":
-            return False
-        return (yield from self.calls(eager=False))
-
     def named_call(self) -> Steps[bool]:
-        """Read a name and arguments after it."""
+        """Reads a name and arguments after it."""
         name = yield from self.scanner.word(_NAME)
         yield from self.scanner.space()
         if (yield from self.scanner.literal("[CALL_ID]")):
@@ -62,15 +59,16 @@ class Tools(JsonCalls):
         return True
 
 
-class Thinking(Block):
-    """[THINK]reasoning[/THINK]answer, of the reasoning models."""
-
-    start_tag = "[THINK]"
-    end_tag = "[/THINK]"
-    noise = ("</s>",)
-    keep_special_tokens = True
-
-
-FORM = CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]")
-
-DETECTION = Detection(rank=90, marks=(("[TOOL_CALLS]",), ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")))
+FAMILIES = {
+    "devstral": ModelFamily(
+        tools=MistralCalls.variant(at_start=False, args_needed=True),
+        form=CallForm(one=json_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]"),
+        detection=Detection(rank=80, marks=(("[TOOL_CALLS]", "[ARGS]"),)),
+    ),
+    "mistral": ModelFamily(
+        tools=MistralCalls,
+        thinking=ThinkTags.variant(start_tag="[THINK]", end_tag="[/THINK]", noise=("</s>",), keep_special_tokens=True),
+        form=CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]"),
+        detection=Detection(rank=90, marks=(("[TOOL_CALLS]",), ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"))),
+    ),
+}

@@ -1,4 +1,4 @@
-"""Onyx: messages to somebody, one class for both parts.
+"""Onyx: messages to somebody, of which one class reads calls and reasoning.
 
 <|start|>assistant to=self<|message|>reasoning<|eom|>   to=user, or nobody: the answer, to=TOOL: a call inside
 <atem:function_calls><atem:invoke name="NAME"><atem:parameter name="KEY">value</atem:parameter>…</atem:invoke>…
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from ...grammar.frames import CallForm, ReasoningForm, xml_call
 from .base import CombinedParser
-from .detection import Detection
+from .family import Detection, ModelFamily
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
@@ -41,7 +41,9 @@ class Onyx(XmlCalls):
     keys: ClassVar = {'<atem:parameter name="': '">'}
     after_name = '">'
     value_end = "</atem:parameter>"
-    ends = ("</atem:invoke>", CALLS_END)
+    ends = ("</atem:invoke>",)
+    call_tag = INVOKE
+    block_end = CALLS_END
     trim = False
 
     def __init__(self, out: CombinedParser, **parts: bool) -> None:
@@ -51,20 +53,11 @@ class Onyx(XmlCalls):
         self.tags = (START, *self._headers)
         if self.tools:
             self.tags += (CALLS, CALLS_END, INVOKE)
-        self._open = False
         self._thought = False
 
     def read(self, tag: str) -> Steps[bool]:
-        if tag == CALLS_END:
-            was_open, self._open = self._open, False
-            return was_open
-        if tag == CALLS:
-            yield from self.scanner.space()
-            if not (yield from self.scanner.literal(INVOKE)):
-                return False
-            return (yield from self.call())
-        if tag == INVOKE:
-            return (yield from self.call())
+        if tag in (CALLS, CALLS_END, INVOKE):
+            return (yield from super().read(tag))
         if tag != START:
             yield from self._message(self._headers[tag])
             return True
@@ -75,9 +68,6 @@ class Onyx(XmlCalls):
             return False
         return (yield from self._addressed("to="))
 
-    def ended(self, tag: str) -> None:
-        self._open = tag != CALLS_END
-
     def resume(self) -> Steps[None]:
         yield from self._message("self")
 
@@ -86,7 +76,7 @@ class Onyx(XmlCalls):
         return ReasoningForm(start=" " + cls.start_tag, end="<|eom|>", after=START + "assistant", opened=cls.opened)
 
     def _addressed(self, before: str = "") -> Steps[bool]:
-        """Read a header up to its end, and the message if it is reasoning."""
+        """Reads a header up to its end, and the message if it is reasoning."""
         rest, end = yield from self.scanner.head(_HEADER)
         header = (before + rest).strip()
         if end != MESSAGE or not _RECIPIENT.fullmatch(header):
@@ -95,7 +85,7 @@ class Onyx(XmlCalls):
         return True
 
     def _message(self, to: str) -> Steps[None]:
-        """Read on after a header: reasoning to its end, anything else as content."""
+        """Reads on after a header: reasoning to its end, anything else as content."""
         self.scanner.forget()
         if to == "self" and self.thinking:
             if self._thought:
@@ -106,18 +96,19 @@ class Onyx(XmlCalls):
             self.out.pause()
 
 
-Tools = Onyx
-Thinking = Onyx
-
-
-FORM = CallForm(
-    one=xml_call(
-        ' to=NAME<|message|><atem:function_calls>\n<atem:invoke name="NAME">\n',
-        "</atem:invoke>\n</atem:function_calls>",
-        '<atem:parameter name="KEY">',
-        "</atem:parameter>\n",
-    ),
-    alone=True,
-)
-
-DETECTION = Detection(rank=20, marks=(("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),), reasoning="onyx")
+FAMILIES = {
+    "onyx": ModelFamily(
+        tools=Onyx,
+        thinking=Onyx,
+        form=CallForm(
+            one=xml_call(
+                ' to=NAME<|message|><atem:function_calls>\n<atem:invoke name="NAME">\n',
+                "</atem:invoke>\n</atem:function_calls>",
+                '<atem:parameter name="KEY">',
+                "</atem:parameter>\n",
+            ),
+            alone=True,
+        ),
+        detection=Detection(rank=20, marks=(("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),), reasoning="onyx"),
+    )
+}

@@ -6,7 +6,7 @@ from ...types import Event, Text
 from .base import Parser
 
 
-class Plain(Parser):
+class PlainText(Parser):
     """Hands text through."""
 
     def feed(self, text: str) -> list[Event]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 
 from ...grammar.frames import CallForm, json_after
-from .base import Block, Syntax
-from .detection import Detection
+from .base import Syntax
+from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
+from .think_tags import ThinkTags
 
 
 def _tag(word: str) -> str:
@@ -29,7 +30,7 @@ _END = "<|plamo:tag|>"
 _IN_NAME = re.compile(r"[^<>{}\n]*")
 
 
-class Tools(Syntax):
+class PlamoCalls(Syntax):
     """Calls with JSON arguments."""
 
     tags = (CALL,)
@@ -52,23 +53,24 @@ class Tools(Syntax):
         return True
 
 
-class Thinking(Block):
-    """Reasoning between its tags. Calls end it too."""
-
-    start_tag = THINK
-    end_tag = THINK_END
-    breaks = (CALLS,)
-    noise = (THINK_END, _END)
-    keep_special_tokens = True
-
-
-FORM = CallForm(
-    one=json_after(f"{CALL}{NAME}NAME{NAME_END}{ARGUMENTS}", ARGUMENTS_END + CALL_END),
-    before=CALLS,
-    after=CALLS_END,
-    trigger=CALLS,
-)
-
-DETECTION = Detection(
-    rank=98, marks=(("plamo:begin_tool_request",), ("begin_tool_request", ":plamo|>")), reasoning="plamo3"
-)
+FAMILIES = {
+    "plamo3": ModelFamily(
+        tools=PlamoCalls,
+        thinking=ThinkTags.variant(
+            start_tag=THINK,
+            end_tag=THINK_END,
+            breaks=(CALLS,),
+            noise=(THINK_END, _END),
+            keep_special_tokens=True,
+        ),
+        form=CallForm(
+            one=json_after(f"{CALL}{NAME}NAME{NAME_END}{ARGUMENTS}", ARGUMENTS_END + CALL_END),
+            before=CALLS,
+            after=CALLS_END,
+            trigger=CALLS,
+        ),
+        detection=Detection(
+            rank=98, marks=(("plamo:begin_tool_request",), ("begin_tool_request", ":plamo|>")), reasoning="plamo3"
+        ),
+    )
+}

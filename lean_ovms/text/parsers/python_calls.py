@@ -22,7 +22,7 @@ class PythonCalls(Syntax):
     bare_words = False
 
     def calls(self, end: str = "]") -> Steps[bool]:
-        """Read calls with commas or blanks between them, up to `end`. False if there was none."""
+        """Reads calls with commas or blanks between them, up to `end`. False if there was none."""
         called = False
         while True:
             mark = yield from self.scanner.space()
@@ -40,7 +40,7 @@ class PythonCalls(Syntax):
                 return called
 
     def call(self) -> Steps[bool]:
-        """Read one call. False, with the record still on, if it is none; then nothing was emitted."""
+        """Reads one call. False, with the record still on, if it is none; then nothing was emitted."""
         name = yield from self.scanner.word(_NAME)
         if not name or not (yield from self.scanner.literal("(")):
             return False
@@ -71,7 +71,7 @@ class _Arguments:
         self.literals = Literals(syntax.scanner, syntax.out.arguments, syntax.decode)
 
     def first(self, mark: str) -> Steps[bool]:
-        """Read up to the first value; the call starts when there is one for certain."""
+        """Reads up to the first value; the call starts when there is one for certain."""
         key, positional = yield from self._key(mark)
         if key is None:
             return False
@@ -81,7 +81,7 @@ class _Arguments:
         return True
 
     def more(self) -> Steps[bool]:
-        """Read what follows a value; whether another value followed."""
+        """Reads what follows a value; whether another value followed."""
         self.scanner.record()
         mark = yield from self.scanner.space()
         if mark == ")" or mark == "]":  # the list's end: the call's own is missing
@@ -106,7 +106,7 @@ class _Arguments:
         return True
 
     def _key(self, mark: str) -> Steps[tuple[str | None, bool]]:
-        """Read key=; a value without one takes the next place in the tool's schema (True). None: neither."""
+        """Reads key=; a value without one takes the next place in the tool's schema (True). None: neither."""
         if mark and mark in _LITERAL_STARTS:
             return self._next_place(), True
         word = yield from self.scanner.word(_NAME)
@@ -127,7 +127,7 @@ class _Arguments:
         return place
 
     def _value(self, positional: bool) -> Steps[None]:
-        """Read a value: a literal, or bare text up to what ends an argument."""
+        """Reads a value: a literal, or bare text up to what ends an argument."""
         mark = yield from self.scanner.space()
         if mark and mark in _LITERAL_STARTS:
             yield from self.literals.value(positional=positional)
@@ -138,6 +138,6 @@ class _Arguments:
 
 
 def bare(text: str) -> str:
-    """JSON text of an unquoted value: True, False, None in any spelling, else a string."""
+    """Returns the JSON text of an unquoted value: True, False, None in any spelling, else a string."""
     word = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(text.lower())
     return word or quoted(text)

@@ -48,7 +48,7 @@ class Tags:
         self.search = re.compile("|".join(map(re.escape, self.all)) or never).search
 
     def hold(self, text: str, pos: int) -> int:
-        """Where the tail of text[pos:] begins that may still become a tag; len(text) if there is none."""
+        """Tells where the tail of text[pos:] begins that may still become a tag; len(text) if there is none."""
         at = max(pos, len(text) - self.longest + 1)
         while found := self._first(text, at):
             at = found.start()
@@ -71,7 +71,7 @@ class Scanner:
         self._mark = 0
 
     def feed(self, text: str) -> None:
-        """Add text."""
+        """Adds text."""
         if self._kept is not None:
             self._kept.append(self.text[self._mark : self.pos])
             self._mark = 0
@@ -81,12 +81,12 @@ class Scanner:
     # A record of what is read, so that it can become plain text when it turns out to be no call.
 
     def record(self, before: str = "") -> None:
-        """Keep what is read from here on; before: what was read already and belongs to it."""
+        """Keeps what is read from here on; before: what was read already and belongs to it."""
         self._kept = [before]
         self._mark = self.pos
 
     def recorded(self) -> str:
-        """End the record and return it; "" when none is kept."""
+        """Ends the record and returns it; "" when none is kept."""
         if self._kept is None:
             return ""
         whole = "".join(self._kept) + self.text[self._mark : self.pos]
@@ -94,7 +94,7 @@ class Scanner:
         return whole
 
     def unread(self) -> None:
-        """End the record and go back to where it began."""
+        """Ends the record and goes back to where it began."""
         if self._kept == [""]:  # it began in this very chunk; copying would cost the chunk each time
             self.pos = self._mark
             self._kept = None
@@ -103,7 +103,7 @@ class Scanner:
         self.pos = 0
 
     def forget(self) -> None:
-        """End the record and drop it."""
+        """Ends the record and drops it."""
         self._kept = None
 
     # Reading.
@@ -126,13 +126,13 @@ class Scanner:
             yield
 
     def peek(self) -> Steps[str]:
-        """The next character, not yet read; "" at the end."""
+        """Shows the next character, not yet read; "" at the end."""
         while self.pos == len(self.text) and not self.ended:
             yield
         return self.text[self.pos : self.pos + 1]
 
     def space(self) -> Steps[str]:
-        """Read blanks; the next character, not yet read; "" at the end."""
+        """Reads blanks; the next character, not yet read; "" at the end."""
         while True:
             self.pos = self._match(_BLANK)
             if self.pos < len(self.text):
@@ -142,7 +142,7 @@ class Scanner:
             yield
 
     def literal(self, word: str) -> Steps[bool]:
-        """Read the word if it is what comes next; else read nothing."""
+        """Reads the word if it is what comes next; else reads nothing."""
         while True:
             if self.text.startswith(word, self.pos):
                 self.pos += len(word)
@@ -152,7 +152,7 @@ class Scanner:
             yield
 
     def head(self, tags: Tags, most: int = MAX_NAME) -> Steps[tuple[str, str]]:
-        """Read a short text and the tag after it; ("", ""), and nothing read, if the text is longer than `most`."""
+        """Reads a short text and the tag after it; ("", ""), and nothing read, if the text is longer than `most`."""
         while True:
             pos, limit = self.pos, self.pos + most + tags.longest
             if found := tags.search(self.text, pos, limit):
@@ -163,7 +163,7 @@ class Scanner:
             yield
 
     def word(self, inside: re.Pattern[str], most: int = MAX_NAME) -> Steps[str]:
-        """Read what `inside` (one repeated class) matches; "", and nothing read, if it is longer than that."""
+        """Reads what `inside` (one repeated class) matches; "", and nothing read, if it is longer than that."""
         while True:
             pos = self.pos
             found = inside.match(self.text, pos, pos + most + 1)
@@ -266,7 +266,7 @@ class Scanner:
                 self.pos = end + 1
 
     def _escape(self) -> Steps[str]:
-        """Read one backslash escape; a wrong one comes back as a backslash and whatever follows."""
+        """Reads one backslash escape; a wrong one comes back as a backslash and whatever follows."""
         while len(self.text) < self.pos + 2 and not self.ended:
             yield
         pair = self.text[self.pos : self.pos + 2]

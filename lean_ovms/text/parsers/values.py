@@ -20,7 +20,7 @@ _KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", lis
 
 
 def kinds_of(schema: Any, depth: int = _DEPTH) -> frozenset[str]:
-    """The JSON types that a schema allows; empty: any or unknown. References are not followed."""
+    """Returns the JSON types that a schema allows; empty: any or unknown. References are not followed."""
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
     kinds = _declared(schema, depth)
@@ -47,7 +47,7 @@ def _kind(value: Any) -> str:
 
 
 def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
-    """The JSON text of a parameter's value. python: Python's lists and objects are read without a schema, too."""
+    """Returns the JSON text of a parameter's value. python: a schema is not needed for Python's lists and objects."""
     if kinds == STRING:
         return quoted(text)
     bare = text.strip()
@@ -68,5 +68,5 @@ def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
 
 
 def quoted(text: str) -> str:
-    """text as a JSON string."""
+    """Returns text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)

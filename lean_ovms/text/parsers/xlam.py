@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .detection import THINK, Detection
+from .family import THINK, Detection, ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 
 _FENCE = "```"
 
 
-class Tools(JsonCalls):
+class XlamCalls(JsonCalls):
     """Calls in a list, where an answer begins or after a tag. A list of anything else is text."""
 
     tags = (_FENCE, "[TOOL_CALLS]", "<tool_call>")
@@ -18,29 +18,25 @@ class Tools(JsonCalls):
     keep_special_tokens = True
     at_start = True
 
-    def start(self) -> Steps[bool]:
-        return (yield from self._list())
-
     def read(self, tag: str) -> Steps[bool]:
         if tag == _FENCE:
             yield from self.scanner.literal("json")
         yield from self.scanner.space()
-        if not (yield from self._list()):
+        if not (yield from self.start()):
             return False
         end = {_FENCE: _FENCE, "<tool_call>": "</tool_call>"}.get(tag, "")
         yield from self.scanner.space()
         yield from self.scanner.literal(end)
         return True
 
-    def _list(self) -> Steps[bool]:
-        if not (yield from self.scanner.literal("[")) or (yield from self.scanner.space()) != "{":
-            return False
-        return (yield from self.calls(eager=False))
 
-
-FORM = CallForm(one=in_json(), before="[", between=", ", after="]")
-
-# Before llama3 and hermes3, on whose templates these models' are built.
-DETECTION = Detection(
-    rank=95, marks=(("make calls in a single JSON array",),), reasoning="qwen3", reasoning_marks=THINK
-)
+FAMILIES = {
+    "xlam": ModelFamily(
+        tools=XlamCalls,
+        form=CallForm(one=in_json(), before="[", between=", ", after="]"),
+        # Before llama3 and hermes3, on whose templates these models' are built.
+        detection=Detection(
+            rank=95, marks=(("make calls in a single JSON array",),), reasoning="qwen3", reasoning_marks=THINK
+        ),
+    )
+}

@@ -20,32 +20,49 @@ _CDATA_END = Tags(["]]>"])
 
 
 class XmlCalls(Syntax):
-    """Reads calls of the form open NAME after_name, then (key_tag KEY after_key VALUE value_end)*, then one of `ends`.
+    """Reads calls of the form call_tag NAME after_name, (key_tag KEY after_key VALUE value_end)*, then one of `ends`.
 
+    call_tag: the begin of a call, up to its name; a call must follow each of the other tags. "": every tag is one.
+    block_end: the last tag of a block of calls, which ends a call too, and may be missing; "": there are no blocks.
+    any_quotes: names and keys may stand in either quotes, or in none.
     keys: each key_tag with its after_key. value_breaks: markup that ends a value without its end, and is read on.
     trim: a value loses one newline at each side. cdata: a value may be a CDATA section, and is then taken as it is.
     python: a list or an object of Python is one even where the schema does not say what the parameter is.
     """
 
+    call_tag: ClassVar[str] = ""
+    block_end: ClassVar[str] = ""
+    any_quotes: ClassVar[bool] = False
     keys: ClassVar[Mapping[str, str]]
-    after_name = ">"
-    value_end: str
-    value_breaks: tuple[str, ...] = ()
-    ends: tuple[str, ...]
-    trim = True
-    cdata = False
-    python = False
+    after_name: ClassVar[str] = ">"
+    value_end: ClassVar[str]
+    value_breaks: ClassVar[tuple[str, ...]] = ()
+    ends: ClassVar[tuple[str, ...]]
+    trim: ClassVar[bool] = True
+    cdata: ClassVar[bool] = False
+    python: ClassVar[bool] = False
+    _open = False
 
     def __init_subclass__(cls) -> None:
-        if hasattr(cls, "keys"):
-            cls.between = Tags([*cls.keys, *cls.ends])
+        if hasattr(cls, "ends"):
+            cls.between = Tags([*cls.keys, *cls.ends, *filter(None, [cls.block_end])])
             cls.value_ends = Tags([cls.value_end, *cls.value_breaks])
 
-    between: Tags
-    value_ends: Tags
+    between: ClassVar[Tags]
+    value_ends: ClassVar[Tags]
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == self.block_end:
+            was_open, self._open = self._open, False
+            return was_open
+        if self.call_tag and tag != self.call_tag:
+            yield from self.scanner.space()
+            if not (yield from self.scanner.literal(self.call_tag)):
+                return False
+        return (yield from self.call())
 
     def call(self) -> Steps[bool]:
-        """Read a call after its opening. False, with the record still on, if it is none."""
+        """Reads a call after its opening. False, with the record still on, if it is none."""
         name = yield from self.name(self.after_name)
         if not name:
             return False
@@ -62,19 +79,19 @@ class XmlCalls(Syntax):
                 yield from call.read(key)
             else:
                 call.stray(self.scanner.recorded())
-        self.ended(tag)
+        self._open = tag != self.block_end
         call.finish(complete=bool(tag))
         return True
 
-    def ended(self, tag: str) -> None:
-        """Which of `ends` ended the call; "" when the text did."""
-
     def kinds(self, schema: Any) -> frozenset[str]:
-        """The JSON types that the value may have of which the name was just read; empty: any."""
+        """Returns the JSON types that the value may have of which the name was just read; empty: any."""
         return kinds_of(schema)
 
     def name(self, after: str) -> Steps[str]:
-        """Read a name and what must follow it; "" if it is none."""
+        """Reads a name and what must follow it; "" if it is none."""
+        if self.any_quotes and (quote := (yield from self.scanner.peek())) in ('"', "'"):
+            yield from self.scanner.literal(quote)
+            after = quote + after
         name = yield from self.scanner.word(_IN_QUOTED_NAME if after.startswith("'") else _IN_NAME)
         return name.strip() if (yield from self.scanner.literal(after)) else ""
 
@@ -91,11 +108,11 @@ class _Parameters:
         self.strays: list[str] = []
 
     def stray(self, piece: str) -> None:
-        """Text between parameters: content, emitted after the call."""
+        """Keeps text between parameters, which is content and emitted after the call."""
         self.strays.append(piece)
 
     def read(self, key: str) -> Steps[None]:
-        """Read one value."""
+        """Reads one value."""
         if key in self.given:
             yield from self._inside(_ignore, cdata=False)
             return
@@ -125,7 +142,7 @@ class _Parameters:
         return bool(tag)
 
     def finish(self, *, complete: bool) -> None:
-        """End the call."""
+        """Ends the call."""
         if complete and self.given:
             self.out.arguments("}")
         elif complete:
@@ -146,7 +163,7 @@ class _StringValue:
         sink('"')
 
     def add(self, piece: str) -> None:
-        """Emit one more piece."""
+        """Emits one more piece."""
         if not self.trim:
             self.sink(quoted(piece)[1:-1])
             return
@@ -158,12 +175,12 @@ class _StringValue:
         self.sink(quoted(piece[:-1] if self.held else piece)[1:-1])
 
     def finish(self, whole: bool) -> None:
-        """End the string. One that was cut off stays open and keeps its last newline."""
+        """Ends the string. One that was cut off stays open and keeps its last newline."""
         self.sink('"' if whole else quoted(self.held)[1:-1])
 
 
 def _ignore(piece: str) -> None:
-    """Drop the value of a parameter that was given before."""
+    """Drops the value of a parameter that was given before."""
 
 
 def _trimmed(text: str) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import devices, settings
+from lean_ovms.engine.loading import devices, settings
 from lean_ovms.errors import StartError
 
 MODEL = {"vocab_size": 100, "max_position_embeddings": 8192, "num_hidden_layers": 2, "num_attention_heads": 2}

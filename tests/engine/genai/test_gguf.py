@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import model_info, vocabulary
 from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.loading import model_info, vocabulary
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config

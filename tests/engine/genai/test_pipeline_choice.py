@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import pipeline_choice
+from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.errors import StartError
 from tests.engine.real import DRAFT
 

@@ -6,8 +6,8 @@ import openvino_genai as genai
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
 from lean_ovms.engine.genai.scheduler_config import draft_scheduler, scheduler
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.errors import StartError
 from lean_ovms.repository import model_config
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.genai import vocabulary
+from lean_ovms.engine.loading import vocabulary
 from lean_ovms.text.decode.detokenizer import Detokenizer, WindowDetokenizer
 
 LLAMA_SP = Path(__file__).parents[2] / "data" / "llama_sp"

@@ -14,8 +14,7 @@ import pytest
 
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
 from lean_ovms.engine.embedding.tokenizer import PoolingTokenizer
-from lean_ovms.engine.genai import model_info, vocabulary
-from lean_ovms.engine.loading import text_encoder
+from lean_ovms.engine.loading import model_info, text_encoder, vocabulary
 from lean_ovms.engine.loading.graph_tokenizer import GraphTokenizer
 from lean_ovms.engine.loading.text_encoder import Encode, TextEncoder
 from lean_ovms.errors import BadRequest

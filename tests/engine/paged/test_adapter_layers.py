@@ -5,7 +5,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from lean_ovms.engine.genai.weights import rounded_to_bf16
+from lean_ovms.engine.loading.weights import rounded_to_bf16
 from lean_ovms.engine.paged.adapter_layers import insert
 from lean_ovms.engine.paged.adapters import CHOICE, down_name, up_name
 

@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import pipeline_choice, settings
+from lean_ovms.engine.loading import pipeline_choice, settings
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat, generate, load
 from tests.engine.rig import Rig

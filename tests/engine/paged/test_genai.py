@@ -10,9 +10,9 @@ import pytest
 
 from lean_ovms import lora_modules
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import pipeline_choice, settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.grammar_compiler import stand_in
+from lean_ovms.engine.loading import pipeline_choice, settings
 from lean_ovms.engine.paged.model import NotPageable, PagedModel
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.errors import StartError

@@ -13,9 +13,9 @@ import pytest
 from llguidance import LLParserLimits
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.genai.vocabulary import read
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.loading.vocabulary import read
 from lean_ovms.engine.paged import grammar_process
 from lean_ovms.engine.paged import guidance as guidance_module
 from lean_ovms.engine.paged.guidance import Guidance

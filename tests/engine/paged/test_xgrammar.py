@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from lean_ovms.engine.genai import pipeline_choice
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.engine.paged import xgrammar_matcher
 from lean_ovms.engine.paged.grammar import TOO_COMPLEX
 from lean_ovms.engine.paged.guidance import Guidance

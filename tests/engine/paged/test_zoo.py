@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
-from lean_ovms.engine.genai.pipeline_choice import PROVEN
+from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import Miscounting, PagedModel
 from lean_ovms.engine.worker.__main__ import load_text_model

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lean_ovms.engine.genai import pipeline_choice
+from lean_ovms.engine.loading import pipeline_choice
 
 
 class Here:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import vocabulary
 from lean_ovms.engine.generation.fake_tokenizer import EOS
+from lean_ovms.engine.loading import vocabulary
 from lean_ovms.engine.protocol import (
     TEXT_GENERATION,
     Accepted,
@@ -331,7 +331,7 @@ def inexact(model_dir, tokenizer):
     ("place", "broken", "reason"),
     [
         (TRANSFORMATION, unpageable, "cannot be paged: no attention is known here"),
-        ("lean_ovms.engine.genai.vocabulary.build", inexact, "the texts of its tokens are not known"),
+        ("lean_ovms.engine.loading.vocabulary.build", inexact, "the texts of its tokens are not known"),
     ],
 )
 def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatch, place, broken, reason):

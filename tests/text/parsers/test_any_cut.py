@@ -1,6 +1,6 @@
 """What holds for every parser in the directory, whatever a model writes.
 
-A family joins by having a file in lean_ovms/text/parsers and its vectors in tests/vectors/<name>.json:
+A family joins by having a row in lean_ovms/text/parsers and its vectors in tests/vectors/<name>.json:
 {"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}, where
 "arguments" is the exact text (a string) or the object that the text must mean; "prompt_tail", "tools", "tool" and
 "reasoning_parser" of a case override the default (both parts of the family). "ids": how the calls' ids begin.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from pathlib import Path
 
 import pytest
 
+from lean_ovms.text import parsers
 from lean_ovms.text.parsers import detect, detections, load, make, names, reasoning_names, tool_names
+from lean_ovms.text.parsers.family import ModelFamily
+from lean_ovms.text.parsers.json_calls import JsonCalls
 from lean_ovms.text.parsers.literals import literal_to_json, python_text
 from lean_ovms.text.parsers.values import kinds_of, typed
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
@@ -19,7 +24,35 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
 def test_names_lists_only_families() -> None:
     assert "hermes3" in names().tool
     assert "qwen3" in names().reasoning
-    assert not {"base", "plain", "detection", "json_calls"} & {*names().tool, *names().reasoning}
+    assert not {"base", "plain", "family", "json_families"} & {*names().tool, *names().reasoning}
+
+
+def test_each_family_is_one_row_of_one_module() -> None:
+    found = [name for module in pkgutil.iter_modules(parsers.__path__) for name in rows(module.name)]
+    assert sorted(found) == sorted({*names().tool, *names().reasoning})
+
+
+def rows(module: str) -> dict[str, ModelFamily]:
+    return getattr(importlib.import_module(f"{parsers.__name__}.{module}"), "FAMILIES", {})
+
+
+def test_a_tool_parser_has_a_form_and_each_detection_finds_a_parser_that_exists() -> None:
+    for name in names().tool:
+        assert load(name).form is not None, name
+    for name, rule in detections().items():
+        assert rule.reasoning in (None, *names().reasoning), name
+
+
+def test_a_row_makes_a_syntax_of_its_own() -> None:
+    made = JsonCalls.variant(tags=("<x>",), one_call=True)
+    assert (made.tags, made.one_call) == (("<x>",), True)
+    assert (JsonCalls.tags, JsonCalls.one_call) == ((), False)
+
+
+@pytest.mark.parametrize("wrong", [{"noize": ("</s>",)}, {"noise": "</s>"}, {"one_call": 1}, {"start_bracket": None}])
+def test_a_row_with_a_wrong_name_or_type_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match=f"JsonCalls has no {next(iter(wrong))} that is a"):
+        JsonCalls.variant(**wrong)
 
 
 @pytest.mark.parametrize("call", [lambda: load("base"), lambda: make("nope", None), lambda: make(None, "hermes3")])

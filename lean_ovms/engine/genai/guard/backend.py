@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ....config import Config
+from ....config import EngineConfig
 from ....engine_types import EngineStats
 from ....errors import BadRequest
 from ...generation.pipeline import BesideEncoder, ImagePlaceholders
@@ -25,7 +25,7 @@ class GuardedPipeline(GuardedScheduler):
         self.stepper = Stepper(self)
 
     @classmethod
-    def from_config(cls, pipeline: Pipeline, config: Config) -> GuardedPipeline:
+    def from_config(cls, pipeline: Pipeline, config: EngineConfig) -> GuardedPipeline:
         """With the options' limits. A draft model that takes fewer sequences than the main one would keep the others
         waiting inside GenAI for ever.
         """

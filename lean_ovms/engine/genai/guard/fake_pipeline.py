@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ....config import Config
+from ....config import EngineConfig
 from ....engine_types import ModelInfo
 from ....errors import BadRequest, StartError
 from ....types import IMAGE_TAG
@@ -167,7 +167,7 @@ class FakePipeline:
         )
 
     @classmethod
-    def from_config(cls, config: Config) -> FakePipeline:
+    def from_config(cls, config: EngineConfig) -> FakePipeline:
         """For --fake_engine. Raises StartError."""
         script = Script(
             context=config.max_model_len or Script().context,

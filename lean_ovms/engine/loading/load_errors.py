@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
@@ -31,7 +31,7 @@ _MEMORY = (
 _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load library")
 
 
-def check_files(config: Config, model: str = TEXT_MODEL) -> None:
+def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
     """Raises StartError for a missing file. model: the file name of the network."""
     required: list[tuple[Path, str]] = []
     if not is_gguf(config.model_dir):
@@ -51,7 +51,7 @@ def is_gguf(path: Path) -> bool:
 
 
 @contextmanager
-def as_start_error(config: Config) -> Iterator[None]:
+def as_start_error(config: EngineConfig) -> Iterator[None]:
     """Errors of the binding while it builds a pipeline become a StartError."""
     try:
         yield
@@ -59,7 +59,7 @@ def as_start_error(config: Config) -> Iterator[None]:
         raise StartError(_explain(config, last_line(error), str(error).lower())) from error
 
 
-def _explain(config: Config, text: str, whole: str) -> str:
+def _explain(config: EngineConfig, text: str, whole: str) -> str:
     scarce = any(word in whole for word in _MEMORY)
     if _NO_DEVICE.search(text) and not scarce:
         device = config.draft_device if config.draft_device not in ("", config.target_device) else config.target_device
@@ -82,7 +82,7 @@ def _explain(config: Config, text: str, whole: str) -> str:
     return f"the model does not load: {with_memory_limit(text)}"
 
 
-def _properties_of(config: Config) -> dict[str, list[str]]:
+def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
     """The names of OpenVINO properties that each option sets."""
     asked = json.loads(config.plugin_config) if config.plugin_config else {}
     given = {"plugin_config": list(asked)}

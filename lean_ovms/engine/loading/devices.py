@@ -1,8 +1,14 @@
-"""Resolves a device option to OpenVINO devices. Knows no openvino: the available devices are passed in."""
+"""Resolves a device option to OpenVINO devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import openvino as ov
+
+from ...config import EngineConfig
+from ...errors import StartError
 
 CPU_BLOCK = 32
 OTHER_BLOCK = 16
@@ -43,3 +49,27 @@ def block_size(devices: Sequence[str]) -> int:
 def is_npu(devices: Sequence[str]) -> bool:
     """It computes one text at a time, of a bounded length, and has no paged attention."""
     return any(name.split(".")[0] == "NPU" for name in devices)
+
+
+def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
+    """The config with the name of an existing device, and all available devices. Raises StartError."""
+    asked = config.target_device
+    if asked == "CPU" and config.draft_device in ("", "CPU"):
+        return config, ("CPU",)  # listing the others loads their plugins
+    core = ov.Core()
+    available = core.available_devices
+    device = choose(asked, available, lambda name: gpu_memory(core, name))
+    unknown = missing([device, config.draft_device], available)
+    if unknown:
+        raise StartError(f"--target_device {unknown}: there is no such device here, only {', '.join(available)}")
+    return replace(config, target_device=device), available
+
+
+def gpu_memory(core: ov.Core, name: str) -> int:
+    """Bytes of a GPU's own memory, 0 for one that shares the machine's."""
+    try:
+        if "discrete" not in str(core.get_property(name, "DEVICE_TYPE")).lower():
+            return 0
+        return int(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
+    except (RuntimeError, TypeError, ValueError):
+        return 0

@@ -8,13 +8,13 @@ from typing import Any
 import openvino_genai as genai
 
 from ... import lora_modules
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import lora, safetensors
 from .weights import Floats, floats
 
 
-def adapters(config: Config) -> Any:
+def adapters(config: EngineConfig) -> Any:
     """The AdapterConfig of all adapters in lora_modules together. Raises StartError.
 
     MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls.

@@ -3,14 +3,14 @@
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import factory
+from lean_ovms.engine.loading import devices
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 
 
 @pytest.mark.model
 def test_auto_is_looked_up_in_the_machine():
-    found, available = factory.on_device(Config(target_device="auto"))
+    found, available = devices.on_device(Config(target_device="auto"))
     assert found.target_device == "CPU" or found.target_device in available
 
 
@@ -18,7 +18,7 @@ def test_auto_is_looked_up_in_the_machine():
 @pytest.mark.parametrize("options", [{"target_device": "XPU"}, {"draft_device": "XPU", "draft_model_path": "x"}])
 def test_a_device_that_does_not_exist_stops_the_start(options):
     with pytest.raises(StartError, match="XPU: there is no such device"):
-        factory.on_device(Config(**options))
+        devices.on_device(Config(**options))
 
 
 @pytest.mark.model

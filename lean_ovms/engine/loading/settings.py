@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...config import Config
+from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
 from ...repository import model_config
@@ -61,7 +61,7 @@ class PipelineSettings:
 
 
 def resolve(
-    config: Config, free_bytes: int, available: Sequence[str] = ("CPU",), *, paged: bool = False
+    config: EngineConfig, free_bytes: int, available: Sequence[str] = ("CPU",), *, paged: bool = False
 ) -> PipelineSettings:
     """For continuous batching. available: OpenVINO's devices. paged: by the paged engine, not by GenAI.
 
@@ -120,7 +120,7 @@ def warm_up_prompts(most: int) -> list[list[list[int]]]:
     ]
 
 
-def resolve_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
+def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
     """For one text at a time. Options of the scheduler have no effect. Raises StartError."""
     settings = resolve(replace(config, cache_size=0), 0, available)
     if settings.speculative:
@@ -152,11 +152,11 @@ def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
         raise StartError(f"--plugin_config: {name} is not a whole number") from None
 
 
-def _share(config: Config, free_bytes: int) -> int:
+def _share(config: EngineConfig, free_bytes: int) -> int:
     return free_bytes * config.cache_memory_percent // 100
 
 
-def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -> int:
+def _blocks(config: EngineConfig, per_block: int, free_bytes: int, per_context: int) -> int:
     """As many as the memory share holds, but no more than max_num_seqs whole contexts could ever fill."""
     if not per_block:
         return 0
@@ -164,7 +164,7 @@ def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -
     return max(SPARE_BLOCKS, min(affordable, per_context * config.max_num_seqs + SPARE_BLOCKS))
 
 
-def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) -> int:
+def _bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, Any]) -> int:
     """In the KV cache, the draft model's included; 0 if it cannot be computed from the models' config.json."""
     size = model_config.kv_bytes_per_token(model, kv_precision(config, properties))
     if config.draft_model_path and not config.draft_cache_size:
@@ -172,30 +172,30 @@ def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) ->
     return size
 
 
-def _draft_bytes_per_token(config: Config, properties: dict[str, Any]) -> int:
+def _draft_bytes_per_token(config: EngineConfig, properties: dict[str, Any]) -> int:
     return model_config.kv_bytes_per_token(
         model_config.read(Path(config.draft_model_path)), kv_precision(config, properties)
     )
 
 
-def _draft_context(config: Config, context: int) -> int:
+def _draft_context(config: EngineConfig, context: int) -> int:
     if not config.draft_model_path:
         return 0
     return min(context, model_config.context_length(model_config.read(Path(config.draft_model_path))) or context)
 
 
-def _draft_blocks(config: Config, properties: dict[str, Any], block_size: int) -> int:
+def _draft_blocks(config: EngineConfig, properties: dict[str, Any], block_size: int) -> int:
     """A draft model that runs out of blocks would end all running requests as the main one does."""
     per_block = block_size * _draft_bytes_per_token(config, properties) if config.draft_cache_size else 0
     return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
 
 
-def kv_precision(config: Config, properties: dict[str, Any]) -> str:
+def kv_precision(config: EngineConfig, properties: dict[str, Any]) -> str:
     """The element type of the KV cache."""
     return str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
 
 
-def _properties(config: Config) -> dict[str, Any]:
+def _properties(config: EngineConfig) -> dict[str, Any]:
     asked = read_object("plugin_config", config.plugin_config)
     # Pinned threads lose when a second busy process shares the cores, and the front end is one.
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False, **thread_limit()} if config.target_device == "CPU" else {}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...config import Config
+from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import model_config
 from . import devices
@@ -49,7 +49,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(config: Config, available: Sequence[str]) -> Choice:
+def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
     vision, asked = has_vision(config.model_dir), config.pipeline_type
     if asked == "ASR":
@@ -72,7 +72,7 @@ def choose(config: Config, available: Sequence[str]) -> Choice:
     return Choice(PAGED, "nothing in the options or the model needs openvino_genai's pipeline")
 
 
-def without_paged(config: Config, reason: str, *, miscounts: bool = False) -> Choice:
+def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False) -> Choice:
     """The choice for a model that the paged engine was to serve and cannot. reason: what is wrong with the model.
 
     miscounts: openvino_genai's continuous batching has the same fault, and does not notice.
@@ -81,7 +81,7 @@ def without_paged(config: Config, reason: str, *, miscounts: bool = False) -> Ch
     return Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason)
 
 
-def untested(config: Config, choice: Choice) -> bool:
+def untested(config: EngineConfig, choice: Choice) -> bool:
     """AUTO chose continuous batching for a text model of which no tiny one was tested with paged attention."""
     genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not is_gguf(config.model_dir)
     return genai and model_config.read(config.model_dir).get("model_type") not in PROVEN
@@ -92,7 +92,7 @@ def miscounted(choice: Choice) -> Choice:
     return Choice(STATEFUL, f"{choice.reason}, and LM_CB would give all tokens of a step the same position")
 
 
-def only_genai(config: Config) -> str:
+def only_genai(config: EngineConfig) -> str:
     """What the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
     draft = config.draft_model_path
     needs = {
@@ -119,13 +119,13 @@ def has_vision(model_dir: Path) -> bool:
     return all((model_dir / name).is_file() for name in VISION_FILES)
 
 
-def _by_genai(config: Config, reason: str) -> Choice:
+def _by_genai(config: EngineConfig, reason: str) -> Choice:
     """Continuous batching, unless its tokens are wrong."""
     wrong = _miscomputed(config)
     return Choice(STATEFUL, f"{reason}, and {wrong}") if wrong else Choice(CONTINUOUS, reason)
 
 
-def _miscomputed(config: Config) -> str:
+def _miscomputed(config: EngineConfig) -> str:
     """What is wrong with continuous batching for this model; "" if nothing is known."""
     if is_gguf(config.model_dir):
         return ""
@@ -133,7 +133,7 @@ def _miscomputed(config: Config) -> str:
     return f"LM_CB generates wrong tokens with models of the type {kind}" if kind in MISCOMPUTED else ""
 
 
-def _obstacle(config: Config) -> str:
+def _obstacle(config: EngineConfig) -> str:
     """Why AUTO cannot take the paged engine; "" if it can."""
     need = only_genai(config)
     if need:

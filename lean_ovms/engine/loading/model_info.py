@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import re
+from pathlib import Path
 from typing import Any
 
 import openvino as ov
 import openvino_genai as genai
 
-from ...config import Config
+from ...config import EngineConfig
 from ...engine_types import ModelInfo
-from ...errors import BadRequest, StartError
+from ...errors import BadRequest
 from ...repository import model_config
-from ..errors import last_line
-from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ..generation.pipeline import Grammars
-from .grammar_compiler import GrammarCompiler, has_byte_fallback, logits_width
+from ...util.files import read_text
 from .settings import PipelineSettings, kv_precision
-
-log = logging.getLogger(__name__)
 
 ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
@@ -29,7 +24,7 @@ one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27
 _BREAK = re.compile(r"\S\n\S")
 
 
-def describe(config: Config, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
+def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
     """blocks: of the KV cache, as built. defaults: the pipeline's own GenerationConfig."""
     eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
     return ModelInfo(
@@ -51,7 +46,7 @@ def describe(config: Config, settings: PipelineSettings, blocks: int, tokenizer:
     )
 
 
-def _reports_cached_tokens(config: Config, settings: PipelineSettings) -> bool:
+def _reports_cached_tokens(config: EngineConfig, settings: PipelineSettings) -> bool:
     """Plain caching of whole blocks: nothing is evicted from within a text, and keys and values are the only state."""
     if not settings.prefix_caching or settings.speculative or config.cache_eviction_config:
         return False
@@ -59,28 +54,12 @@ def _reports_cached_tokens(config: Config, settings: PipelineSettings) -> bool:
     return isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
 
 
-def grammars(config: Config, tokenizer: Any) -> Grammars | None:
-    """Compiler and checker of grammars for the pipelines of this tokenizer, None if they do not work with it.
-
-    Raises StartError if another library is asked for.
-    """
-    if config.structured_output_backend == "guidance":
-        raise StartError(
-            "--structured_output_backend guidance needs --pipeline_type PAGED: openvino-genai has XGrammar inside"
-        )
+def has_byte_fallback(model_dir: Path) -> bool:
+    """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
     try:
-        width = logits_width(config.model_dir)
-        compiler = GrammarCompiler(tokenizer, width)
-    except (RuntimeError, TypeError, ValueError, OSError) as error:
-        log.warning("no structured output with this model: %s", last_line(error))
-        return None
-    settings = CheckerSettings(
-        model_dir=str(config.model_dir),
-        width=width,
-        timeout_s=config.grammar_timeout_s,
-        memory_bytes=config.grammar_memory_mb << 20,
-    )
-    return Grammars(compiler, ProcessGrammarChecker(settings))
+        return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:

@@ -1,0 +1,57 @@
+"""A family of models: how it writes calls and reasoning, and the rule that recognises its chat templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...grammar.frames import CallForm, OutputForm
+from .base import Syntax
+
+THINK = ("<think>", "content.split('</think>')", 'content.split("</think>")')
+"""Marks of a template for a model that may think, of which one is enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """The rule by which a chat template is recognised as a family's.
+
+    The rules of rank 10 to 100, 120 and 1000 are OVMS's, in its order: plain substrings, the first match wins. The
+    families beyond OVMS are placed where it would choose a parser that cannot read the format, or none.
+
+    marks: a template is the family's if it has all substrings of one of these groups.
+    rank: families are tried in rising order, each rank once; the last, 1000, takes every other template that thinks.
+    reasoning: the reasoning parser that goes with the family. reasoning_marks: it is used only for a template that has
+    one of these as well; () for every template.
+    """
+
+    rank: int
+    marks: tuple[tuple[str, ...], ...]
+    reasoning: str | None = None
+    reasoning_marks: tuple[str, ...] = ()
+
+    def matches(self, source: str) -> bool:
+        """Tells whether a template with this source is the family's."""
+        return any(all(mark in source for mark in group) for group in self.marks)
+
+    def reasoning_of(self, source: str) -> str | None:
+        """Returns the reasoning parser for that template."""
+        needed = not self.reasoning_marks or any(mark in source for mark in self.reasoning_marks)
+        return self.reasoning if needed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFamily:
+    """One name that can be chosen as a parser.
+
+    tools: the reader of its calls, which makes it a tool parser. thinking: the reader of its reasoning, which makes it
+    a reasoning parser. form: how it writes calls; without it the model cannot be made to call. detection: without it
+    the parser is chosen by option only. adapted: for a family whose checkpoints spell their tags differently, the form
+    of the checkpoint whose prompt has this end.
+    """
+
+    tools: type[Syntax] | None = None
+    thinking: type[Syntax] | None = None
+    form: CallForm | None = None
+    detection: Detection | None = None
+    adapted: Callable[[OutputForm, str], OutputForm] | None = None
