@@ -12,7 +12,7 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def floats(tensor: TensorInfo) -> Floats:
-    """Its numbers in its shape. Raises ValueError: it has not as many."""
+    """Returns a tensor's numbers in its shape. Raises ValueError: it has not as many."""
     values = np.frombuffer(tensor.data, _DTYPES[tensor.kind])
     if tensor.kind == "BF16":  # the upper half of a float32
         values = (values.astype(np.uint32) << 16).view(np.float32)

@@ -539,7 +539,7 @@ async def test_a_model_that_is_not_there_is_reported_by_the_real_child(tmp_path)
 PARENT = """
 import asyncio
 from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 
 async def main():
     engine = EngineClient(Config(fake_engine=True))
