@@ -15,7 +15,7 @@ import time
 from bench.processes import answering
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding import model
-from lean_ovms.engine.embedding.queue import Item, Request, TextQueue, padded
+from lean_ovms.engine.embedding.queue import QueuedPooling, QueuedText, TextQueue, padded
 from lean_ovms.pooling_types import PoolingParams
 
 
@@ -47,8 +47,8 @@ class Bare:
 
     def _batches(self, encoded: list[list[int]]) -> list:
         queue = TextQueue(self._config.pooling_batch_tokens)
-        request = Request(1, PoolingParams(), len(encoded))
-        queue.add(request, [Item(request, at, ids) for at, ids in enumerate(encoded)])
+        request = QueuedPooling(1, PoolingParams(), len(encoded))
+        queue.add(request, [QueuedText(request, at, ids) for at, ids in enumerate(encoded)])
         found = []
         while queue.requests:
             found.append(padded(queue.next_batch(), self._pooler.info.pad_token_id))

@@ -20,7 +20,7 @@ from typing import Any
 import jsonschema
 
 from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.generation.grammar_limits import Bounds
 from lean_ovms.errors import RequestError
 from lean_ovms.grammar.constraint import GrammarContext, build
@@ -238,7 +238,7 @@ def _quantiles(values: list[float], scale: float) -> str:
 
 async def answers(name: str, wanted: list[Json]) -> str:
     """A row of the report: answers of the demo model."""
-    engine = Engine(Config(structured_output_backend=name, grammar_timeout_s=10))
+    engine = EngineClient(Config(structured_output_backend=name, grammar_timeout_s=10))
     await engine.start()
     told, wrong = Counter[str](), Counter[str]()
     turn = asyncio.Semaphore(AT_ONCE)
@@ -267,7 +267,7 @@ async def answers(name: str, wanted: list[Json]) -> str:
     return f"{name}, demo model: {dict(told)}; valid {valid} of {told['finished']} finished; not valid by {dict(wrong)}"
 
 
-async def _answer(engine: Engine, tag: str, seed: int) -> tuple[str, str]:
+async def _answer(engine: EngineClient, tag: str, seed: int) -> tuple[str, str]:
     reply = await engine.submit(
         "<|im_start|>user\nGive me an example as JSON.<|im_end|>\n<|im_start|>assistant\n",
         add_special_tokens=False,

@@ -40,7 +40,7 @@ def make(folder: Path, pipe: PagedPipeline, rank: int, seed: int) -> str:
     folder.mkdir()
     write(folder / "adapter_model.safetensors", arrays)
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": rank}))
-    return lora_modules.dumps(lora_modules.Module(folder.name, str(folder)))
+    return lora_modules.dumps(lora_modules.LoraModule(folder.name, str(folder)))
 
 
 def compare(pipe: PagedPipeline, kinds: dict[str, list[str]], streams: int, args: argparse.Namespace) -> None:

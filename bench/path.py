@@ -17,11 +17,11 @@ from bench.work import prompts
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
 
 WORD = [ord(letter) for letter in "w"]
@@ -38,7 +38,7 @@ class Sink:
         self.written += 1
 
 
-class LocalEngine(Engine):
+class LocalEngine(EngineClient):
     """The engine client; the benchmark plays the child."""
 
     async def start(self) -> ModelInfo:
@@ -147,8 +147,8 @@ class Path:
             best = min(best, (time.thread_time() - began) / count * 1e6)
         return best
 
-    def _connect(self, loop: asyncio.AbstractEventLoop) -> tuple[Peer, Connection]:
-        peer, connection = Peer(), Connection(self._server, loop)
+    def _connect(self, loop: asyncio.AbstractEventLoop) -> tuple[Peer, HttpConnection]:
+        peer, connection = Peer(), HttpConnection(self._server, loop)
         connection.connection_made(peer)  # type: ignore[arg-type]
         return peer, connection
 
@@ -156,7 +156,7 @@ class Path:
         """A request."""
         return client.payload(self._endpoint, body(self._endpoint, text))
 
-    async def _ask(self, connection: Connection, request: bytes) -> None:
+    async def _ask(self, connection: HttpConnection, request: bytes) -> None:
         before = self._engine._child.written  # type: ignore[union-attr]
         connection.data_received(request)
         while self._engine._child.written == before:  # type: ignore[union-attr]  # noqa: ASYNC110

@@ -48,27 +48,27 @@ def front(file: str, argv: list[str]) -> int:
     from lean_ovms.api.app import App
     from lean_ovms.cli.arguments import parse
     from lean_ovms.engine.client.child import Child
-    from lean_ovms.engine.client.engine import Engine
+    from lean_ovms.engine.client.engine import EngineClient
     from lean_ovms.engine.client.replies import ReplyStream
     from lean_ovms.models.text_model import TextModel
     from lean_ovms.observability import logging
     from lean_ovms.server import run
-    from lean_ovms.transports.http11.connection import Connection
-    from lean_ovms.transports.http11.writer import Writer
+    from lean_ovms.transports.http11.connection import HttpConnection
+    from lean_ovms.transports.http11.writer import ResponseWriter
 
     config = parse(argv, {})
     logging.setup(config.log_level)
-    before(Connection, "data_received", "request is here")
+    before(HttpConnection, "data_received", "request is here")
     before(App, "handle", "HTTP read")
     before(TextModel, "start", "fields read")
-    before(Engine, "submit", "template rendered")
+    before(EngineClient, "submit", "template rendered")
     after(Child, "write", "frame written")
     before(ReplyStream, "add", "token is here")
-    before(Writer, "write", "event rendered")
-    after(Writer, "write", "event written")
+    before(ResponseWriter, "write", "event rendered")
+    after(ResponseWriter, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]
     try:
-        return uvloop.run(run.serve(run.build(config, lambda one: TextModel(one, Engine(one, command)))))
+        return uvloop.run(run.serve(run.build(config, lambda one: TextModel(one, EngineClient(one, command)))))
     finally:
         dump(f"{file}.front")
 

@@ -23,7 +23,7 @@ from .push_types import StreamIterator
 from .server.run import build, close, load, watch
 from .transports.asgi import Asgi
 from .transports.http11.server import Server
-from .transports.websocket.local import Closed, LocalWebSocket, Refused, connect
+from .transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from .types import Json, Request, Response
 
 __all__ = [
@@ -174,7 +174,7 @@ class Client:
         try:
             async with connect(self._app.handle, self._of("GET", path, b"")) as websocket:
                 yield Realtime(websocket)
-        except Refused as refused:
+        except WebSocketRefused as refused:
             _content(refused.response)
             raise
 

@@ -38,7 +38,7 @@ class Vocabulary:
         return max(map(len, self.pieces), default=0) or 64
 
     def to_wire(self) -> Json:
-        """Its fields in protocol.Ready: bytes as latin-1 texts."""
+        """Returns its fields as protocol.Ready has them: bytes as latin-1 texts."""
         pieces = [piece.decode("latin-1") for piece in self.pieces]
         same = {name: getattr(self, name) for name in ("strip_leading_space", "exact", "clean_up")}
         return {"pieces": pieces, "special": sorted(self.special), **same}
@@ -55,7 +55,7 @@ class ModelInfo:
     sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
     reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
     capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
-    generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt", "progress": see
+    generated tokens and of the prompt's, also with the prefix cache. "logit_edits", "cache_salt", "progress": see
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
     counts them itself, for each request. "adapters": a request may name a LoRA adapter.
     max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
@@ -93,7 +93,7 @@ class ModelInfo:
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
-        """The info whose dataclasses.asdict() these values are. Raises TypeError."""
+        """Returns the info whose dataclasses.asdict() these values are. Raises TypeError."""
         values = dict(values)
         if values.get("pooling"):
             from .pooling_types import PoolingInfo  # each takes milliseconds, and most servers need neither
@@ -112,7 +112,7 @@ class EngineStats:
     """A snapshot of the engine's counters between two steps.
 
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
-    state_bytes: memory of the states of running sequences, beside keys and values.
+    state_bytes: memory of the states of running sequences, without keys and values.
     speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in SpecDecodeStats.
     Of a pooling model running and queued are texts, steps are batches, and tokens, padded_tokens count those computed
     since the start.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @cache
 def install_command(extra: str) -> str:
-    """How to install an extra of setup.cfg, for messages. Its packages are named where this one is installed: no index
-    has it, and who installed a wheel has no source folder."""
+    """Returns how to install an extra of setup.cfg, for messages. Its packages are named where this one is installed:
+    no index has it, and who installed a wheel has no source folder."""
     from importlib import metadata
 
     try:
@@ -67,7 +67,7 @@ class RequestError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def to_bytes(self) -> bytes:
-        """The error object as UTF-8 JSON."""
+        """Returns the error object as UTF-8 JSON."""
         return json.dumps(self.body(), ensure_ascii=False).encode("utf-8", "replace")
 
     def headers(self) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ def too_many_characters(count: int, most: int) -> BadRequest:
 
 
 AUDIO_ADVICE = "; no model here takes audio in a chat: POST it to /v1/audio/transcriptions of a speech2text model"
-"""For a conversation with audio in it."""
+"""Advice in the error for a conversation with audio in it."""
 
 
 class GrammarInvalid(BadRequest):
@@ -275,7 +275,7 @@ _BY_NAME = {
 
 
 def from_wire(fields: list[str | None]) -> RequestError:
-    """The error that `to_wire` described; an unknown class name is an engine failure."""
+    """Returns the error that `to_wire` described; an unknown class name is an engine failure."""
     name, message, param, code, *wait_s = fields
     retry_after_s = int(wait_s[0]) if wait_s and wait_s[0] else None
     error_class = _BY_NAME.get(name or "", EngineFailure)
@@ -283,7 +283,7 @@ def from_wire(fields: list[str | None]) -> RequestError:
 
 
 class RequestStart(Protocol):
-    """What of a request decides the form of its errors."""
+    """The part of a request that decides the form of its errors."""
 
     @property
     def path(self) -> str: ...
@@ -297,7 +297,8 @@ ANTHROPIC_HEADER = "anthropic-version"
 
 
 def expects_anthropic(request: RequestStart) -> bool:
-    """Whether the client reads Anthropic's form of errors: by its path, or by the header that its clients send."""
+    """Returns whether the client reads Anthropic's form of errors: by its path, or by a header that its clients
+    send."""
     return request.path.startswith(ANTHROPIC_PATHS) or ANTHROPIC_HEADER in request.headers
 
 
@@ -334,7 +335,7 @@ def error_response(
     request: RequestStart | None = None,
     request_id: str = "",
 ) -> Response:
-    """The response for an error as JSON, in the form that the client of this request reads, else in OpenAI's.
+    """Returns the response for an error as JSON, in the form that the client of this request reads, else in OpenAI's.
 
     headers: sent besides the error's own.
     """

@@ -14,7 +14,7 @@ from .errors import StartError
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LoraModule:
     """One adapter. alpha: factor of its weights; None: from its adapter_config.json, else 1."""
 
     name: str
@@ -22,8 +22,8 @@ class Module:
     alpha: float | None = None
 
 
-def parse(text: str) -> list[Module]:
-    """Modules of name=path[,alpha], separated by blanks, or of vLLM's JSON objects. Raises StartError."""
+def parse(text: str) -> list[LoraModule]:
+    """Returns the modules of name=path[,alpha], separated by blanks, or of vLLM's JSON objects. Raises StartError."""
     text = text.strip()
     modules = _parse_json(text) if text.startswith(("{", "[")) else [_parse_pair(part) for part in text.split()]
     names = [module.name for module in modules]
@@ -33,27 +33,27 @@ def parse(text: str) -> list[Module]:
     return modules
 
 
-def dumps(module: Module) -> str:
-    """A module as a text that `parse` reads."""
+def dumps(module: LoraModule) -> str:
+    """Returns a module as a text that `parse` reads."""
     return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha})
 
 
 def invalid(problem: str) -> StartError:
-    """The error for an adapter that cannot be served."""
+    """Returns the error for an adapter that cannot be served."""
     return StartError(f"--lora_modules: {problem}")
 
 
-def _parse_pair(part: str) -> Module:
+def _parse_pair(part: str) -> LoraModule:
     name, equals, rest = part.partition("=")
     if not (name and equals and rest):
         raise invalid(f"{part!r} is not of the form name=path[,alpha]")
     path, comma, number = rest.rpartition(",")
     if comma and (alpha := _number(number)) is not None:
-        return Module(name, path, alpha)
-    return Module(name, rest)
+        return LoraModule(name, path, alpha)
+    return LoraModule(name, rest)
 
 
-def _parse_json(text: str) -> list[Module]:
+def _parse_json(text: str) -> list[LoraModule]:
     decoder, found = json.JSONDecoder(), list[Any]()
     try:
         while text:
@@ -65,8 +65,8 @@ def _parse_json(text: str) -> list[Module]:
     return [_from_object(value) for value in found]
 
 
-def _from_object(value: Any) -> Module:
-    """From {"name": str, "path": str, "alpha": number?}. Raises StartError."""
+def _from_object(value: Any) -> LoraModule:
+    """Returns the module that {"name": str, "path": str, "alpha": number?} describes. Raises StartError."""
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
     number = None if alpha is None else _number(alpha)
@@ -74,7 +74,7 @@ def _from_object(value: Any) -> Module:
         alpha is not None and number is None
     ):
         raise invalid("an adapter is an object with the strings name and path, and optionally the number alpha")
-    return Module(str(name), str(path), number)
+    return LoraModule(str(name), str(path), number)
 
 
 def _number(value: Any) -> float | None:

@@ -45,8 +45,8 @@ class PoolingInfo:
     outputs: number of the network's own outputs before a score is made of them (2: softmax or sigmoid of the second).
     pooling: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (in the network), ALL (a vector per
     token) or "" (not pooled here).
-    pooling_source: what decided that, for people. pooling_assumed: nothing did; it is a guess.
-    normalize: vectors are L2-normalized by default. matryoshka: any number of dimensions may be asked for;
+    pooling_source: what decided that, for people. pooling_assumed: nothing did: it is an assumption.
+    normalize: vectors are L2-normalized by default. matryoshka: requests may set any number of dimensions;
     matryoshka_dimensions: only these, [] for any. prompts: texts by name that go before an input, of
     sentence-transformers or task_instructions. lower_case: texts are lowered first.
     special_single, special_pair: number of special tokens that one text or a pair gets. pair: how a pair becomes one

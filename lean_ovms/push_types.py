@@ -17,7 +17,7 @@ Paused = Callable[[], "asyncio.Future[None] | None"]
 
 
 def never() -> None:
-    """Of a sink that takes everything."""
+    """Never pauses: the function of a sink that takes everything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 SAMPLE_RATE = 16_000
 SAMPLE_BYTES = 2
 WINDOW_S = 30.0
-"""Most that Whisper takes at once."""
+"""The longest audio that Whisper takes at once, in seconds."""
 AHEAD_S = 60.0
 """Audio that the front end sends beyond what the engine has transcribed; then it waits."""
 

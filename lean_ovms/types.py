@@ -5,8 +5,8 @@
 
 engine_types.py has what an engine reports, pooling_types.py and speech_types.py the same for models that do not
 generate, timing_types.py times, and push_types.py how pieces of a stream are passed down. This module imports nothing
-else of the package and has no behaviour beyond trivial properties. Token ids are plain ints ("tokens"), text is str,
-bytes are what clients get.
+else of the package; its classes count and copy themselves, and do nothing else. Token ids are plain ints ("tokens"),
+text is str, bytes are what clients get.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StoredBody(Protocol):
     size: int
 
     def read(self, start: int, size: int) -> bytes:
-        """At most `size` bytes from a place on. Raises OSError."""
+        """Returns at most `size` bytes from a place on. Raises OSError."""
 
     def fileno(self) -> int: ...
 
@@ -158,14 +158,15 @@ class ChatPrompt:
         self.has_parts = any(isinstance(content, list) for content in contents)
 
     def with_messages(self, messages: list[Json]) -> ChatPrompt:
-        """Another conversation of the same request: what they share is not counted again."""
+        """Returns another conversation of the same request: what they share is not counted again."""
         prompt = copy.copy(self)
         prompt.messages = messages
         prompt._count_messages()
         return prompt
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
-        """This prompt with an image tag in messages for each image; num_chars stays that of the client's messages."""
+        """Returns this prompt with an image tag for each image in messages; num_chars stays that of the client's
+        messages."""
         prompt = copy.copy(self)
         prompt.messages, prompt.images = messages, images
         return prompt
@@ -369,8 +370,8 @@ Event = Text | Reasoning | ToolCallStart | ToolCallDelta
 class TokenLogprob:
     """One token: its id, text, bytes and log probability (natural logarithm; None: not known).
 
-    top: the likeliest tokens in its place, likeliest first, or those that were asked for; empty if not known.
-    rank: 1 for the likeliest; 0: not known.
+    top: the likeliest tokens in its place, likeliest first, or those that the request names; empty if not known. rank:
+    1 for the likeliest; 0: not known.
     """
 
     id: int
@@ -385,9 +386,9 @@ class TokenLogprob:
 class Delta:
     """What is new of one choice since its previous delta.
 
-    index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if they were asked for.
-    finish: "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any.
-    progress: of its prompt, if asked for; then nothing else is set.
+    index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if the request wants them. finish:
+    "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any. progress: of
+    its prompt, if the request wants it; then nothing else is set.
     """
 
     index: int

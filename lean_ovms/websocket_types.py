@@ -27,7 +27,7 @@ TRY_AGAIN_LATER = 1013
 """Close codes (RFC 6455 7.4.1)."""
 
 MAX_REASON_BYTES = 123
-"""Of a close frame's reason, as UTF-8."""
+"""The most bytes of a close frame's reason, as UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Close:
     reason: str = ""
 
 
-class Message(NamedTuple):
+class WebSocketMessage(NamedTuple):
     """A whole message of a client. data: of a text, its UTF-8, which is valid."""
 
     data: bytes
@@ -48,8 +48,8 @@ class Message(NamedTuple):
 class WebSocket(Protocol):
     """An open WebSocket, as its handler sees it. When the client closes it or leaves, the handler is cancelled."""
 
-    async def receive(self) -> Message:
-        """The next message. While nobody receives, little is read ahead."""
+    async def receive(self) -> WebSocketMessage:
+        """Returns the next message. While nobody receives, little is read ahead."""
 
     async def send(self, text: bytes) -> None:
         """Send a text message, given as UTF-8; waits while the client does not read."""

@@ -11,7 +11,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
-from lean_ovms.engine.embedding.task import Limits, PoolingTask
+from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.pooling_model import PoolingModel
@@ -28,7 +28,7 @@ class FakePoolingEngine:
     def __init__(self, config: Config) -> None:
         pooler = FakePooler(config)
         self.task = PoolingTask(
-            pooler, Limits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
+            pooler, PoolingLimits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
         )
         self.info: ModelInfo = pooler.info
         self.vocabulary = pooler.vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
-LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
+LOOP = {"engine.worker.loop", "engine.worker.command_queue", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
@@ -56,8 +56,13 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged"}
     | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
-    "engine.worker.lanes": {"engine.protocol"},
-    "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
+    "engine.worker.command_queue": {"engine.protocol"},
+    "engine.worker.loop": {
+        "engine.protocol",
+        "engine.worker.command_queue",
+        "engine.worker.task",
+        "engine.worker.transport",
+    }
     | {"util"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},

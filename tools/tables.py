@@ -34,7 +34,8 @@ def options() -> str:
     for field in listed():
         default = str(field.default).lower() if isinstance(field.default, bool) else field.default
         shown = "" if default == "" else f"`{default}`"
-        choices = f" ({', '.join(field.metadata['choices'])})" if field.metadata["choices"] else ""
+        named = ", ".join(filter(None, field.metadata["choices"]))
+        choices = f" ({named})" if named else ""
         name = f"env `{field.metadata['env']}`" if field.metadata["secret"] else f"`--{field.name}`"
         lines.append(f"| {name} | {shown} | {field.metadata['help']}{choices} |")
     return "\n".join(lines)

@@ -21,8 +21,8 @@ import orjson
 from ..errors import BadRequest, UnsupportedMediaType
 from ..observability.logging import safe
 from ..types import Json, Request
-from ..util import json_pieces
-from ..util.json_pieces import TextTooLong, TooDeep
+from ..util import chunked_json
+from ..util.chunked_json import TextTooLong, TooDeep
 
 Values = Mapping[str, Any]
 """The value of every field of an endpoint by name, defaults included. It is read, and never written."""
@@ -136,7 +136,7 @@ def require_identity(request: Request) -> None:
 
 def _parsed_body(data: bytes) -> Any:
     """As `parsed`, after the byte order mark that PowerShell writes into files (RFC 8259 8.1 allows to ignore it)."""
-    return json_pieces.loads(data) if len(data) > json_pieces.PIECE_BYTES else parsed(data.removeprefix(BOM_UTF8))
+    return chunked_json.loads(data) if len(data) > chunked_json.PIECE_BYTES else parsed(data.removeprefix(BOM_UTF8))
 
 
 def parsed(data: bytes | str) -> Any:
@@ -151,9 +151,9 @@ def parsed(data: bytes | str) -> Any:
             raise TooDeep("it is nested too deep") from None
         raise
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    if brackets > json_pieces.MAX_LEVELS:  # fewer brackets cannot be nested deeper
+    if brackets > chunked_json.MAX_LEVELS:  # fewer brackets cannot be nested deeper
         deep = value
-        for _ in range(ORJSON_LEVELS - json_pieces.MAX_LEVELS):
+        for _ in range(ORJSON_LEVELS - chunked_json.MAX_LEVELS):
             deep = [deep]
         try:
             orjson.dumps(deep)

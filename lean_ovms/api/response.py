@@ -15,7 +15,7 @@ from ..observability.logging import safe
 from ..push_types import Sink
 from ..timing_types import PromptProgress, Timings
 from ..types import ByteStream, Json, Response, TokenLogprob, Usage
-from ..util import json_pieces
+from ..util import chunked_json
 from ..util.concurrency import Offload
 from .fields import Values
 
@@ -42,10 +42,12 @@ async def written(offload: Offload, size: int, make: Callable[[], Json]) -> Resp
     """A JSON response; one of `size` bytes or so is made and written in the offload thread if that would take long."""
 
     def work() -> list[bytes]:
-        data = json_pieces.dumps(make())
-        return [data[start : start + json_pieces.PIECE_BYTES] for start in range(0, len(data), json_pieces.PIECE_BYTES)]
+        data = chunked_json.dumps(make())
+        return [
+            data[start : start + chunked_json.PIECE_BYTES] for start in range(0, len(data), chunked_json.PIECE_BYTES)
+        ]
 
-    return json_in_pieces(await offload.run(size, work, inline_below=json_pieces.PIECE_BYTES))
+    return json_in_pieces(await offload.run(size, work, inline_below=chunked_json.PIECE_BYTES))
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:

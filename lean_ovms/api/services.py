@@ -10,12 +10,12 @@ from ..config import Config
 from ..errors import RequestError, Unavailable
 from ..media.images.loader import ImageLoader
 from ..models.model import NotLoaded
+from ..models.model_cache.policy import ModelCache
 from ..models.registry import ModelRegistry
-from ..models.residency import Residency
 from ..models.text_model import TextModel
 from ..observability.metrics import Metrics
 from ..types import Json, Request, Response
-from ..util import json_pieces
+from ..util import chunked_json
 from ..util.budget import Budget, Lease
 from ..util.concurrency import Offload
 from .fields import Values, json_body
@@ -50,10 +50,10 @@ class Service(Protocol):
 
 
 class ModelManager(Protocol):
-    """Keeps the registry in line with the configuration (deployment.manager). residency: what is in memory."""
+    """Keeps the registry in line with the configuration (deployment.manager). model_cache: what is in memory."""
 
     @property
-    def residency(self) -> Residency: ...
+    def model_cache(self) -> ModelCache: ...
 
     async def check(self) -> None: ...
 
@@ -132,7 +132,7 @@ class Services:
                 parsed.append(body)
                 raise
             except RequestError:
-                json_pieces.free(body)  # here, rather than with the error's traceback on the event loop
+                chunked_json.free(body)  # here, rather than with the error's traceback on the event loop
                 raise
 
         size = request.size

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ..errors import BadRequest, TooManyRequests, UpgradeRequired
 from ..types import Json, Request
-from ..websocket_types import Message
+from ..websocket_types import WebSocketMessage
 from .services import Services
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
     return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
 
 
-async def read_event(message: Message, services: Services, read: Callable[[Json], T]) -> T:
+async def read_event(message: WebSocketMessage, services: Services, read: Callable[[Json], T]) -> T:
     """What read makes of the event in a message. A large one counts and is parsed as the body of a request: read runs
     in the offload thread. Raises RequestError.
     """

@@ -36,7 +36,7 @@ SERVICE = re.compile(
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-"""organisation/name, as hubs have them."""
+"""Matches organisation/name, as hubs have them."""
 WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
 """Commands without hyphens, as vLLM and Ollama have them, and the options that they set."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
@@ -45,7 +45,7 @@ TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false"
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
-    """The Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
+    """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     given = vars(parser().parse_intermixed_args(_normalized(argv)))
     _check_foreign_flags(given)
     _read_words(given)
@@ -61,7 +61,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def _read_words(given: dict[str, Any]) -> None:
-    """The words without a flag: serve, pull or list, and a model. Raises StartError."""
+    """Reads the words without a flag: serve, pull or list, and a model. Raises StartError."""
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in WORDS else "serve"
     given.update(WORDS[command])
@@ -78,7 +78,7 @@ def _read_words(given: dict[str, Any]) -> None:
 
 
 def _model_among_names(given: dict[str, Any]) -> str:
-    """The model that was typed behind the names of --served-model-name, of which it then is none; "" if none was."""
+    """Returns the model that was typed behind the names of --served-model-name; "" if there was none."""
     *names, last = (given["model_aliases"] or "").split(" ")
     if any(given.get(name) for name in POINTERS if name != "model_name") or not os.path.exists(
         os.path.expanduser(last)
@@ -89,7 +89,7 @@ def _model_among_names(given: dict[str, Any]) -> str:
 
 
 def _model_of(text: str, command: str) -> dict[str, str]:
-    """The option of a model that was given without a flag. Raises StartError."""
+    """Returns the option of a model that was given without a flag. Raises StartError."""
     if not text:
         raise StartError("the model is empty: give a directory, or the name of a hub's model")
     path = os.path.expanduser(text)
@@ -103,7 +103,7 @@ def _model_of(text: str, command: str) -> dict[str, str]:
 
 
 def _read_port(given: dict[str, Any]) -> None:
-    """--port is vLLM's and llama.cpp's name of --rest_port, and beside --rest_port OVMS's gRPC port."""
+    """Reads --port: --rest_port of vLLM and llama.cpp, or OVMS's gRPC port if --rest_port is given, too."""
     port = given["port"]
     if port is None:
         return
@@ -134,7 +134,7 @@ def _check_variables(environ: Mapping[str, str]) -> None:
 
 
 def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The options that vLLM's variables set; those without an effect are named in one line. Raises StartError."""
+    """Returns the options that vLLM's variables set; logs those without an effect. Raises StartError."""
     found: dict[str, str] = {}
     others = {name for name, value in environ.items() if name.startswith("VLLM_") and not _of_service(name, value)}
     for alias in foreign_flags.VARIABLES:
@@ -148,14 +148,14 @@ def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_service(name: str, value: str) -> bool:
-    """Whether it is a variable that Kubernetes sets for a service."""
+    """Returns whether this variable is one that Kubernetes sets for a service."""
     return SERVICE.fullmatch(f"{name}={value}") is not None
 
 
 def _text(
     row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str], of_vllm: Mapping[str, str]
 ) -> str | None:
-    """The value in the command line, or else in the environment, where an empty variable counts as unset."""
+    """Returns the value in the command line, or else in the environment, where an empty variable counts as unset."""
     text = given.get(row.name)
     if text is None:
         ours = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "")
@@ -175,7 +175,7 @@ def _check_foreign_flags(given: Mapping[str, str | None]) -> None:
 
 @cache
 def parser() -> argparse.ArgumentParser:
-    """The argument parser, with a group for each group of options."""
+    """Returns the argument parser, with a group for each group of options."""
     result = _make_parser()
     result.add_argument("-h", "--help", nargs="?", const="", metavar="TOPIC", action=_Help, help=argparse.SUPPRESS)
     result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
@@ -242,7 +242,7 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
 
 
 def _switched_off(own: Set[str]) -> list[str]:
-    """Flags without an effect that vLLM's command line can also have behind --no, which has no effect either."""
+    """Returns flags without an effect that vLLM's command line can have behind --no, without an effect either."""
     known = (
         own
         | foreign_flags.IGNORED.keys()
@@ -257,7 +257,7 @@ _OTHER_NOTATION = {alias.option: alias for alias in foreign_flags.ALIASES if ali
 
 
 def _aliased(alias: foreign_flags.Alias) -> type[argparse.Action]:
-    """The action of a flag with another server's notation."""
+    """Returns the action of a flag with another server's notation."""
 
     class Aliased(argparse.Action):
         def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
@@ -268,7 +268,7 @@ def _aliased(alias: foreign_flags.Alias) -> type[argparse.Action]:
 
 
 def _divided(alias: foreign_flags.Alias) -> type[argparse.Action]:
-    """The action of a flag whose first value is one option, and whose further ones are another."""
+    """Returns the action of a flag whose first value is one option, and whose other values are another."""
 
     class Divided(argparse.Action):
         def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
@@ -305,7 +305,7 @@ class _Completion(argparse.Action):
 
 
 class _Joined(argparse.Action):
-    """All values of a flag, also of a repeated one, joined by blanks."""
+    """Joins all values of a flag, also of a repeated one, by spaces."""
 
     def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         before = getattr(found, self.dest)
@@ -322,7 +322,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _normalized(argv: Sequence[str]) -> list[str]:
-    """The arguments with underscores in flags. A flag that needs no value does not take the model after it as one."""
+    """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
     switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
@@ -344,7 +344,7 @@ def _underscored(argument: str) -> str:
 
 
 def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
-    """The options of a JSON file, one key each. Raises StartError."""
+    """Returns the options of a JSON file, one key each. Raises StartError."""
     try:
         found = json_file.read(Path(path))
     except OSError as error:
@@ -369,7 +369,7 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
 
 def _metavar(row: Field[Any]) -> str:
     if row.metadata["choices"]:
-        return "{" + ",".join(row.metadata["choices"]) + "}"
+        return "{" + ",".join(filter(None, row.metadata["choices"])) + "}"
     return {bool: "BOOL", int: "N", float: "SECONDS" if row.name.endswith("_s") else "X"}.get(type(row.default), "TEXT")
 
 

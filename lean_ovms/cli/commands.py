@@ -43,7 +43,7 @@ class Interrupted(BaseException):
 
 
 def run(config: Config) -> int:
-    """Run the command that the options name, or serve; the exit status."""
+    """Runs the command that the options name, or serves. Returns the exit status."""
     log.setup(config.log_level, config.log_format)
     commands = [name for name in COMMANDS if getattr(config, name)]
     try:
@@ -86,7 +86,7 @@ def _serve(config: Config) -> int:
 
 
 def _enough_files() -> bool:
-    """Whether this process may have FEWEST_FILES open; a lower soft limit is raised to them."""
+    """Returns whether this process may have FEWEST_FILES open; a lower soft limit is raised to them."""
     import resource  # not on Windows, where no server runs
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -98,7 +98,7 @@ def _enough_files() -> bool:
 
 
 def _with_repository(config: Config) -> Config:
-    """Models of a hub are pulled to the user's cache, and listed from it, unless another repository is given."""
+    """Returns the options with the user's cache as the repository for models of a hub, unless another one is given."""
     if config.model_repository_path or not (config.source_model or config.pull or config.list_models):
         return config
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
@@ -126,7 +126,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _flush_stdout() -> int:
-    """Flush stdout; the exit status. A reader that has closed it (head) is no error, a full disk is."""
+    """Flushes stdout. Returns the exit status: a reader that has closed it (head) is no error, a full disk is."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -176,7 +176,7 @@ def _require(condition: object, message: str) -> None:
 
 
 def pull(config: Config) -> Config:
-    """Pull source_model to the repository; the options that serve it from there. Raises StartError."""
+    """Pulls source_model to the repository. Returns the options that serve it from there. Raises StartError."""
     from ..hub import pull as hub_pull
     from ..hub.pull import PullRequest, check_name
 
@@ -206,7 +206,7 @@ def pull(config: Config) -> Config:
 
 
 def _conversion(config: Config) -> str:
-    """Arguments of optimum-cli: those given, and the vocoder's."""
+    """Returns the arguments of optimum-cli: those given, and the vocoder's."""
     given = config.extra_quantization_params
     if not config.vocoder:
         return given
@@ -214,7 +214,7 @@ def _conversion(config: Config) -> str:
 
 
 def _hub() -> Any:
-    """The hub that the environment names, with the retries of OVMS's variables."""
+    """Returns the hub that the environment names, with the retries of OVMS's variables."""
     from ..hub.client import HubClient, RetryPolicy
 
     patience = RetryPolicy()
@@ -229,7 +229,7 @@ def _hub() -> Any:
 
 
 def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:
-    """Write the graph of these options into directory; the options that serve it by that graph."""
+    """Writes the graph of these options into directory. Returns the options that serve it by that graph."""
     from ..repository import atomic_file, graph_writer
     from ..repository.task import detect
 
@@ -255,7 +255,7 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
 
 
 def _served(config: Config, changes: dict[str, Any]) -> Config:
-    """The options with these changes, and without those that say where a model comes from."""
+    """Returns the options with these changes, and without those that say where a model comes from."""
     rest: dict[str, Any] = {row.name: row.default for row in fields(config) if row.metadata["group"] == "repository"}
     return replace(config, **{**rest, **changes})
 
@@ -331,7 +331,7 @@ COMMANDS: dict[str, Callable[[Config], None]] = {
 
 
 def _config_file(config: Config) -> Path | None:
-    """The file to edit: that of the command, of --config_path, or of the repository."""
+    """Returns the file to edit: that of the command, of --config_path, or of the repository."""
     given = config.add_to_config or config.remove_from_config
     named = config.config_path if given.lower() in ("true", "1") else given
     if not named:

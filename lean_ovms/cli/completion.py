@@ -10,14 +10,14 @@ COMMANDS = ("lean_ovms", "lean-ovms")
 
 
 def script(shell: str) -> str:
-    """The script for bash, zsh or fish. Raises StartError for another shell."""
+    """Returns the script for bash, zsh or fish. Raises StartError for another shell."""
     if shell not in SHELLS:
         raise StartError(f"--completion takes one of {', '.join(SHELLS)}, not {shell!r}")
     return SHELLS[shell]()
 
 
 def _choices() -> dict[str, tuple[str, ...]]:
-    """Every flag with the values that it may have; () where any text is possible."""
+    """Returns every flag with the values that it may have; () where any text is possible."""
     rows = [row for row in listed() if not row.metadata["secret"]]
     truth = ("true", "false")
     return {

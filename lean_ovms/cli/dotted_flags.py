@@ -16,7 +16,7 @@ _DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DO
 
 
 def joined(argv: Iterable[str]) -> list[str]:
-    """The arguments; all members of one flag are one JSON object behind the others. Raises StartError."""
+    """Returns the arguments; all members of one flag are one JSON object behind the others. Raises StartError."""
     found: list[str] = []
     objects: dict[str, dict[str, Any]] = {}
     arguments = iter(argv)
@@ -36,7 +36,7 @@ def joined(argv: Iterable[str]) -> list[str]:
 
 
 def _value(text: str) -> Any:
-    """The value of a JSON text, or else the text itself."""
+    """Returns the value of a JSON text, or else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

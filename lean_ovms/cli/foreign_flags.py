@@ -37,7 +37,7 @@ class Alias:
 
 
 def _model_len(text: str) -> str:
-    """vLLM's human-readable number of tokens: 8k is 8,000, 8K is 8,192; -1 and auto are the model's own length."""
+    """Reads vLLM's number of tokens for people: 8k is 8,000, 8K is 8,192; -1 and auto are the model's own length."""
     if text in ("auto", "-1"):
         return "0"
     units = {"k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
@@ -50,14 +50,14 @@ def _model_len(text: str) -> str:
 
 
 def _generation_config(text: str) -> str:
-    """auto: the model's; vllm: none; otherwise a directory."""
+    """Reads vLLM's --generation-config. auto: the model's; vllm: none; otherwise a directory."""
     if text == "auto":
         return ""
     return "none" if text == "vllm" else f"{text.rstrip('/')}/generation_config.json"
 
 
 def _json_list(text: str) -> str:
-    """A JSON list of strings, or the text itself."""
+    """Reads a JSON list of strings, or the text itself."""
     if not text.startswith("["):
         return text
     values = json.loads(text)
@@ -67,7 +67,7 @@ def _json_list(text: str) -> str:
 
 
 def _images(text: str) -> str:
-    """{"image": 4} or image=4."""
+    """Reads {"image": 4} or image=4."""
     limits = json.loads(text) if text.startswith("{") else dict([text.split("=", 1)])
     if set(limits) != {"image"}:
         raise ValueError('{"image": N}; only images are limited')
@@ -75,13 +75,13 @@ def _images(text: str) -> str:
 
 
 def _cache_type(text: str) -> str:
-    """KV cache types of vLLM and llama.cpp in OpenVINO's names."""
+    """Translates KV cache types of vLLM and llama.cpp to OpenVINO's names."""
     known = {"auto": "", "float16": "f16", "bfloat16": "bf16", "q8_0": "u8", "int8": "u8"}
     return known.get(text, text)
 
 
 def _reasoning(text: str) -> str:
-    """llama.cpp's on and off as the templates' variable; auto leaves it to the template."""
+    """Translates llama.cpp's on and off to the templates' variable; auto leaves it to the template."""
     known = {"auto": "", "on": '{"enable_thinking": true}', "off": '{"enable_thinking": false}'}
     if text not in known:
         raise ValueError(f"one of {', '.join(known)}")
@@ -89,26 +89,26 @@ def _reasoning(text: str) -> str:
 
 
 def _idle_seconds(text: str) -> str:
-    """llama.cpp's -1 is never."""
+    """Reads llama.cpp's idle time, where -1 is never."""
     return "0" if text == "-1" else text
 
 
 def _gigabytes(text: str) -> str:
-    """vLLM's size of the KV cache in bytes, also 4g or 4G, in whole GB, one at least."""
+    """Reads vLLM's size of the KV cache in bytes, also 4g or 4G. Returns whole GB, one at least."""
     units = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
     size = float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text)
     return str(max(1, round(size / (1 << 30))))
 
 
 def _megabytes(text: str) -> str:
-    """A whole number of MB in bytes."""
+    """Returns the bytes in a whole number of MB."""
     if not text.isdecimal():
         raise ValueError("a whole number of MB")
     return str(int(text) << 20)
 
 
 def _grammar_library(text: str) -> str:
-    """{"backend": "xgrammar"}; other members have no counterpart."""
+    """Reads {"backend": "xgrammar"}; other members have no counterpart."""
     config = json.loads(text)
     if set(config) - {"backend"}:
         raise ValueError('{"backend": NAME}')
@@ -149,7 +149,7 @@ REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "step3": "
     **dict.fromkeys(("muse", "muse_glimmer", "musespark1x"), "onyx"),
     "step5": "deepseek_r1",
 }
-"""The same for reasoning: most models think between the same tags."""
+"""vLLM's reasoning parsers that have another name here; most models think between the same tags."""
 
 ALIASES = (
     Alias("model_idle_timeout_s", OVMS, ("idle_unload_timeout_seconds",)),
@@ -218,13 +218,14 @@ ALIASES = (
     Alias("allow_credentials", LLAMA_CPP, ("cors_credentials",), bare="true"),
     Alias("allow_credentials", LLAMA_CPP, ("no_cors_credentials",), bare="false"),
 )
-"""In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
+"""Flags of other servers, in the order of the documentation. A flag with the name of our option is listed if it writes
+values in another notation."""
 
 VARIABLES = (
     Alias("api_key", VLLM, ("VLLM_API_KEY",)),
     Alias("max_audio_file_bytes", VLLM, ("VLLM_MAX_AUDIO_CLIP_FILESIZE_MB",), read=_megabytes),
 )
-"""Variables of the environment, behind those of our own."""
+"""Environment variables of other servers; our own have precedence."""
 
 
 def _table() -> tuple[dict[str, str], dict[str, str], frozenset[str], frozenset[str]]:
@@ -248,12 +249,12 @@ IGNORED, REFUSED, OVMS_FLAGS, WITH_PATHS = _table()
 
 
 def flag(name: str) -> str:
-    """A name of these tables as it is typed."""
+    """Returns a name of these tables as it is typed."""
     return name if name.startswith("-") else "--" + name
 
 
 def read(alias: Alias, typed: str, text: str) -> str:
-    """The value of a flag in the notation of its option. typed: the flag, for the message. Raises StartError."""
+    """Returns a flag's value in the notation of its option. typed: the flag, for the message. Raises StartError."""
     try:
         return alias.read(text)
     except (ValueError, TypeError, AttributeError) as error:
@@ -265,7 +266,7 @@ _OBJECTS = ("plugin_config", "default_chat_template_kwargs")
 
 
 def merge(option: str, first: Any, second: str) -> str:
-    """Two values for one option: JSON objects are joined, of other values the second counts."""
+    """Merges two values for one option: JSON objects are joined; of other values the second counts."""
     if option in _OBJECTS and first and second:
         try:
             return json.dumps(json.loads(first) | json.loads(second))

@@ -23,11 +23,11 @@ from .completion import COMMANDS
 READY = "/v2/health/ready"
 TIMEOUT_S = 4.0
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
-"""The address of this machine at which a server can be asked that listens on all of them."""
+"""The address by which this machine reaches a server that listens on all addresses."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], root: Path = Path("/proc")) -> int:
-    """The exit status: 0 if the server is ready. The reason of a failure goes to stderr."""
+    """Returns the exit status: 0 if the server is ready. The reason of a failure goes to stderr."""
     try:
         if argv[:1] == ["--pid"] and len(argv) == 2:
             argv = options_of(root, argv[1])
@@ -61,7 +61,7 @@ def check(config: Config) -> None:
 
 
 def options_of(root: Path, pid: str) -> list[str]:
-    """The options on the command line of the server that is process pid, or that it starts. Raises StartError."""
+    """Returns the options in the command line of the server that is process pid, or its child. Raises StartError."""
     try:
         words = (root / pid / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
     except OSError as error:

@@ -24,12 +24,12 @@ ALL = "all"
 
 
 def groups() -> tuple[str, ...]:
-    """The groups of options, in their order."""
+    """Returns the groups of options, in their order."""
     return GROUPS
 
 
 def text(topic: str, render: Callable[[tuple[str, ...]], str]) -> str:
-    """The help for a topic: "" for the most used options, all, a group or an option. render: the help of these options.
+    """Returns the help for a topic: "" for the most used options, all, a group or an option. render: makes their help.
 
     Raises StartError for another topic.
     """

@@ -16,7 +16,7 @@ STDERR = 2
 
 
 def main() -> NoReturn:
-    """The console command; it exits with one of `server/exit_status.py`."""
+    """Runs the console command, and exits with one of `server/exit_status.py`."""
     _exit_on_ctrl_c()
     _open_standard_streams()
     if sys.argv[1:2] == ["healthcheck"]:

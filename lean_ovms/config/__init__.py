@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 LOCAL_PAGES = "localhost"
-"""In --allowed_origins: every page of the client's own machine, whatever its port, as in llama.cpp."""
+"""The member of --allowed_origins for every page of the client's own machine, whatever its port, as in llama.cpp."""
 _LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may set; the others are those of the server."""
@@ -92,7 +92,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
                 raise StartError(f"--{row.name} needs --draft_model_path")
 
     def for_engine(self) -> dict[str, Any]:
-        """The values of an EngineConfig, as JSON for the engine process. None of them is private."""
+        """Returns the values of an EngineConfig, as JSON for the engine process. None of them is private."""
         return {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
 
     @property
@@ -106,13 +106,13 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return [name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()]
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether a page of this origin is named, or of the client's own machine where those are allowed."""
+        """Returns whether a page of this origin is named, or of the client's own machine where those are allowed."""
         if origin == LOCAL_PAGES:
             return False
         return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """CORS headers, sent with every response: a browser hides a response without them from the page.
+        """Returns the CORS headers, sent with every response: a browser hides a response without them from the page.
 
         origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
         """
@@ -131,5 +131,5 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 
 @cache
 def listed() -> tuple[Field[Any], ...]:
-    """The options of a Config, group by group."""
+    """Returns the options of a Config, group by group."""
     return tuple(sorted(fields(Config), key=lambda row: GROUPS.index(row.metadata["group"])))

@@ -28,11 +28,11 @@ def option(
     private: bool = False,
     json_object: bool = False,
 ) -> Any:
-    """One option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
-    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
+    """Declares one option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or
+    logged. private: the value may hold a password; it is neither sent to the engine child nor in a Config's repr.
 
-    json_object: the value is empty or the JSON text of an object.
-    bare: meaning of the flag without a value. several: the flag takes several values, which are joined by blanks.
+    json_object: the value is empty or the JSON text of an object. bare: meaning of the flag without a value. several:
+    the flag takes several values, which are joined by spaces.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
@@ -41,7 +41,7 @@ def option(
 
 
 def from_json(value: Any, kind: type) -> Any:
-    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
+    """Returns a JSON value as an option of this type, an object as JSON text. Raises ValueError for another type."""
     if kind is str and isinstance(value, dict):
         return json.dumps(value)
     if kind is float and type(value) is int:
@@ -52,7 +52,7 @@ def from_json(value: Any, kind: type) -> Any:
 
 
 def check(name: str, value: Any, row: Any) -> None:
-    """row: the metadata of the option. Raises StartError for a value that it may not have."""
+    """Checks an option's value. row: the metadata of the option. Raises StartError for a value that it may not have."""
     low, high, choices = row["low"], row["high"], row["choices"]
     if isinstance(value, float) and not math.isfinite(value):
         raise StartError(f"--{name} must be a finite number, not {value}")
@@ -69,7 +69,7 @@ def check(name: str, value: Any, row: Any) -> None:
 
 
 def read_object(name: str, value: str) -> dict[str, Any]:
-    """The object that is the value of a JSON option; {} for an empty one. Raises StartError."""
+    """Returns the object that is the value of a JSON option; {} for an empty one. Raises StartError."""
     try:
         found = json.loads(value) if value else {}
     except (ValueError, RecursionError) as error:
@@ -80,7 +80,8 @@ def read_object(name: str, value: str) -> dict[str, Any]:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
+    """Returns whether there is no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become
+    some."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:

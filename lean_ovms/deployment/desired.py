@@ -40,7 +40,7 @@ FileStat = tuple[int, int, int] | None
 
 
 def file_stat(path: Path) -> FileStat:
-    """The FileStat of a file; None also where it may not be read."""
+    """Returns the FileStat of a file; None also where it may not be read."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # ValueError: no file can have such a name
@@ -71,7 +71,7 @@ class ModelSpec:
 
     @property
     def name(self) -> str:
-        """Its name in the API."""
+        """The model's name in the API."""
         return self.config.served_name
 
 
@@ -90,13 +90,13 @@ class DesiredState:
 
 
 def desired_state(config: Config) -> DesiredState:
-    """The models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
+    """Returns the models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     state = _desired_state(config)
     return _with_loading(config, replace(state, models=_without_clashes([_with_task(spec) for spec in state.models])))
 
 
 def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
-    """The models, with a problem where an alias is a name of another one."""
+    """Returns the models, with a problem where an alias is a name of another one."""
     owners = {spec.name: spec for spec in specs}
     found = []
     for spec in specs:
@@ -111,12 +111,14 @@ def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
 
 
 def _with_loading(config: Config, state: DesiredState) -> DesiredState:
-    """When each model is loaded and unloaded, as --load_models says."""
+    """Returns the models with when each is loaded and unloaded, as --load_models says."""
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
     several = len(state.models) > 1 and not state.required
-    asked = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
+    limited = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
     repository = bool(config.model_repository_path) and not config.config_path
-    on_demand = config.load_models == "request" or (config.load_models == "auto" and several and (repository or asked))
+    on_demand = config.load_models == "request" or (
+        config.load_models == "auto" and several and (repository or limited)
+    )
     models = []
     for spec in state.models:
         fixed = spec.group == PERMANENT
@@ -133,7 +135,7 @@ def _with_loading(config: Config, state: DesiredState) -> DesiredState:
 
 
 def _with_task(spec: ModelSpec) -> ModelSpec:
-    """The model with its task set where its files show that it does not generate: that decides its class."""
+    """Returns the model with its task set where its files show that it does not generate: that decides its class."""
     config = spec.config
     if config.task or config.fake_engine or not config.model_path:
         return spec
@@ -168,7 +170,8 @@ def _desired_state(config: Config) -> DesiredState:
 
 
 def _demo_embed(config: Config) -> Config:
-    """The options of the model for embeddings beside the demo model: those of the server, its own are the defaults."""
+    """Returns the options of the embeddings model that is served with the demo model: those of the server, with its own
+    as the defaults."""
     own = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
     demo: dict[str, Any] = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
     demo["model_idle_timeout_s"] = DEMO_IDLE_TIMEOUT_S
@@ -177,16 +180,16 @@ def _demo_embed(config: Config) -> Config:
 
 
 def server_config(config: Config) -> Config:
-    """The server's options: of those that point to models only the one that applies, and those that a config file sets
-    for the whole server. Raises StartError."""
+    """Returns the server's options: of those that point to models only the one that applies, and those that a config
+    file sets for the whole server. Raises StartError."""
     check_task(config)
     config = _model_source(config)
     return _with_file_options(config) if config.config_path else config
 
 
 def _model_source(config: Config) -> Config:
-    """The options with config_path or model_path set, also from other options; with neither, the demo model or all
-    models of the repository are meant. Raises WrongOptions."""
+    """Returns the options with config_path or model_path set, also from other options; with neither, the demo model or
+    all models of the repository are meant. Raises WrongOptions."""
     if config.config_path:
         if config.model_path or config.model_name:
             raise WrongOptions("--config_path names the models: --model_path and --model_name do not go with it")
@@ -212,7 +215,7 @@ def _model_source(config: Config) -> Config:
 
 
 def _in_repository(config: Config) -> Config:
-    """The named model, or else the repository's config.json, or else all its models. Raises WrongOptions."""
+    """Returns the named model, or else the repository's config.json, or else all its models. Raises WrongOptions."""
     repository, source = Path(config.model_repository_path), config.source_model
     if source and not config.model_repository_path:
         raise WrongOptions("--source_model needs --model_repository_path")
@@ -240,7 +243,8 @@ def _with_file_options(config: Config) -> Config:
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
-    """The model of the command line: its options before those of its graph, which --task disables (as in OVMS)."""
+    """Returns the model of the command line: its options before those of its graph, which --task disables as in
+    OVMS."""
     path = base / graph.FILE
     if config.task or not os.path.isfile(path):
         return ModelSpec(config=config)
@@ -259,7 +263,7 @@ def _from_model_path(config: Config, base: Path) -> ModelSpec:
 
 
 def _from_repository(config: Config) -> DesiredState:
-    """Every model of the repository, each as --model_name would serve it."""
+    """Returns every model of the repository, each as --model_name would serve it."""
     repository = Path(config.model_repository_path)
     files: dict[Path, FileStat] = {}
     names = listing.models_of(repository, visit=lambda path: files.setdefault(path, file_stat(path)))

@@ -1,8 +1,8 @@
 """Keeps the models of a registry in line with the configuration while the server runs.
 
-A model that changes is loaded beside the old one, which serves until the new one is ready and then finishes its running
-requests. A model that does not load leaves the others, and the one that it should have replaced, as they are.
-A model that its requests load is replaced at once, and loaded by the next request when the old one is out of memory.
+A model that changes is loaded while the old one still serves; when the new one is ready the old one finishes its
+running requests. A model that does not load leaves the others, and the one that it should have replaced, as they are. A
+model that its requests load is replaced at once, and loaded by the next request when the old one is out of memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..config import OTHER_TASKS, Config
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
+from ..models.model_cache.policy import ModelCache
 from ..models.registry import ModelRegistry
-from ..models.residency import Residency
 from ..repository import listing
 from ..util.resources import free_memory_bytes
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
@@ -33,7 +33,7 @@ LOADED_TOGETHER = 4
 """Models that share this memory where requests load them and only the memory limits their number."""
 
 
-class ModelManager:
+class DeploymentManager:
     """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`."""
 
     def __init__(
@@ -44,13 +44,14 @@ class ModelManager:
         read: Callable[[Config], DesiredState] = desired_state,
         make: Callable[[Config], Model] = make_model,
     ) -> None:
-        """read: the desired state by the options. make: a model of its options. Raises StartError: wrong options."""
+        """Installs the configured models. read: returns the desired state by the options. make: makes a model of its
+        options. Raises StartError for wrong options."""
         self._config = config
         self._registry = registry
         self._read = read
         self._make = make
         self._desired = read(config)
-        self._residency = Residency(self._desired.max_loaded, free_memory_bytes)
+        self._model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
         self._files = dict(self._desired.files)
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None
@@ -61,9 +62,9 @@ class ModelManager:
             self._install(spec)
 
     @property
-    def residency(self) -> Residency:
+    def model_cache(self) -> ModelCache:
         """What is in memory."""
-        return self._residency
+        return self._model_cache
 
     async def check(self) -> None:
         """Check what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
@@ -86,10 +87,10 @@ class ModelManager:
             log.info("loaded by their first requests: %s", listing.abbreviate(waiting))
 
     async def reload(self) -> bool:
-        """Read the configuration again and serve it; whether anything changed. One at a time.
+        """Reads the configuration again and serves it. Returns whether anything changed. One call at a time.
 
-        Raises StartError: a configuration that cannot be parsed changes nothing, and a model that does not load
-        leaves the one that it should have replaced.
+        Raises StartError: a configuration that cannot be parsed changes nothing, and a model that does not load leaves
+        the one that it should have replaced.
         """
         if self._stopped:
             raise StartError("the server is stopping", reason="The server is shutting down.")
@@ -99,7 +100,7 @@ class ModelManager:
         return await asyncio.shield(self._next)  # a client that disconnects must not stop a load halfway
 
     async def _reload_after(self, running: asyncio.Task[bool] | None) -> bool:
-        """A running reload may have read the files before the change that this one is asked to serve."""
+        """Reloads once more after a running reload, which may have read the files before they changed."""
         if running is not None:
             await asyncio.wait([running])
         self._reloading, self._next = self._next, None
@@ -127,7 +128,7 @@ class ModelManager:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        await self._residency.stop()
+        await self._model_cache.stop()
         await asyncio.gather(*(model.stop() for model in self._registry.models.values()))
 
     # --- one reload
@@ -152,7 +153,7 @@ class ModelManager:
         return bool(removed or changed)
 
     def _differs(self, spec: ModelSpec) -> bool:
-        """Whether the model is not served, or not with these options."""
+        """Returns whether the model is not served, or not with these options."""
         model = self._registry.models.get(spec.name)
         return model is None or model.failure is not None or self._specs.get(spec.name) != spec
 
@@ -160,7 +161,7 @@ class ModelManager:
         return {path: file_stat(path) for path in self._files}
 
     async def _serve(self, spec: ModelSpec) -> StartError | None:
-        """Serve a model, in place of the one with its name; the reason if that failed."""
+        """Serves a model, in place of the one with its name. Returns the reason if that failed."""
         name = spec.name
         old = self._registry.models.get(name)
         if old is None or not (old.ready or (spec.on_demand and old.on_demand)):
@@ -181,7 +182,7 @@ class ModelManager:
         return failure
 
     async def _replace(self, old: Model, spec: ModelSpec) -> StartError | None:
-        """Load beside the old model, then swap; the reason if that failed."""
+        """Loads the new model while the old one serves, then swaps them. Returns the reason if that failed."""
         model = self._build(spec)
         try:
             await (model.open() if spec.on_demand else model.load())
@@ -199,7 +200,7 @@ class ModelManager:
     # --- parts of it
 
     def _build(self, spec: ModelSpec) -> Model:
-        """A model, not loaded; its KV cache leaves the other models their share of the memory."""
+        """Returns a model, not loaded; its KV cache leaves the other models their share of the memory."""
         cached = [one for one in self._desired.models if one.config.task not in OTHER_TASKS]
         sharing = sum(not one.config.cache_size for one in cached)
         if any(one.on_demand for one in cached):
@@ -222,17 +223,17 @@ class ModelManager:
     def _enter(self, spec: ModelSpec, model: Model) -> None:
         """Put a model into the registry, and under the rules for what is in memory."""
         self._specs[spec.name] = spec
-        model.residency = self._residency
+        model.model_cache = self._model_cache
         model.on_demand = model.on_demand or model.loaded
         timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s
-        self._residency.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
+        self._model_cache.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
         self._registry.install(model)
 
     async def _load(self, spec: ModelSpec, model: Model) -> StartError | None:
-        """Load a model of the registry, or leave that to its first request; the reason if that failed."""
+        """Loads a model of the registry, or leaves that to its first request. Returns the reason if that failed."""
         if spec.problem is None:
             try:
-                await (model.open() if spec.on_demand else self._residency.load(model))
+                await (model.open() if spec.on_demand else self._model_cache.load(model))
             except StartError as error:
                 return error
         return spec.problem

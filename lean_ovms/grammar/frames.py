@@ -199,7 +199,7 @@ class _Value:
         return "number" if kind == "integer" else str(kind)
 
     def until(self, end: str) -> Json:
-        """It and the end of its element."""
+        """Returns the format of a value and of the end of its element."""
         if not self.is_text:
             return formats.sequence(formats.json_value(self._alone()), formats.text(end))
         if self._words:
@@ -213,7 +213,7 @@ class _Value:
         return formats.sequence(counted, formats.text(end))
 
     def _alone(self) -> Schema:
-        """Its schema, with the definitions that it refers to."""
+        """Returns the schema of the value, with the definitions that it refers to."""
         if not isinstance(self._schema, dict) or not isinstance(self._tool.parameters, dict):
             return self._schema
         root = self._tool.parameters

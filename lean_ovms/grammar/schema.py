@@ -146,7 +146,8 @@ class _Writer:
             done["properties"] = {**listed, **{name: True for name in sorted(names) if name not in listed}}
 
     def _reference(self, schema: Json, others: frozenset[str], opened: tuple[str, ...]) -> Schema:
-        """As it is where it stands alone; else written out, so that it can be closed with what is beside it."""
+        """Returns the reference where it stands alone; else what it refers to, so that it can be closed with its
+        siblings."""
         ref = schema["$ref"]
         self._follow(schema, ())
         beside = {key: value for key, value in schema.items() if key not in ("$ref", *_DEFINITIONS, *NOTES)}

@@ -69,7 +69,8 @@ class RetryPolicy:
 
 
 class HubClient:
-    """endpoint: the hub's address, "" for the public one. Token and proxies are found as huggingface_hub does."""
+    """A client of one hub. endpoint: the hub's address, "" for the public one. Token and proxies are found as
+    huggingface_hub does."""
 
     def __init__(self, endpoint: str = "", patience: RetryPolicy | None = None, *, agent: str = "lean_ovms") -> None:
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
@@ -82,7 +83,7 @@ class HubClient:
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
 
     def listing(self, repo: str) -> Listing:
-        """The files of repo now. Raises PullError."""
+        """Returns the files of repo now. Raises PullError."""
         api = self._library.HfApi(endpoint=self.endpoint, library_name=self._agent)
         info = self._retry(lambda: api.model_info(repo, files_metadata=True, timeout=LISTING_TIMEOUT_S), repo)
         files = tuple(_remote_file(entry) for entry in info.siblings or ())

@@ -18,11 +18,11 @@ from .client import PullError
 log = logging.getLogger("lean_ovms.hub")
 
 DEFAULT_WEIGHTS = "int8"
-"""As in OVMS: half the size of fp16, with hardly a loss."""
+"""The default weight format, as in OVMS: half the size of fp16, with hardly a loss."""
 
 
 def available() -> bool:
-    """optimum-cli is installed."""
+    """Returns whether optimum-cli is installed."""
     return find_program("optimum-cli") is not None
 
 
@@ -65,6 +65,6 @@ def _run(name: str, arguments: list[str]) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """A program of this Python environment, even if it is not activated, or one on PATH."""
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else shutil.which(name)
+    """Returns a program of this Python environment, even if it is not activated, or one on PATH."""
+    sibling = Path(sys.executable).with_name(name)
+    return str(sibling) if sibling.exists() else shutil.which(name)

@@ -19,7 +19,7 @@ from .staging import Staging, check_free_space, human_size, locked, matches
 log = logging.getLogger("lean_ovms.hub")
 
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
-"""organisation/name; a name alone for the oldest models."""
+"""Matches organisation/name; a name alone for the oldest models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class PullRequest:
 
 
 def check_name(source: str) -> str:
-    """source, if it is a model name that stays below a directory. Raises PullError."""
+    """Returns source, if it is a model name that stays below a directory. Raises PullError."""
     if not NAME.fullmatch(source) or ".." in source:
         raise PullError(f"{safe(source)} is not a model name: organisation/name")
     return source
 
 
 def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
-    """Make sure that the model is in request.target; whether it had to be pulled. Raises PullError."""
+    """Makes sure that the model is in request.target. Returns whether it had to be pulled. Raises PullError."""
     try:
         if not request.overwrite and _is_present(request):
             log.info("%s is in %s already (--overwrite_models pulls it anew)", request.source, request.target)
@@ -129,7 +129,7 @@ def _download(hub: HubClient, listing: Listing, files: list[RemoteFile], staging
 
 
 def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
-    """Download small files beside a converted model. Raises PullError."""
+    """Downloads small files into the directory of a converted model. Raises PullError."""
     for file in files:
         place = staging.ready / file.path
         place.parent.mkdir(parents=True, exist_ok=True)

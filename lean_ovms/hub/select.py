@@ -31,7 +31,7 @@ SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_
 SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
 MAX_SENTENCE_BYTES = 1 << 20
 SHOWN = 24
-"""Most file names in a message."""
+"""The most file names that a message shows."""
 
 
 class NotOpenVino(PullError):
@@ -43,7 +43,7 @@ class NotOpenVino(PullError):
 
 
 def model_files(listing: Listing) -> list[RemoteFile]:
-    """The files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
+    """Returns the files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
     names = {file.path for file in listing.files}
     if not names & set(NETWORKS):
         raise _not_openvino(listing)
@@ -59,13 +59,13 @@ def model_files(listing: Listing) -> list[RemoteFile]:
 
 
 def pooling_files(listing: Listing) -> list[RemoteFile]:
-    """The files of sentence-transformers, which say how an embeddings model pools; exporters leave them out."""
+    """Returns the files of sentence-transformers, which say how an embeddings model pools; exporters leave them out."""
     named = (file for file in listing.files if file.path in SENTENCE_FILES or SENTENCE_MODULE.fullmatch(file.path))
     return [file for file in _with_safe_names(named) if file.size <= MAX_SENTENCE_BYTES]
 
 
 def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
-    """The GGUF file of that name, with its other parts if it is the first of several. Raises PullError."""
+    """Returns the GGUF file of that name, with its other parts if it is the first of several. Raises PullError."""
     there = {file.path: file for file in listing.files if file.path.endswith(".gguf")}
     wanted = shards(name)
     missing = [part for part in wanted if part not in there]
@@ -77,7 +77,7 @@ def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
 
 
 def shards(name: str) -> list[str]:
-    """The names of all parts of a split GGUF file, or just name. Raises PullError for a part that is not the first."""
+    """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
     found = SHARD.fullmatch(name)
     if found is None:
         return [name]
@@ -92,7 +92,7 @@ def _is_needed(path: str) -> bool:
 
 
 def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
-    """files, if no name leads out of the target directory: the names come from the hub. Raises PullError."""
+    """Returns files, if no name leads out of the target directory: the names come from the hub. Raises PullError."""
     chosen = list(files)
     for file in chosen:
         parts = file.path.split("/")
@@ -123,7 +123,7 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
 
 
 def _gguf_names(there: Iterable[str]) -> str:
-    """The names that can be given: whole files and first parts."""
+    """Returns the names that can be given: whole files and first parts."""
     found = ((path, SHARD.fullmatch(path)) for path in sorted(there))
     names = [path for path, shard in found if shard is None or int(shard["part"]) == 1]
     if not names:

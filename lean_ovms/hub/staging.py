@@ -48,7 +48,7 @@ File = TypeVar("File", bound=ExpectedFile)
 
 
 class Staging:
-    """Made by `locked`. ready: where whole files are, laid out as in the model."""
+    """The staging directory of one model, made by `locked`. ready: where whole files are, laid out as in the model."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,7 +56,7 @@ class Staging:
         self._parts = root / "parts"
 
     def prepare(self, files: Iterable[File]) -> list[File]:
-        """Delete what does not belong to files; the files that still have to be fetched, wholly or partly."""
+        """Deletes what does not belong to files. Returns the files that still have to be fetched, wholly or partly."""
         files = list(files)
         self.ready.mkdir(exist_ok=True)
         self._parts.mkdir(exist_ok=True)
@@ -68,12 +68,12 @@ class Staging:
         return [file for file in files if not matches(self.ready / file.path, file)]
 
     def part(self, file: ExpectedFile) -> Path:
-        """Where file is downloaded to: named after its content, so that another commit's file is never resumed."""
+        """Returns where file is downloaded to. The name is of its content: another commit's file is never resumed."""
         name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.sha256 or file.blob}".encode()).hexdigest()
         return self._parts / name[:32]
 
     def missing_bytes(self, files: Iterable[ExpectedFile]) -> int:
-        """Bytes of these files that still have to be fetched."""
+        """Returns the bytes of these files that still have to be fetched."""
         return sum(file.size - min(file.size, _size(self.part(file))) for file in files)
 
     def accept(self, file: ExpectedFile) -> bool:
@@ -132,7 +132,7 @@ def locked(
 
 
 def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None]) -> int:
-    """An open, locked descriptor of the directory root, which exists."""
+    """Returns an open, locked descriptor of the directory root, which exists."""
     import fcntl  # POSIX only
 
     notified = False
@@ -158,7 +158,7 @@ def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None])
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    """Whether the directory was not removed, and perhaps created again, while this process waited."""
+    """Returns whether the directory was not removed, and perhaps created again, while this process waited."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
 
 
 def matches(path: Path, file: ExpectedFile) -> bool:
-    """Whether the content of path is that of file: its size, and the hash that is known."""
+    """Returns whether the content of path is that of file: its size, and the hash that is known."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     if not file.sha256 and not file.blob:
@@ -187,7 +187,7 @@ def matches(path: Path, file: ExpectedFile) -> bool:
 
 
 def human_size(count: int) -> str:
-    """A number of bytes with its unit, to read."""
+    """Returns a number of bytes with its unit, to read."""
     value, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":

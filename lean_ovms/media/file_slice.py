@@ -19,6 +19,6 @@ class FileSlice:
         return self.size
 
     def __getitem__(self, place: slice) -> bytes:
-        """A copy. Raises OSError."""
+        """Returns a copy of these bytes. Raises OSError."""
         start, end, _ = place.indices(self.size)
         return self.body.read(self.start + start, max(0, end - start))

@@ -36,7 +36,7 @@ class Helper:
 
     @property
     def pid(self) -> int:
-        """0 before it is started."""
+        """The process id; 0 before it is started."""
         return self._popen.pid if self._popen is not None else 0
 
     @property
@@ -46,11 +46,11 @@ class Helper:
 
     @property
     def exit_status(self) -> int | None:
-        """As Popen.poll; None if it runs or never ran."""
+        """What Popen.poll returns; None if the process runs or never ran."""
         return self._popen.poll() if self._popen is not None else None
 
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To and from the process, which is started by the first call. Raises OSError."""
+        """Returns the streams to and from the process, which is started by the first call. Raises OSError."""
         if self._reader is None or self._writer is None:
             ours = self._spawn()
             try:
@@ -84,7 +84,7 @@ class Helper:
         return ours
 
     def send_file(self, line: bytes, descriptor: int) -> None:
-        """A line, and an open file with it. Nothing else may be on its way to the process. Raises OSError."""
+        """Sends a line, and an open file with it. Nothing else may be on its way to the process. Raises OSError."""
         assert self._socket is not None
         socket.send_fds(self._socket, [line], [descriptor])
 
@@ -114,7 +114,7 @@ class IdleHelpers(Generic[H]):
         return [helper.pid for helper in self._idle]
 
     def take(self) -> H | None:
-        """An idle process that is still alive: one that was killed meanwhile would look like a broken file."""
+        """Takes an idle process that is still alive: one that was killed meanwhile would look like a broken file."""
         while self._idle:
             helper = self._idle.pop()
             if helper.alive:

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 from ..util.child_process import EXIT_USAGE, inherit_socket
 
-Handle = Callable[[dict[str, Any], "Channel"], None]
+Handle = Callable[[dict[str, Any], "JobChannel"], None]
 FD_BYTES = 4
-"""Of a descriptor in a control message."""
+"""Bytes of a descriptor in a control message."""
 
 
-class Channel(BufferedRWPair):
+class JobChannel(BufferedRWPair):
     """The socket to the parent. take_file: the descriptor that came with the last job; the caller closes it."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -33,7 +33,7 @@ class Channel(BufferedRWPair):
 
 
 class _RawSocket(io.RawIOBase):
-    """files: descriptors that have come."""
+    """A socket that receives descriptors, too. files: those that have come."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.files: list[int] = []
@@ -57,17 +57,14 @@ class _RawSocket(io.RawIOBase):
 
 
 def run(module: str, handle: Handle) -> NoReturn:
-    """The main of a helper's module: call handle with each job, a line of JSON, until the parent ends the socket pair.
-
-    It writes no core and no file.
-    """
+    """Runs a helper's module: calls handle with each job, a line of JSON, until the parent ends the pipe."""
     sock = inherit_socket(module, sys.argv[1:])
     if sock is None:
         os._exit(EXIT_USAGE)
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
     try:
-        stream = Channel(sock)
+        stream = JobChannel(sock)
         for line in stream:
             handle(json.loads(line), stream)
     except BrokenPipeError:  # the request was given up

@@ -1,4 +1,4 @@
-"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and residency, no HTTP.
+"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and the model cache, no HTTP.
 
 The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
 continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request and
@@ -17,21 +17,21 @@ from .. import lora_modules
 from ..config import Config
 from ..errors import StartError
 from ..repository import lora
-from .residency import Residency
-from .resident import Resident
+from .model_cache.policy import ModelCache
+from .model_cache.state import CachedModel
 
 _LOADS = count(1)
 
 
-def numbered(module: lora_modules.Module) -> str:
-    """protocol.Submit.adapter for one load of an adapter; the next one reads its files again, which may be others."""
+def numbered(module: lora_modules.LoraModule) -> str:
+    """Returns protocol.Submit.adapter for one load of an adapter, as the next one reads its files anew."""
     return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_LOADS)}"))
 
 
-class AdapterModel(Resident, Protocol):
+class AdapterModel(CachedModel, Protocol):
     """The model of an adapter."""
 
-    residency: Residency | None
+    model_cache: ModelCache | None
 
     async def open(self) -> None: ...
 
@@ -46,13 +46,14 @@ M = TypeVar("M", bound=AdapterModel)
 
 
 class AdapterSet(Generic[M]):
-    """models: by name, in the order of the option. make: builds a model from its options and those of its engine."""
+    """The adapters of one model. models: by name, in the order of the option. make: builds a model from its options and
+    those of its engine."""
 
     def __init__(self, config: Config, make: Callable[[Config, Config], M]) -> None:
         """Raises StartError for a name that the model itself has."""
         self._config = config
         self._make = make
-        self._residency = Residency(config.max_loras)
+        self._model_cache = ModelCache(config.max_loras)
         self._draining: set[asyncio.Task[None]] = set()
         self.models: dict[str, M] = {}
         for module in lora_modules.parse(config.lora_modules):
@@ -71,9 +72,9 @@ class AdapterSet(Generic[M]):
 
     async def unload(self) -> None:
         """Stop all engines; requests load them again, after the model."""
-        await self._residency.unload_all()
+        await self._model_cache.unload_all()
 
-    async def add(self, module: lora_modules.Module) -> M:
+    async def add(self, module: lora_modules.LoraModule) -> M:
         """Serve an adapter from now on, in place of one of that name. Raises StartError."""
         await self._check(module)
         model = self._build(module)
@@ -102,20 +103,20 @@ class AdapterSet(Generic[M]):
         """Stop all engines. Idempotent."""
         for task in self._draining:
             task.cancel()
-        await self._residency.stop()
+        await self._model_cache.stop()
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
-    async def _check(self, module: lora_modules.Module) -> None:
+    async def _check(self, module: lora_modules.LoraModule) -> None:
         if not self._config.fake_engine:
             await asyncio.to_thread(lora.check, module, self._config.model_dir)
 
-    def _build(self, module: lora_modules.Module) -> M:
+    def _build(self, module: lora_modules.LoraModule) -> M:
         if module.name in self._config.served_names:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
         own = replace(self._config, model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
         model = self._make(own, engine)
-        model.residency = self._residency
-        self._residency.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
+        model.model_cache = self._model_cache
+        self._model_cache.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
         return model

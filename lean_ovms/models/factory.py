@@ -10,7 +10,7 @@ from .text_model import TextModel
 
 
 def make(config: Config) -> Model:
-    """A model of these options, not loaded. Raises StartError."""
+    """Returns a model of these options, not loaded. Raises StartError."""
     if config.task == SPEECH_TO_TEXT:
         from .speech_model import SpeechModel
 
@@ -29,5 +29,5 @@ def make(config: Config) -> Model:
 
 
 def known_info() -> ModelInfo:
-    """What the engine of demo-embed reports; tools/make_demo_embed.py writes it."""
+    """Returns what the engine of demo-embed reports; tools/make_demo_embed.py writes it."""
     return ModelInfo.from_json(json_file.read_object(DEMO_EMBED / "engine_info.json"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from ..engine.client.engine import Engine, ReplyStream
+from ..engine.client.engine import EngineClient, ReplyStream
 from ..engine.protocol import Progress, Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
@@ -50,7 +50,7 @@ class Generation:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineClient,
         reply: ReplyStream,
         decoders: list[OutputDecoder],
         on_close: OnClose,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import lora_modules
 from ..config import Config
-from ..engine.client.engine import Engine
+from ..engine.client.engine import EngineClient
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
@@ -24,7 +24,7 @@ from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet, numbered
-from .residency import Residency
+from .model_cache.policy import ModelCache
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,7 +46,7 @@ class ModelLifecycle:
     config: the options of this model. parent: the name of the model that it is an adapter of, or "".
     adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
     list of models while it loads, too. on_demand: a request loads it if it is not loaded. queues_while_loading: its
-    requests wait for a load that is in progress, as those of a model on demand do. residency: decides when it is
+    requests wait for a load that is in progress, as those of a model on demand do. model_cache: decides when it is
     loaded and unloaded; None: it is loaded once. known_info: what is known of it before it is loaded.
     adapter: as in protocol.Submit, for one that the engine of its base serves; else "".
     """
@@ -54,7 +54,10 @@ class ModelLifecycle:
     task: str = ""
 
     def __init__(
-        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: ModelLifecycle | None = None
+        self,
+        config: Config,
+        engine: EngineClient | Callable[[], EngineClient] | None = None,
+        base: ModelLifecycle | None = None,
     ) -> None:
         """engine: the only one, or what makes one for each load. base: the model that this one is an adapter of.
 
@@ -66,7 +69,7 @@ class ModelLifecycle:
         self.created = int(time.time())
         self.directory = ModelDir()
         self._base = cast("Self | None", base)  # _adapter makes one of its own kind
-        self._make_engine = _maker(engine or (lambda: Engine(_of_base(config))))
+        self._make_engine = _maker(engine or (lambda: EngineClient(_of_base(config))))
         self.engine = self._make_engine()
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
@@ -74,12 +77,12 @@ class ModelLifecycle:
         self.announced = False
         self.on_demand = False
         self.queues_while_loading = False
-        self.residency: Residency | None = None
+        self.model_cache: ModelCache | None = None
         self.known_info: ModelInfo | None = None
         self.adapters: AdapterSet[Any] = AdapterSet(config, self._adapter)
         self.in_flight = InFlight()
         self.adapter = ""
-        self._module: lora_modules.Module | None = None
+        self._module: lora_modules.LoraModule | None = None
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self._loaded = False
@@ -91,8 +94,8 @@ class ModelLifecycle:
         self._successor: Self | None = None
 
     def _adapter(self, config: Config, engine: Config) -> Self:
-        """The model of an adapter. engine: the options of its engine."""
-        model = type(self)(config, lambda: Engine(engine), self)
+        """Returns the model of an adapter. engine: the options of its engine."""
+        model = type(self)(config, lambda: EngineClient(engine), self)
         [model._module] = lora_modules.parse(engine.lora_modules)
         model.metrics, model.offload = self.metrics, self.offload
         return model
@@ -146,7 +149,7 @@ class ModelLifecycle:
             raise
         finally:
             progress.cancel()
-        self.failure, self.on_demand = None, self.residency is not None
+        self.failure, self.on_demand = None, self.model_cache is not None
         self.metrics.model_loaded(self.name, time.monotonic() - began)
         log.info("%s: %s", self.name, self.summary)
 
@@ -192,7 +195,7 @@ class ModelLifecycle:
         await asyncio.to_thread(self._check_options)
 
     def _check_options(self) -> None:
-        """What can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
+        """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
         if cache := self.config.cache_dir:
             try:
                 Path(cache).mkdir(parents=True, exist_ok=True)
@@ -203,7 +206,7 @@ class ModelLifecycle:
         """Import what `_prepare` needs; called in a thread while the engine loads."""
 
     def _prepare(self, info: ModelInfo) -> None:
-        """Build what requests need beside the engine, which is ready. Raises StartError."""
+        """Builds what requests need besides the engine, which is ready. Raises StartError."""
 
     async def unload(self) -> None:
         """Stop the engine, and those of adapters; requests load it again. None may be running."""
@@ -215,8 +218,8 @@ class ModelLifecycle:
     def leave_to(self, successor: Self | None) -> None:
         """Take no more requests: the successor does, if any."""
         self._draining, self._successor = True, successor
-        if self.residency is not None:
-            self.residency.retire(self)
+        if self.model_cache is not None:
+            self.model_cache.retire(self)
 
     async def drain(self, successor: Self | None = None) -> None:
         """Leave new requests to the successor, let running ones finish, then stop."""
@@ -230,9 +233,9 @@ class ModelLifecycle:
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()
-        if self.residency is not None and self._draining:
+        if self.model_cache is not None and self._draining:
             self._loaded = False
-            self.residency.remove(self)
+            self.model_cache.remove(self)
 
     async def _stop_engine(self) -> None:
         if not self.adapter:  # else it is the base's
@@ -247,13 +250,13 @@ class ModelLifecycle:
 
     @property
     def state(self) -> str:
-        """The engine's state if it is loaded and the server awake, else the residency's: "unloaded" and the like;
+        """The engine's state if it is loaded and the server awake, else the model cache's: "unloaded" and the like;
         "failed" after a load that failed, "loading" until the first one."""
         if self._loaded:
-            state = self.residency.state(self) if self.residency is not None else ""
+            state = self.model_cache.state(self) if self.model_cache is not None else ""
             return state if state in ("unloading", "sleeping") else self.engine.state
-        if self.on_demand and self.residency is not None and not self._stopped:
-            state = self.residency.state(self)
+        if self.on_demand and self.model_cache is not None and not self._stopped:
+            state = self.model_cache.state(self)
             return "failed" if self.failure is not None and state == "unloaded" else state
         return "failed" if self.failure is not None else "loading"
 
@@ -275,7 +278,7 @@ class ModelLifecycle:
     @property
     def waiting(self) -> int:
         """Requests that wait until it is loaded."""
-        return self.residency.waiting(self) if self.residency is not None else 0
+        return self.model_cache.waiting(self) if self.model_cache is not None else 0
 
     @property
     def restarts(self) -> int:
@@ -309,24 +312,24 @@ class ModelLifecycle:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """As `info`."""
+        """The vocabulary of the engine; as `info`, known once the model has been loaded."""
         return self.engine.vocabulary if self._loaded else self._vocabulary
 
     @property
-    def tokenizer(self) -> Engine:
+    def tokenizer(self) -> EngineClient:
         """The engine that encodes and decodes within a Hold: adapters change no tokenizer, and may have no engine."""
         return self.engine if self._loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:
-        """The engine's statistics; zeros while the model is not loaded on demand, and with its base's engine."""
+        """Returns the engine's statistics; zeros while the model is not loaded on demand, and for an adapter."""
         return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
 
 
 def _of_base(config: Config) -> Config:
-    """The config of the engine that has no adapter loaded: it must be of the same kind as those that have one."""
+    """Returns the config of the engine without an adapter: it must be of the same kind as those that have one."""
     adapters = config.allow_runtime_lora or bool(config.lora_modules)
     return replace(config, lora_modules="", allow_runtime_lora=adapters)
 
 
-def _maker(engine: Engine | Callable[[], Engine]) -> Callable[[], Engine]:
+def _maker(engine: EngineClient | Callable[[], EngineClient]) -> Callable[[], EngineClient]:
     return engine if callable(engine) else lambda: engine

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import BadRequest, ModelNotFound, Unavailable
 from ..observability.logging import safe
 from .lifecycle import ModelLifecycle
-from .resident import sleeping
+from .model_cache.state import sleeping
 
 M = TypeVar("M", bound="Model")
 
@@ -87,9 +87,9 @@ class Model(ModelLifecycle):
             return Hold(model, base)
 
     async def _acquire(self) -> bool:
-        """As Residency.hold."""
-        if self.residency is not None and self.admits:
-            return await self.residency.hold(self)
+        """As ModelCache.hold."""
+        if self.model_cache is not None and self.admits:
+            return await self.model_cache.hold(self)
         if self._info is None or self._draining:
             self.serving()  # raises the reason
         self.in_flight.add()
@@ -101,9 +101,9 @@ class Model(ModelLifecycle):
             pass
 
     def keep_loaded(self, seconds: float | None) -> list[str]:
-        """Ollama's keep_alive of a request, as Residency.keep; a warning if it has no effect. Thread-safe."""
+        """Ollama's keep_alive of a request, as ModelCache.keep; a warning if it has no effect. Thread-safe."""
         base = self._base or self
-        kept = base.residency is not None and base.residency.keep(base, seconds)
+        kept = base.model_cache is not None and base.model_cache.keep(base, seconds)
         return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
 
     def retain(self) -> None:

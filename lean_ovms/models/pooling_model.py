@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
-from ..engine.client.engine import Engine
+from ..engine.client.engine import EngineClient
 from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, RequestError, RequestTimeout, too_many_characters
 from ..observability.logging import safe
@@ -59,7 +59,7 @@ class PoolingModel(Model):
     endpoints = "/v1/embeddings, /v2/embed, /rerank, /score, /classify and /pooling"
 
     def __init__(
-        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: Model | None = None
+        self, config: Config, engine: EngineClient | Callable[[], EngineClient] | None = None, base: Model | None = None
     ) -> None:
         super().__init__(config, engine, base)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))

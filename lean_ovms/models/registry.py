@@ -15,11 +15,11 @@ M = TypeVar("M", bound=Model)
 
 
 class ModelRegistry:
-    """models: by name, in the order of the model list, without adapters. unloaded: names that are no longer served,
-    with their state: "UNLOADING" or "END"."""
+    """The served models by name. models: in the order of the model list, without adapters. unloaded: names that are no
+    longer served, with their state: "UNLOADING" or "END"."""
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
-        """metrics, offload: shared by all models."""
+        """Makes an empty registry. metrics, offload: shared by all models."""
         self.models: dict[str, Model] = {}
         self.unloaded: dict[str, str] = {}
         self._metrics = metrics
@@ -32,13 +32,13 @@ class ModelRegistry:
 
     @property
     def names(self) -> dict[str, Model]:
-        """All names with their models, aliases behind the names of their own."""
+        """All names with their models, each model's own name before its aliases."""
         found = {model.name: model for model in self.served}
         aliases = {alias: model for model in self.models.values() for alias in model.config.served_names[1:]}
         return found | {alias: model for alias, model in aliases.items() if alias not in found}
 
     def default_of(self, kind: type[Model]) -> str:
-        """The name of the only model of this class, or else of the only one at all; "" if there are several."""
+        """Returns the name of the only model of this class, or else of the only one at all; "" if there are several."""
         names = [name for name, model in self.models.items() if isinstance(model, kind)] or list(self.models)
         return names[0] if len(names) == 1 else ""
 
@@ -49,7 +49,7 @@ class ModelRegistry:
     def get(self, name: str, kind: type[M]) -> M: ...
 
     def get(self, name: str, kind: type[Model] = Model) -> Model:
-        """The model or adapter of this name or alias, which the current request's record then names.
+        """Returns the model or adapter of this name or alias, which the current request's record then names.
 
         kind: the class of a task, whose models are known. Raises ModelNotFound, BadRequest for a model of another task,
         or NotLoaded for one of which nothing is known yet.
@@ -79,7 +79,7 @@ class ModelRegistry:
         return model
 
     def removed(self, name: str) -> None:
-        """The model that `remove` returned has stopped. No effect if one of that name was installed since."""
+        """Notes that the model which `remove` returned has stopped. No effect if another one has its name by now."""
         if name in self.unloaded:
             self.unloaded[name] = "END"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Config
-from ..engine.client.engine import Engine, ReplyStream
+from ..engine.client.engine import EngineClient, ReplyStream
 from ..engine_types import ModelInfo
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
 from ..observability.logging import safe
@@ -55,7 +55,7 @@ class TextModel(Model):
     endpoints = "/v1/chat/completions, /v1/completions and /v1/responses"
 
     def __init__(
-        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: Model | None = None
+        self, config: Config, engine: EngineClient | Callable[[], EngineClient] | None = None, base: Model | None = None
     ) -> None:
         super().__init__(config, engine, base)
         self._chat_format: ChatFormat | None = None

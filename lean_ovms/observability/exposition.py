@@ -24,7 +24,7 @@ class Exposition:
         self._templates: dict[Labels, str] = {}
 
     def text(self, values: Mapping[Labels, float | Histogram]) -> str:
-        """The lines of a family; just its head where it has no values."""
+        """Returns the lines of a family; just its head where it has no values."""
         if len(self._templates) > len(values):
             self._templates = {labels: text for labels, text in self._templates.items() if labels in values}
         return self._head + "".join([self._series(labels, value) for labels, value in values.items()])
@@ -39,7 +39,7 @@ class Exposition:
         return template % value
 
     def _template(self, labels: Labels) -> str:
-        """The lines of one series, with %s for each number."""
+        """Returns the lines of one series, with %s for each number."""
         family = self._family
         named = dict(zip(family.labels, labels, strict=True))
         if family.kind != "histogram":

@@ -17,24 +17,24 @@ TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640),
 )
-"""vLLM's for the time to the first token."""
+"""vLLM's buckets for the time to the first token."""
 ITL_BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
     *(1, 2.5, 5, 10, 40),
 )
-"""vLLM's for the inter-token latency, and finer ones for small models."""
+"""vLLM's buckets for the inter-token latency, and finer ones for small models."""
 E2E_BUCKETS = (
     *(0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5),
     *(10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920),
 )
-"""vLLM's for whole requests, and finer ones."""
+"""vLLM's buckets for whole requests, and finer ones."""
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 REAL_TIME_FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5, 10)
 MICROSECONDS = tuple(float(int(10 * 1.8**i)) for i in range(33))
-"""OVMS's."""
+"""OVMS's buckets."""
 
 SPECULATIVE = "vllm:spec_decode_num_"
-"""Begins the names of what only models with speculative decoding have."""
+"""The beginning of the names that only models with speculative decoding have."""
 METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _OVMS = ("api", "interface", "method", "name")
@@ -113,7 +113,7 @@ FAMILIES = (
     Family(
         "lean_ovms_structured_output_not_imposed_total",
         "counter",
-        "generations without all of the structured output asked for",
+        "generations without all of the structured output of their requests",
     ),
     Family("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, if need be after a load"),
     Family("lean_ovms_model_load_seconds", "histogram", "time to load the model; its count: loads", _MODEL, SECONDS),
@@ -136,7 +136,7 @@ FAMILIES = (
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
-"""Of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
+"""Metrics of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
 UNUSED = (
     "ovms_requests_success",
     "ovms_requests_fail",
@@ -153,7 +153,7 @@ UNUSED = (
 
 
 def select(listed: str) -> list[Family]:
-    """The families of a comma-separated list of names; all of an empty one. Raises StartError."""
+    """Returns the families of a comma-separated list of names; all of an empty one. Raises StartError."""
     if not listed:
         return list(FAMILIES)
     names = {name.strip() for name in listed.split(",") if name.strip()}
@@ -169,7 +169,7 @@ def _names(family: Family) -> set[str]:
 
 
 def initial_labels(family: Family, model: str) -> list[tuple[str, ...]]:
-    """Label values that a model will have; none where they are not known in advance."""
+    """Returns the label values that a model will have; none where they are not known in advance."""
     if family.name.startswith(SPECULATIVE):
         return []
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {

@@ -37,7 +37,7 @@ class LineHandler(logging.Handler):
         self.write(line, record.created)
 
     def line(self, record: logging.LogRecord) -> bytes:
-        """A record as a line of UTF-8, with its newline."""
+        """Returns a record as a line of UTF-8, with its newline."""
         return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def write(self, line: bytes, created: float) -> None:
@@ -46,7 +46,7 @@ class LineHandler(logging.Handler):
 
 
 def log_record(level: int, message: str, *args: object) -> logging.LogRecord:
-    """A record of the logging module about itself."""
+    """Returns a record of the logging module about itself."""
     name = "lean_ovms.observability.logging"
     fields = {"name": name, "levelno": level, "levelname": logging.getLevelName(level), "msg": message, "args": args}
     return logging.makeLogRecord(fields)
@@ -117,13 +117,13 @@ class NonBlockingHandler(LineHandler):
             self._thread.start()
 
     def _write_buffer(self) -> None:
-        """The thread: write until the buffer is empty."""
+        """Runs in the thread: writes until the buffer is empty."""
         while data := self._take_buffer():
             while data:
                 data = self._write_available(data, None)
 
     def _take_buffer(self) -> bytes:
-        """The buffer, emptied, and a line on what was dropped after it; b"" ends the thread."""
+        """Returns the buffer, emptied, and a line on what was dropped after it; b"" ends the thread."""
         with self._mutex:
             data, dropped = bytes(self._buffer), self._dropped
             self._buffer.clear()
@@ -136,7 +136,8 @@ class NonBlockingHandler(LineHandler):
 
 
 def _reopen_terminal(fd: int) -> int:
-    """A non-blocking descriptor of the same terminal, shared with no other process; -1 where that is not possible."""
+    """Returns a non-blocking descriptor of the same terminal, shared with no other process; -1 if that is
+    impossible."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:

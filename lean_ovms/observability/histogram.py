@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Histogram:
-    """counts: per bucket, the last one beyond all bounds. total: sum of all values."""
+    """A histogram. counts: per bucket, the last one beyond all bounds. total: sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int] = field(init=False)
@@ -23,5 +23,5 @@ class Histogram:
         self.total += value
 
     def add(self, counts: Iterable[int], total: float) -> None:
-        self.counts = [mine + new for mine, new in zip(self.counts, counts, strict=True)]
+        self.counts = [own + new for own, new in zip(self.counts, counts, strict=True)]
         self.total += total

@@ -21,7 +21,8 @@ from .records import RequestRecord
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PRINTED = "[%(levelname)s] %(name)s: %(message)s"
-"""Of an engine whose log the front end reads with the rest that is printed; engine/client/output.py knows the level."""
+"""The format of lines in an engine whose log the front end reads with what is printed; engine/client/output.py reads
+it."""
 
 
 def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, printed: bool = False) -> None:
@@ -46,7 +47,7 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None,
 
 
 def is_set_up() -> bool:
-    """Whether `setup` decides where our loggers write; otherwise the program around us does."""
+    """Returns whether `setup` decides where our loggers write; otherwise the program around us does."""
     return any(isinstance(handler, NonBlockingHandler) for handler in logging.getLogger("lean_ovms").handlers)
 
 
@@ -71,7 +72,7 @@ def _to_stderr() -> logging.Handler:
 
 
 def safe(text: str, limit: int = 200) -> str:
-    """text in one line of printable characters, cut at limit."""
+    """Returns text in one line of printable characters, cut at limit."""
     cut = text if len(text) <= limit else text[:limit] + "…"
     if cut.isprintable():
         return cut
@@ -103,12 +104,12 @@ class Event:
     __slots__ = ()
 
     def fields(self) -> dict[str, Any]:
-        """By name, for JSON."""
+        """The fields by name, for JSON."""
         raise NotImplementedError
 
 
 def log_event(logger: logging.Logger, event: Event, level: int = logging.INFO) -> None:
-    """As logger.log, without the search for the line of code that logs: it is the same for each access line."""
+    """Logs as logger.log does, but does not search the line of code that logs: each access line has the same."""
     if logger.isEnabledFor(level):
         logger.handle(logger.makeRecord(logger.name, level, __file__, 0, event, (), None))
 
@@ -174,5 +175,5 @@ MAX_PATH = 2000
 
 
 def _encodable(text: str) -> str:
-    """text without lone surrogates, which a percent-decoded path may contain and JSON may not."""
+    """Returns text without lone surrogates, which a percent-decoded path may contain and JSON may not."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes.
-    up: requests are served. loaded: it is in memory. waiting: requests that wait until it is."""
+    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes. up:
+    requests are served. loaded: the model is in memory. waiting: requests that wait until it is."""
 
     model: str
     in_flight: int
@@ -50,7 +50,8 @@ class TokenTimer:
         self._last = 0.0
 
     def observe(self, count: int) -> None:
-        """`count` tokens of a choice arrived now; those of one speculative step share its time equally."""
+        """Observes `count` tokens of a choice that arrived now; those of one speculative step share its time
+        equally."""
         now = time.monotonic()
         if self._last:
             gap = now - self._last
@@ -65,36 +66,36 @@ class Metrics:
     enabled = False
 
     def request_finished(self, record: RequestRecord) -> None:
-        """The response of a request is closed."""
+        """Observes that the response of a request is closed."""
 
     def token_timer(self) -> TokenTimer | None:
-        """A timer for a new generation; None if inter-token latency is not exposed."""
+        """Returns a timer for a new generation; None if inter-token latency is not exposed."""
         return None
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
-        """A generation is closed."""
+        """Observes that a generation is closed."""
 
     def window_transcribed(self, model: str, window: WindowDone, queued_s: float, computed_s: float) -> None:
-        """A window of speech, or a part without any, is transcribed; it waited and took this long."""
+        """Observes that a window of speech, or a part without any, is transcribed; it waited and took this long."""
 
     def constraint_relaxed(self, model: str) -> None:
-        """A generation runs without all of the structured output that was asked for."""
+        """Observes that a generation runs without all of the structured output of its request."""
 
     def model_loaded(self, model: str, seconds: float) -> None:
-        """A model has been loaded, which took this time."""
+        """Observes that a model has been loaded, which took this time."""
 
     def model_unloaded(self, model: str) -> None:
-        """A model has been unloaded, to be loaded again by a request."""
+        """Observes that a model has been unloaded, to be loaded again by a request."""
 
     def realtime_sessions(self, change: int) -> None:
-        """Sessions were opened (1), or have ended (-1)."""
+        """Observes that sessions were opened (1), or have ended (-1)."""
 
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         return b""
 
     def summed(self, name: str) -> float | dict[str, Any] | None:
-        """A counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
+        """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
         return None
 
 
@@ -242,7 +243,7 @@ class Prometheus(Metrics):
             self._set("vllm:spec_decode_num_accepted_tokens_per_pos_total", (*labels, str(position)), accepted)
 
     def _create_series(self, model: str) -> None:
-        """A served model's series exist before its first event, which would else not show in a rate."""
+        """Creates a served model's series before its first event, which would else not show in a rate."""
         if model in self._created:
             return
         self._created.add(model)

@@ -19,7 +19,7 @@ FAMILIES = (
 
 
 def read() -> dict[str, float]:
-    """The value of each family."""
+    """Returns the value of each family."""
     try:
         import resource  # not on Windows
 

@@ -39,7 +39,7 @@ class GenerationRecord:
 class RequestRecord:
     """One request and its response. started: time.monotonic(). route: the path in the table of routes, "" if unknown.
 
-    model: the served model that it names. stream: the client asked for a stream. error: the code of the error, in the
+    model: the served model that it names. stream: the client wants a stream. error: the code of the error, in the
     status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
     peer: the other end of the connection, or the client that a trusted proxy names.
@@ -68,7 +68,7 @@ class RequestRecord:
 
     @property
     def ttft_s(self) -> float | None:
-        """From the request to the first token of any choice."""
+        """Seconds from the request to the first token of any choice."""
         return min((g.ttft_s for g in self.generations if g.ttft_s is not None), default=None)
 
 

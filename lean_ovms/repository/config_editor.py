@@ -58,12 +58,12 @@ def remove(path: Path, name: str) -> bool:
 
 
 def names(path: Path) -> list[str]:
-    """The names of the models in the file. Raises StartError."""
+    """Returns the names of the models in the file. Raises StartError."""
     return [str(entry.get("name", "")) for entry in _entries(_load(path))]
 
 
 def options_of(config: Config) -> dict[str, Any]:
-    """The options for an entry: those of the model that differ from the defaults, JSON texts as objects."""
+    """Returns the options for an entry: those of the model that differ from the defaults, JSON texts as objects."""
     found: dict[str, Any] = {}
     for row in fields(config):
         value = getattr(config, row.name)
@@ -73,7 +73,7 @@ def options_of(config: Config) -> dict[str, Any]:
 
 
 def relative_path(directory: Path, path: Path) -> str:
-    """path as a config.json in directory should name it: relative if it is below, so that both may move together."""
+    """Returns path as a config.json in directory should name it: relative if below, so that both may move together."""
     absolute, base = path.absolute(), directory.absolute()
     return str(absolute.relative_to(base)) if absolute.is_relative_to(base) else str(absolute)
 
@@ -90,7 +90,7 @@ def _entries(root: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _entry(item: Any) -> dict[str, Any]:
-    """A model's object, which is one level deeper in the first list."""
+    """Returns a model's object, which is one level deeper in the first list."""
     inner = item.get("config", item) if isinstance(item, dict) else {}
     return inner if isinstance(inner, dict) else {}
 

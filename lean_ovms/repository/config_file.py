@@ -29,7 +29,7 @@ MODEL_LISTS = ("model_config_list", "mediapipe_config_list")
 """The lists of models. An entry is one level deeper in the first, where models are added; older files have graphs in
 the second."""
 IDLE = "idle_unload_timeout_seconds"
-"""Where the first releases of OVMS with idle servable management have it; now it is a flag there."""
+"""The key in the first releases of OVMS with idle servable management; now OVMS has a flag."""
 KEYS = (*MODEL_LISTS, "monitoring", IDLE, *IGNORED_LISTS)
 ENTRY_KEYS = ("name", "base_path", "graph_path", "subconfig")
 """Keys of an entry that are not options."""
@@ -47,7 +47,7 @@ CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ConfigEntry:
     """One model of the file. where: its place in the file, for messages. options: fields of Config that it sets."""
 
     where: str
@@ -59,21 +59,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class ConfigFile:
     """A parsed config.json. options: fields of Config that it sets for the whole server."""
 
-    entries: list[Entry]
+    entries: list[ConfigEntry]
     options: dict[str, Any]
 
 
 def location(config_path: str) -> Path:
-    """The path of the file; for a directory that of the config.json in it."""
+    """Returns the path of the file; for a directory that of the config.json in it."""
     path = Path(config_path)
     return path / NAME if os.path.isdir(path) else path
 
 
-def read(path: Path) -> File:
-    """The file at path. Raises StartError."""
+def read(path: Path) -> ConfigFile:
+    """Returns the file at path. Raises StartError."""
     root = load(path)
     if not isinstance(root, dict):
         raise _invalid(f"{path} must hold a JSON object")
@@ -88,11 +88,11 @@ def read(path: Path) -> File:
             log.warning("%s: %s is ignored: pipelines of classic models are not supported", path, key)
     entries = [_entry(path, where, item) for where, item in _items(path, root)]
     options = _metrics(path, root.get("monitoring")) | _idle_timeout(path, root.get(IDLE))
-    return File(entries=_without_duplicates(entries), options=options)
+    return ConfigFile(entries=_without_duplicates(entries), options=options)
 
 
-def options_of(entry: Entry, config: Config) -> Config:
-    """The model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
+def options_of(entry: ConfigEntry, config: Config) -> Config:
+    """Returns the model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
     base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
         text = graph.text_of(entry.graph)
@@ -107,7 +107,7 @@ def options_of(entry: Entry, config: Config) -> Config:
 
 
 def _items(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The object of every model, with its place in the file."""
+    """Returns the object of every model, with its place in the file."""
     found = []
     for key in MODEL_LISTS:
         entries = root.get(key, [])
@@ -122,7 +122,7 @@ def _items(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]
     return found
 
 
-def _entry(path: Path, where: str, item: dict[str, Any]) -> Entry:
+def _entry(path: Path, where: str, item: dict[str, Any]) -> ConfigEntry:
     name = _text(where, item, "name")
     if not name:
         likely = next((f": did you mean name by {key!r}?" for key in item if _near(key, ["name"])), "")
@@ -134,7 +134,7 @@ def _entry(path: Path, where: str, item: dict[str, Any]) -> Entry:
     file = _text(where, item, "graph_path")
     if item.get("subconfig") is not None:
         log.warning("%s: subconfig is ignored: it lists classic models that a graph may call", where)
-    return Entry(
+    return ConfigEntry(
         where=where,
         name=name,
         base=directory,
@@ -163,7 +163,7 @@ def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _near(key: str, known: Iterable[str]) -> str:
-    """A question after the name that may be meant; "" if none is near."""
+    """Returns a question after the name that may be meant; "" if none is near."""
     found = difflib.get_close_matches(key, known, 1)
     return f": did you mean {found[0]}?" if found else ""
 
@@ -175,8 +175,8 @@ def _value(where: str, value: Any, kind: type) -> Any:
         raise _invalid(f"{where} must be {error}") from None
 
 
-def _without_duplicates(entries: list[Entry]) -> list[Entry]:
-    kept: dict[str, Entry] = {}
+def _without_duplicates(entries: list[ConfigEntry]) -> list[ConfigEntry]:
+    kept: dict[str, ConfigEntry] = {}
     for entry in entries:
         if entry.name in kept:
             log.warning("%s is ignored: the name %s is taken by an earlier entry", entry.where, entry.name)
@@ -193,7 +193,7 @@ def _idle_timeout(path: Path, value: Any) -> dict[str, Any]:
 
 
 def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
-    """Options from {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
+    """Returns options from {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
     if monitoring is None:
         return {}
     where = f"{path}: monitoring"
@@ -214,7 +214,7 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
 
 
 def load(path: Path) -> Any:
-    """The JSON value of the file. Raises StartError."""
+    """Returns the JSON value of the file. Raises StartError."""
     try:
         return json_file.read(path)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from ..types import Json
 from ..util.files import open_regular
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-"""Those that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
+"""The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
 CONTROL, USER_DEFINED = 3, 4
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -46,7 +46,8 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """metadata: by key; for an array of strings its length. tensors: dimensions by name, the fastest first."""
+    """The header of a GGUF file. metadata: by key; for an array of strings its length. tensors: dimensions by name, the
+    fastest first."""
 
     metadata: dict[str, Any]
     tensors: dict[str, list[int]]
@@ -56,7 +57,7 @@ class Header:
         return str(self.metadata.get("general.architecture", ""))
 
     def number(self, name: str) -> int:
-        """A number of the architecture; 0: missing."""
+        """Returns a number of the architecture; 0: missing."""
         value = self.metadata.get(f"{self.architecture}.{name}")
         return value if type(value) is int and value > 0 else 0
 
@@ -79,7 +80,7 @@ class Header:
         return frozenset(i for i, kind in enumerate(kinds) if kind == USER_DEFINED) if kinds else frozenset()
 
     def config(self) -> Json:
-        """The fields that `model_config` reads from a config.json."""
+        """Returns the fields that `model_config` reads from a config.json."""
         return {
             "max_position_embeddings": self.number("context_length"),
             "vocab_size": self.vocab_size,
@@ -92,7 +93,7 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """The header of a file that can be loaded. Raises StartError with the reason if it cannot."""
+    """Returns the header of a file that can be loaded. Raises StartError with the reason if it cannot."""
     try:
         with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             header = parse(data)
@@ -140,7 +141,7 @@ class Cursor:
         self.position = 0
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes. Raises Malformed at the end."""
+        """Returns the next `size` bytes. Raises Malformed at the end."""
         end = self.position + size
         if end > len(self._data):
             raise Malformed("it ends in its header")
@@ -155,11 +156,11 @@ class Cursor:
             self.position += length
 
     def number(self, code: str) -> Any:
-        """One little-endian number."""
+        """Returns one little-endian number."""
         return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]
 
     def text(self) -> str:
-        """A string: its length, and UTF-8."""
+        """Returns a string: its length, and UTF-8."""
         return self.read(self.number("Q")).decode("utf-8", "replace")
 
 
@@ -189,7 +190,7 @@ def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
 
 
 def _size(shape: list[int], kind: int) -> int:
-    """Bytes of a tensor; 0 for an unknown type, which openvino-genai reports."""
+    """Returns the bytes of a tensor; 0 for an unknown type, which openvino-genai reports."""
     elements, size = BLOCKS.get(kind, (1, 0))
     count = 1
     for dimension in shape:

@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 20
 
 
 def text_of(path: Path) -> str:
-    """A graph's text. Raises StartError."""
+    """Returns a graph's text. Raises StartError."""
     try:
         data = read_bytes(path)
         if len(data) > MAX_BYTES:
@@ -43,8 +43,8 @@ def text_of(path: Path) -> str:
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:
-    """config with the options of the graph, its task included. path: the graph's, for messages. base: the directory
-    that its relative paths begin at. Raises StartError."""
+    """Returns config with the options of the graph, its task included. path: the graph's, for messages. base: the
+    directory that its relative paths begin at. Raises StartError."""
     from .pbtxt import node_options  # protobuf takes 30 ms to import: only servers with graphs load it
 
     if size := QUEUE.search(text):

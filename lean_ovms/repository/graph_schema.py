@@ -67,6 +67,6 @@ MESSAGES = {
 
 
 def fields_of(message: str) -> dict[str, str]:
-    """Name to type of the fields of a message, in order."""
+    """Returns a mapping from name to type of the fields of a message, in order."""
     pairs = (field.lstrip("!*").split() for field in MESSAGES[message].split(", "))
     return {name: kind for kind, name in pairs}

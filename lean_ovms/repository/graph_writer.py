@@ -15,7 +15,7 @@ from ..config import SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..config.options import read_object
 from ..errors import StartError
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
-from .task import TASKS, TEXT_GENERATION, Task
+from .task import TASKS, TEXT_GENERATION, ModelTask
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {
@@ -86,7 +86,7 @@ node {{
   }}
 }}
 """
-"""The same for embeddings and rerank: one call for each request."""
+"""The graph around the node options of embeddings and rerank: one call for each request."""
 
 
 VOICE_FRAME = """\
@@ -106,17 +106,17 @@ node {{
   }}
 }}
 """
-"""The same for text2speech."""
+"""The graph around the node options of text2speech."""
 
 
-def task_of(name: str) -> Task | None:
-    """The task of this name ("" generates text), if a graph can have it."""
+def task_of(name: str) -> ModelTask | None:
+    """Returns the task of this name ("" generates text), if a graph can have it."""
     found = next((task for task in TASKS if task.name == (name or TEXT_GENERATION.name)), None)
     return found if found is not None and found.options else None
 
 
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
-    """The graph for these options, its task included. Both paths are relative to the graph. Raises StartError."""
+    """Returns the graph for these options and their task. Both paths are relative to the graph. Raises StartError."""
     task = task_of(config.task)
     if task is None:
         raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
@@ -142,21 +142,21 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
 
 
 def written_options(name: str = "") -> dict[str, Any]:
-    """The options that `text` writes for a task, with their defaults: to be reset once the graph has them."""
+    """Returns the options that `text` writes for a task, with their defaults: to be reset once the graph has them."""
     task = task_of(name)
     assert task is not None
     ours = {RENAMED.get(name, name) for name in _fields(task)} | {*PLUGIN, "plugin_config"}
     return {row.name: row.default for row in fields(Config) if row.name in ours and row.name != "model_path"}
 
 
-def _fields(task: Task) -> list[str]:
-    """The options of a graph that are also options here, by their names in the graph."""
+def _fields(task: ModelTask) -> list[str]:
+    """Returns the options of a graph that are also options here, by their names in the graph."""
     known = {row.name for row in fields(Config)}
     return [name for name in fields_of(task.options) if RENAMED.get(name, name) in known]
 
 
-def _values(config: Config, task: Task) -> dict[str, Any]:
-    """Options that are not the default, or that are always written; None for the others."""
+def _values(config: Config, task: ModelTask) -> dict[str, Any]:
+    """Returns options that are not the default, or that are always written; None for the others."""
     defaults = {row.name: row.default for row in fields(Config)}
     found: dict[str, Any] = {}
     for name in _fields(task):
@@ -182,7 +182,7 @@ def _plugin_config(config: Config) -> str:
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
-def _lines(name: str, value: Any, task: Task) -> Iterator[str]:
+def _lines(name: str, value: Any, task: ModelTask) -> Iterator[str]:
     kind = fields_of(task.options)[name]
     if name == "voices":
         for voice, path in json.loads(value).items():
@@ -198,7 +198,7 @@ def _lines(name: str, value: Any, task: Task) -> Iterator[str]:
 
 
 def _inner(name: str, value: Any) -> Iterator[str]:
-    """A field of a nested message, where every string is an enum value."""
+    """Returns a field of a nested message, where every string is an enum value."""
     if isinstance(value, dict):
         yield f"{name} {{"
         yield from ("  " + line for key, inner in value.items() for line in _inner(key, inner))

@@ -10,7 +10,7 @@ from ..util.files import read_bytes
 
 
 def read(path: Path) -> Any:
-    """The value in the file. Raises OSError, or ValueError for a text that is not JSON or is nested too deeply."""
+    """Returns the value in the file. Raises OSError, or ValueError for a text that is not JSON or nested too deeply."""
     try:
         return json.loads(read_bytes(path))
     except RecursionError as error:
@@ -18,13 +18,13 @@ def read(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in the file; {} if the file is missing, cannot be read, or holds something else."""
+    """Returns the object in the file; {} if the file is missing, cannot be read, or holds something else."""
     value = read_or_none(path)
     return value if isinstance(value, dict) else {}
 
 
 def read_or_none(path: Path) -> Any:
-    """The value in the file; None if the file is missing, or cannot be read. Others report that."""
+    """Returns the value in the file; None if the file is missing, or cannot be read. Others report that."""
     try:
         return read(path)
     except (OSError, ValueError):

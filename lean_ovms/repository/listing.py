@@ -36,7 +36,7 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 
 
 def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """As `servable`, at least one. Raises WrongOptions with what the directory holds instead."""
+    """Returns what `servable` returns, at least one. Raises WrongOptions with what the directory holds instead."""
     names = _to_serve(repository, visit)
     if names:
         return names
@@ -51,7 +51,7 @@ def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None
 
 
 def place(repository: Path, name: str) -> Path:
-    """The directory of the model of that name. Raises WrongOptions with a list of the models if there is none.
+    """Returns the directory of the model of that name. Raises WrongOptions with a list of the models if there is none.
 
     An existing directory without a model is returned, too: reading it gives a better error.
     """
@@ -66,7 +66,7 @@ def place(repository: Path, name: str) -> Path:
 
 
 def _to_serve(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """As `servable`, but a missing repository is a usage error."""
+    """Returns what `servable` returns; a missing repository is a usage error."""
     try:
         return servable(repository, visit)
     except StartError as error:
@@ -74,18 +74,18 @@ def _to_serve(repository: Path, visit: Callable[[Path], object] = lambda _: None
 
 
 def abbreviate(names: list[str]) -> str:
-    """Names for a message, the first MAX_NAMES of them."""
+    """Returns names for a message, the first MAX_NAMES of them."""
     more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
     return ", ".join([*map(safe, names[:MAX_NAMES]), *more])
 
 
 def is_model(directory: Path) -> bool:
-    """Whether it has a graph or a network of a model that can be served. Raises OSError."""
+    """Returns whether it has a graph or a network of a model that can be served. Raises OSError."""
     return any((directory / name).is_file() for name in (GRAPH, *NETWORKS))
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:
-    """Models below a directory. above: the real paths of its parents, to stop at a cycle of links."""
+    """Returns the models below a directory. above: the real paths of its parents, to stop at a cycle of links."""
     real = os.path.realpath(directory)
     if depth == MAX_DEPTH or real in above:
         return
@@ -98,7 +98,7 @@ def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable
 
 
 def _readable_model(directory: Path) -> bool:
-    """As `is_model`; False without permission, which reading the directory itself reports."""
+    """Returns what `is_model` returns; False without permission, which reading the directory itself reports."""
     try:
         return is_model(directory)
     except OSError:
@@ -106,6 +106,6 @@ def _readable_model(directory: Path) -> bool:
 
 
 def _children(directory: Path) -> list[Path]:
-    """Its directories without the hidden ones, which are unfinished pulls and caches."""
+    """Returns the subdirectories without the hidden ones, which are unfinished pulls and caches."""
     with os.scandir(directory) as entries:
         return [Path(entry.path) for entry in entries if not entry.name.startswith(".") and os.path.isdir(entry)]

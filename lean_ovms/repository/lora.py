@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from ..lora_modules import Module, invalid
+from ..lora_modules import LoraModule, invalid
 from ..util.files import read_text
 from . import json_file, safetensors
 
@@ -25,7 +25,7 @@ _KNOWN = re.compile(r'"(?:self|__module)\.([\w.]+?)(?:\.weight)?[/"]')
 
 
 def weights(path: Path) -> Path:
-    """The .safetensors file of an adapter's file or directory. Raises StartError if there is none."""
+    """Returns the .safetensors file of an adapter's file or directory. Raises StartError if there is none."""
     is_directory = os.path.isdir(path)
     file = path / WEIGHTS if is_directory else path
     if not os.path.isfile(file):
@@ -35,8 +35,8 @@ def weights(path: Path) -> Path:
     return file
 
 
-def scale(module: Module) -> float:
-    """Factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
+def scale(module: LoraModule) -> float:
+    """Returns the factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
     if module.alpha is not None:
         return module.alpha
     settings = weights(Path(module.path)).parent / SETTINGS
@@ -50,7 +50,7 @@ def scale(module: Module) -> float:
         raise invalid(f"{settings} has no valid lora_alpha and r") from None
 
 
-def check(module: Module, model_dir: Path) -> None:
+def check(module: LoraModule, model_dir: Path) -> None:
     """Raise StartError for an adapter that is missing, broken, or has no layer of this model."""
     file = weights(Path(module.path))
     scale(module)
@@ -63,13 +63,14 @@ def check(module: Module, model_dir: Path) -> None:
 
 
 def layer(name: str) -> str:
-    """The layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
+    """Returns the layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
     found = _LAYER.fullmatch(name)
     return found[1] if found else ""
 
 
 def tensors(file: Path) -> list[str]:
-    """The tensor names of a .safetensors file; its header is checked against the file's size. Raises StartError."""
+    """Returns the tensor names of a .safetensors file, its header checked against the file's size. Raises
+    StartError."""
     try:
         return [*safetensors.header(file)]
     except OSError as error:

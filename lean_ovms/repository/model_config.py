@@ -12,13 +12,14 @@ from ..types import Json
 from . import gguf, json_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-"""OVMS reads sliding_window too, which is an attention span and does not limit the context."""
+"""Fields that may hold the context length. OVMS reads sliding_window too, which is an attention span and does not limit
+the context."""
 KV_BYTES = {"u4": (2.5, 16), "u8": (2.25, 8), "f16": (4, 0), "bf16": (4, 0), "f32": (8, 0)}
 """Bytes of a key and a value together, per element of a head and per head, scales included (measured on CPU with
 head_dim 32 and 64; u4 saves nothing there)."""
 
 STATE_LAYERS = ("conv", "linear_attention", "mamba")
-"""Of layer_types: they have a state of one size for each sequence, and no keys and values."""
+"""Values of layer_types whose layers have a state of one size for each sequence, and no keys and values."""
 
 
 def read(model_dir: Path) -> Json:
@@ -34,17 +35,17 @@ def read(model_dir: Path) -> Json:
 
 
 def context_length(config: Json) -> int:
-    """Context length in tokens; 0: unknown."""
+    """Returns the context length in tokens; 0: unknown."""
     return next((value for name in CONTEXT_NAMES if (value := _count(config, name))), 0)
 
 
 def vocab_size(config: Json) -> int:
-    """Rows of the embedding table; 0: unknown."""
+    """Returns the rows of the embedding table; 0: unknown."""
     return _count(config, "vocab_size")
 
 
 def kv_bytes_per_token(config: Json, precision: str) -> int:
-    """Bytes of the keys and values of one token in all layers; 0: unknown."""
+    """Returns the bytes of the keys and values of one token in all layers; 0: unknown."""
     layers = _attention_layers(config) or _count(config, "num_hidden_layers") or _count(config, "n_layer")
     heads = _count(config, "num_attention_heads") or _count(config, "n_head")
     kv_heads = _count(config, "num_key_value_heads") or heads
@@ -55,7 +56,7 @@ def kv_bytes_per_token(config: Json, precision: str) -> int:
 
 
 def _attention_layers(config: Json) -> int:
-    """Of a model whose other layers keep a state; 0: unknown."""
+    """Returns the number of attention layers of a model whose other layers keep a state; 0: unknown."""
     kinds = config.get("layer_types")
     return sum(kind not in STATE_LAYERS for kind in kinds) if isinstance(kinds, list) else 0
 

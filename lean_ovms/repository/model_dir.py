@@ -36,7 +36,7 @@ VOICE = re.compile(r"voices/[^/]+\.bin")
 """A voice of a text-to-speech model."""
 
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
-"""ORGANISATION/NAME, as of no directory that is there."""
+"""Matches ORGANISATION/NAME, for a directory that is not there."""
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
@@ -74,7 +74,7 @@ class ModelDir:
 
 
 def read(path: Path, *, generation_config: str = "", override: str = "", task: str = "") -> ModelDir:
-    """The model at path. Raises StartError if it is not one, or if a file in it is not valid.
+    """Returns the model at path. Raises StartError if it is not one, or if a file in it is not valid.
 
     generation_config, override: --generation_config_path and --override_generation_config. task: the model's; "":
     detect it.
@@ -116,7 +116,7 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
 
 
 def weights_bytes(path: Path) -> int:
-    """The size of the weights of a model directory or GGUF file; 0 if they cannot be read."""
+    """Returns the size of the weights of a model directory or GGUF file; 0 if they cannot be read."""
     try:
         if path.is_file():
             return path.stat().st_size
@@ -153,7 +153,7 @@ def _check(path: Path, task: str) -> None:
 
 
 def missing_files(names: Collection[str], task: str = "") -> list[str]:
-    """What a model of this task lacks; "": by its files. names: of its files, some with their folder."""
+    """Returns what a model of this task lacks; "": by its files. names: of its files, some with their folder."""
     if SPEECHT5[-1] in names:
         return [name for name in (*SPEECHT5, TOKENIZERS[0]) if name not in names]
     if task == TEXT_TO_SPEECH or any(VOICE.fullmatch(name) for name in names):  # Kokoro has no tokenizer
@@ -173,7 +173,7 @@ def _require_regular_files(path: Path) -> None:
 
 
 def _describe(path: Path) -> str:
-    """What the directory holds instead, with the usual reasons."""
+    """Returns what the directory holds instead, with the usual reasons."""
     if (path / "model_index.json").is_file():
         return "it looks like an image generation pipeline, which this server does not serve"
     if any(path.glob("[0-9]*/*.xml")):
@@ -192,7 +192,7 @@ def _describe(path: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """A file's text; "" if there is no such file."""
+    """Returns a file's text; "" if there is no such file."""
     try:
         return read_text(file, "utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -204,7 +204,7 @@ def _text(file: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """A file's JSON object; {} if there is no such file."""
+    """Returns a file's JSON object; {} if there is no such file."""
     text = _text(file)
     if not text:
         return {}
@@ -218,7 +218,8 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _template(entry: Any, name: str, alone: bool = True) -> str:
-    """A chat template: a string (if alone allows that), or the entry of that name in a list of {name, template}."""
+    """Returns a chat template: a string if alone allows that, or the entry of that name in a list of {name,
+    template}."""
     if isinstance(entry, str):
         return entry if alone else ""
     rows = entry if isinstance(entry, list) else []
@@ -227,6 +228,6 @@ def _template(entry: Any, name: str, alone: bool = True) -> str:
 
 
 def _content(token: Any) -> str:
-    """The text of a special token, which is a string or an object with content."""
+    """Returns the text of a special token, which is a string or an object with content."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else ""

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from ..errors import StartError
 from . import task
 from .graph_schema import ENUMS, INVALID, MESSAGES, PACKAGE, fields_of
-from .task import TEXT_GENERATION, Task
+from .task import TEXT_GENERATION, ModelTask
 
 OPENING, CLOSING = ("{", "<"), ("}", ">")
 
@@ -33,8 +33,8 @@ KINDS = {
 }
 
 
-def node_options(text: str) -> tuple[Task, dict[str, Any]]:
-    """The task of a graph, and the options that its node for it sets. Raises StartError, without the file's name."""
+def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
+    """Returns the task of a graph, and the options that its node sets. Raises StartError, without the file's name."""
     graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
     found = task.of_calculators(calculators)
@@ -57,11 +57,11 @@ def node_options(text: str) -> tuple[Task, dict[str, Any]]:
 
 
 def _node(options: str) -> str:
-    """What messages call the node with these options."""
+    """Returns what messages call the node with these options."""
     return "its LLM node" if options == TEXT_GENERATION.options else "its node"
 
 
-def _not_served(found: tuple[Task, str] | None, calculators: list[str]) -> str:
+def _not_served(found: tuple[ModelTask, str] | None, calculators: list[str]) -> str:
     if found is not None:
         return f"it is a graph for the task {found[0].name} ({found[1]}), which this server does not serve"
     named = ", ".join(name for name in calculators if name) or "none"
@@ -69,7 +69,7 @@ def _not_served(found: tuple[Task, str] | None, calculators: list[str]) -> str:
 
 
 def _options_text(text: str, name: str) -> str | None:
-    """The text between the braces of the node options of this type; the first of several."""
+    """Returns the text between the braces of the node options of this type; the first of several."""
     types = (f"/{name}", f"{name}.ext")  # in brackets, as node_options and options have it
     words = _tokens(text)
     opened = 0

@@ -72,7 +72,7 @@ class PoolingFiles:
 
 
 def read(path: Path) -> PoolingFiles:
-    """The files at path; those that are missing or damaged count as empty."""
+    """Returns the files at path; those that are missing or damaged count as empty."""
     config = json_file.read_object(path / "config.json")
     modules = _modules(path)
     bert = json_file.read_object(path / "sentence_bert_config.json")
@@ -97,7 +97,7 @@ def read(path: Path) -> PoolingFiles:
 
 
 def _modules(path: Path) -> list[tuple[str, str]] | None:
-    """Type and path of every module in modules.json."""
+    """Returns type and path of every module in modules.json."""
     entries = json_file.read_or_none(path / "modules.json")
     if not isinstance(entries, list):
         return None
@@ -105,7 +105,7 @@ def _modules(path: Path) -> list[tuple[str, str]] | None:
 
 
 def _place(path: Path, modules: list[tuple[str, str]], kind: str) -> Path | None:
-    """The folder of the first module of a kind, below path."""
+    """Returns the folder of the first module of a kind, below path."""
     place = Path(next((where for name, where in modules if name.endswith(kind)), f"1_{kind}"))
     return None if place.is_absolute() or ".." in place.parts else path / place
 

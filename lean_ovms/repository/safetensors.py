@@ -18,8 +18,8 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """kind: one of FLOATS. data: its numbers, little-endian, row by row."""
+class TensorInfo:
+    """One tensor of a file. kind: one of FLOATS. data: its numbers, little-endian, row by row."""
 
     kind: str
     shape: tuple[int, ...]
@@ -27,18 +27,18 @@ class Tensor:
 
 
 def header(file: Path) -> dict[str, Any]:
-    """The rows of the header by the name of their tensor; they lie within the file. Raises OSError, ValueError."""
+    """Returns the header's rows by the name of their tensor; they lie within the file. Raises OSError, ValueError."""
     with open_regular(file) as data:
         return _header(data, file.stat().st_size)[0]
 
 
-def tensor(file: Path, name: str) -> Tensor:
-    """One tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
+def tensor(file: Path, name: str) -> TensorInfo:
+    """Returns one tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
     return dict(tensors(file, lambda each: each == name))[name]
 
 
-def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors whose names are wanted. Raises OSError, ValueError."""
+def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, TensorInfo]]:
+    """Returns the tensors whose names are wanted. Raises OSError, ValueError."""
     with open_regular(file) as data:
         rows, start = _header(data, file.stat().st_size)
         for name, row in rows.items():
@@ -46,16 +46,16 @@ def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, 
                 yield name, _tensor(data, start, name, row)
 
 
-def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> Tensor:
+def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> TensorInfo:
     if row.get("dtype") not in FLOATS:
         raise ValueError(f"{name} is of the type {row.get('dtype')}")
     begin, end = row["data_offsets"]
     data.seek(start + begin)
-    return Tensor(row["dtype"], tuple(row["shape"]), data.read(end - begin))
+    return TensorInfo(row["dtype"], tuple(row["shape"]), data.read(end - begin))
 
 
 def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:
-    """The rows, and where the tensors begin."""
+    """Returns the rows, and where the tensors begin."""
     size = int.from_bytes(data.read(8), "little")
     if not 2 <= size <= min(MAX_HEADER_BYTES, file_size - 8):
         raise ValueError("its header is longer than the file")

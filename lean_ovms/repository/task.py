@@ -49,10 +49,10 @@ class ModelFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """name: OVMS's, or ours for a task that it does not have. matches: whether a model directory is of this task.
-    calculators: names of its graph nodes, the first is the one to write. options: the message of its node options in
-    `graph_schema`; "" if it has none."""
+class ModelTask:
+    """A task of models. name: OVMS's, or ours for a task that it does not have. matches: whether a model directory is
+    of this task. calculators: names of its graph nodes, the first is the one to write. options: the message of its node
+    options in `graph_schema`; "" if it has none."""
 
     name: str
     matches: Callable[[ModelFiles], bool]
@@ -66,13 +66,13 @@ class Task:
 
 
 def detect(path: Path) -> str:
-    """The name of the task of a model directory; "" if its files do not show it."""
+    """Returns the name of the task of a model directory; "" if its files do not show it."""
     files = _files(path)
     return next((task.name for task in TASKS if task.matches(files)), "")
 
 
-def of_calculators(names: Iterable[str]) -> tuple[Task, str] | None:
-    """The task of a graph with these calculators, a served one if there is any, and the calculator that shows it."""
+def of_calculators(names: Iterable[str]) -> tuple[ModelTask, str] | None:
+    """Returns the task of a graph with these calculators, preferably a served one, and the calculator that shows it."""
     found = [(task, name) for name in names for task in TASKS if name in task.calculators]
     return next((pair for pair in found if pair[0].served), found[0] if found else None)
 
@@ -103,7 +103,7 @@ def _is_sequence_classifier(files: ModelFiles) -> bool:
 
 
 def _is_classifier(files: ModelFiles) -> bool:
-    """A sequence classifier with labels that mean something, or too many for a score."""
+    """Returns whether the model is a sequence classifier with labels that mean something, or too many for a score."""
     labels = files.config.get("id2label")
     names = list(labels.values()) if isinstance(labels, dict) else []
     named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
@@ -145,7 +145,7 @@ def _is_embedding_model(files: ModelFiles) -> bool:
 
 
 def _is_headless(files: ModelFiles) -> bool:
-    """An ambiguous architecture, exported without what generates text: the network takes no beam_idx."""
+    """Returns whether an ambiguous model was exported without what generates text: the network takes no beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
     try:
@@ -165,17 +165,17 @@ def _is_named(files: ModelFiles, word: str) -> bool:
     return any(name in AMBIGUOUS for name in files.architectures) and word in files.path.resolve().name.lower()
 
 
-TEXT_GENERATION = Task(
+TEXT_GENERATION = ModelTask(
     "text_generation", _is_text_generator, ("HttpLLMCalculator", "LLMCalculator"), "LLMCalculatorOptions"
 )
 TASKS = (
-    Task(SPEECH_TO_TEXT, _is_speech_to_text, ("S2tCalculator",), "S2tCalculatorOptions"),
-    Task("text2speech", _is_text_to_speech, ("T2sCalculator",), "T2sCalculatorOptions"),
-    Task("classify", _is_classifier, ()),
-    Task("token_classify", _is_token_classifier, ()),
-    Task("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),
-    Task("image_generation", _is_image_model, ("ImageGenCalculator",)),
-    Task(
+    ModelTask(SPEECH_TO_TEXT, _is_speech_to_text, ("S2tCalculator",), "S2tCalculatorOptions"),
+    ModelTask("text2speech", _is_text_to_speech, ("T2sCalculator",), "T2sCalculatorOptions"),
+    ModelTask("classify", _is_classifier, ()),
+    ModelTask("token_classify", _is_token_classifier, ()),
+    ModelTask("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),
+    ModelTask("image_generation", _is_image_model, ("ImageGenCalculator",)),
+    ModelTask(
         "embeddings",
         _is_embedding_model,
         ("EmbeddingsCalculatorOV", "EmbeddingsCalculator"),
@@ -183,4 +183,4 @@ TASKS = (
     ),
     TEXT_GENERATION,
 )
-"""In the order in which they are tried."""
+"""All tasks, in the order in which they are tried."""

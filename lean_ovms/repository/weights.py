@@ -1,6 +1,6 @@
 """The weights of an OpenVINO model: their precision and size, and files that are shorter than their network says.
 
-A network (.xml) names for each constant its type, and its place and size in the .bin file beside it.
+A network (.xml) names for each constant its type, and its place and size in the .bin file of the same name.
 https://docs.openvino.ai/2026/documentation/openvino-ir-format.html
 """
 
@@ -15,11 +15,11 @@ from .model_dir import WEIGHTS as NETWORKS
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
 GIGA = 1e9
 EDGE_BYTES = 1024
-"""Of a network's file: what its begin and its end are looked for in."""
+"""Bytes of a network's file in which its begin and its end are looked for."""
 
 
 def precision(directory: Path) -> str:
-    """The element type of most bytes of the model's weights, such as u4 or f16; "" if that is not known."""
+    """Returns the element type of most bytes of the model's weights, such as u4 or f16; "" if that is not known."""
     network = next((directory / name for name in NETWORKS if (directory / name).is_file()), None)
     if network is None:
         return ""
@@ -31,7 +31,7 @@ def precision(directory: Path) -> str:
 
 
 def short_file(directory: Path, *, needed_only: bool = False) -> str:
-    """A sentence about a file that ends too early, as after a copy that broke off; "" if there is none.
+    """Returns a sentence about a file that ends too early, as after a copy that broke off; "" if there is none.
 
     needed_only: of networks that no model does without, not of what else lies there.
     """
@@ -52,7 +52,7 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
 
 
 def _is_cut(network: Path) -> bool:
-    """Whether a network's file has a begin and no end."""
+    """Returns whether a network's file has a begin and no end."""
     try:
         with open(network, "rb") as file:
             begin = file.read(EDGE_BYTES)
@@ -63,18 +63,18 @@ def _is_cut(network: Path) -> bool:
 
 
 def memory(directory: Path, free: int) -> str:
-    """What the weights need and what is free, in words. free: bytes."""
+    """Returns what the weights need and what is free, in words. free: bytes."""
     needed = sum(file.stat().st_size for file in directory.glob("*.bin"))
     return f"its weights take {needed / GIGA:.1f} GB, {free / GIGA:.1f} GB of memory are free"
 
 
 def too_large(directory: Path, free: int) -> bool:
-    """Whether the weights alone are larger than the free memory, in bytes."""
+    """Returns whether the weights alone are larger than the free memory, in bytes."""
     return sum(file.stat().st_size for file in directory.glob("*.bin")) > free
 
 
 def _constants(network: Path) -> list[tuple[str, int, int]]:
-    """Type, place and size in bytes of each constant; [] for a file that cannot be read."""
+    """Returns type, place and size in bytes of each constant; [] for a file that cannot be read."""
     try:
         text = network.read_bytes()
     except OSError:

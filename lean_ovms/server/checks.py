@@ -12,8 +12,8 @@ from ..errors import BadRequest, WrongOptions
 
 
 def checked(config: Config) -> Config:
-    """The options with the API key of its file. Raises WrongOptions for what would otherwise be found by requests, or
-    after the models are pulled and loaded."""
+    """Returns the options with the API key of its file. Raises WrongOptions for what would otherwise be found by
+    requests, or after the models are pulled and loaded."""
     media, store = config.allowed_local_media_path, config.response_store
     if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
         raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")

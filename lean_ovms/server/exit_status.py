@@ -18,7 +18,7 @@ SIGNALLED = 128
 
 
 def of(error: StartError) -> int:
-    """The status of a server that could not start."""
+    """Returns the status of a server that could not start."""
     if isinstance(error, WrongOptions):
         return USAGE
     return FAILED if error.temporary else NEVER_SERVED

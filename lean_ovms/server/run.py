@@ -19,7 +19,7 @@ from .. import __version__
 from ..api.app import App
 from ..config import Config
 from ..deployment.desired import server_config
-from ..deployment.manager import ModelManager
+from ..deployment.manager import DeploymentManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
@@ -35,10 +35,10 @@ from .systemd import READY, STOPPING, SystemdNotifier
 logger = logging.getLogger("lean_ovms")
 
 OWN_FILES = 256
-"""File descriptors beside those of --max_connections: connections that get a 503, listening sockets, engines."""
+"""File descriptors in addition to --max_connections: connections that get a 503, listening sockets, engines."""
 
 TWICE_S = 0.5
-"""Two Ctrl-C within this time are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
+"""Seconds within which two Ctrl-C are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
 
 
 def run(config: Config) -> int:
@@ -65,14 +65,14 @@ def run(config: Config) -> int:
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
-    """The app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
+    """Returns the app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
 
     make: a model of its options. Raises WrongOptions for options that cannot work.
     """
     try:
         config = checked(server_config(config))
         app = App(config)
-        app.services.manager = ModelManager(config, app.registry, make=make)
+        app.services.manager = DeploymentManager(config, app.registry, make=make)
         return app
     except WrongOptions:
         raise
@@ -163,7 +163,7 @@ RETRIED = "models are loaded again when the configuration or their files change,
 
 
 def _entry_points(addresses: Sequence[str], root_path: str) -> str:
-    """Where clients and people find the API, for the log. An address of all interfaces is shown as localhost."""
+    """Returns where clients and people find the API, for the log. An address of all interfaces shows as localhost."""
     if addresses[0].startswith("unix:"):
         return f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{root_path}/v1/models"
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path
@@ -171,7 +171,8 @@ def _entry_points(addresses: Sequence[str], root_path: str) -> str:
 
 
 class Signals:
-    """stop: SIGTERM, Ctrl-C, or the terminal was closed. force: Ctrl-C again, which ends the draining."""
+    """The signals that end a server. stop: SIGTERM, Ctrl-C, or the terminal was closed. force: Ctrl-C again, which ends
+    the draining."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
@@ -237,7 +238,8 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def _max_connections(configured: int) -> int:
-    """The connections that the limit of open files allows, at most those configured; the soft limit is raised for them.
+    """Returns the connections that the limit of open files allows, at most those configured; the soft limit is raised
+    for them.
 
     More would leave no descriptors for a restarted engine or the response store.
     """

@@ -17,7 +17,8 @@ READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
 class SystemdNotifier:
-    """address: the socket to write to, "" for none. watchdog_s: WatchdogSec of the unit; 0: no watchdog."""
+    """Reports the server's state to systemd. address: the socket to write to, "" for none. watchdog_s: WatchdogSec of
+    the unit; 0: no watchdog."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
@@ -25,7 +26,8 @@ class SystemdNotifier:
 
     @classmethod
     def from_environ(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
-        """The notifier that the variables configure; they are removed, so that children do not inherit them."""
+        """Returns the notifier that the environment configures. Removes its variables: children must not inherit
+        them."""
         address = environ.pop("NOTIFY_SOCKET", "")
         period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         ours = period.isdecimal() and pid in ("", str(os.getpid()))

@@ -139,7 +139,7 @@ async def _disconnect(receive: Receive) -> None:
 
 
 async def _body(receive: Receive, headers: dict[str, str], limit: int) -> RequestBody | None:
-    """The whole body, or None when the client left before it had arrived. Raises PayloadTooLarge."""
+    """Returns the whole body, or None when the client left before it had arrived. Raises PayloadTooLarge."""
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() else 0
     _check_size(size, limit)

@@ -18,7 +18,7 @@ _LINE_END = re.compile(r"[\r\n\0]")
 
 
 def request_headers(scope: Scope) -> dict[str, str]:
-    """The request's headers as Request has them."""
+    """Returns the request's headers as Request has them."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -27,19 +27,20 @@ def request_headers(scope: Scope) -> dict[str, str]:
 
 
 def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
-    """The response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
+    """Returns the response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
     return [header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
 
 
 def header(name: str, value: str) -> tuple[bytes, bytes]:
-    """A header in ASGI's form. Raises ValueError for line breaks: not every host refuses them (header injection)."""
+    """Returns a header in ASGI's form. Raises ValueError for line breaks, which not every host refuses (header
+    injection)."""
     if _LINE_END.search(value):
         raise ValueError("illegal header value")
     return name.lower().encode("ascii"), value.encode("latin-1", "replace")
 
 
 def request_of(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
-    """A Request from the host's scope. path is relative to where the app is mounted."""
+    """Returns a Request from the host's scope. path is relative to where the app is mounted."""
     root, path = scope.get("root_path", ""), scope["path"]
     if root and path.startswith(f"{root}/"):
         path = path[len(root) :]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InternalError
 from ..types import Handle, Response
-from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Message, Serve, Upgrade
+from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
 from .asgi_scope import Receive, Scope, Send, request_headers, request_of, response_headers
 from .cycle import RequestResponseCycle
 from .websocket.channel import STOPPED, Channel
@@ -121,7 +121,9 @@ class AsgiChannel(Channel):
             while (message := await self._receive())["type"] == "websocket.receive":
                 text = message.get("text")
                 content = (
-                    Message(message.get("bytes") or b"", is_text=False) if text is None else Message(text.encode())
+                    WebSocketMessage(message.get("bytes") or b"", is_text=False)
+                    if text is None
+                    else WebSocketMessage(text.encode())
                 )
                 if len(content.data) > self._max_message_bytes:
                     await self.emit({"type": "websocket.close", "code": TOO_BIG, "reason": "the message is too big"})

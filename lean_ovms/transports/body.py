@@ -22,10 +22,11 @@ from the system as they are written, so that a client that announces a large bod
 
 
 class RequestBody:
-    """tell: how many bytes have been written."""
+    """A body that is being received. tell: how many bytes have been written."""
 
     def __init__(self, headers: Mapping[str, str] | None = None, expected: int = 0) -> None:
-        """headers: of the request, in lower case. expected: about as many bytes as it will have."""
+        """Makes an empty body. headers: of the request, in lower case. expected: roughly the bytes that it will
+        have."""
         self._form = (headers or {}).get("content-type", "").lower().lstrip().startswith(FORM)
         self._expected = expected
         self._memory = BytesIO()
@@ -33,7 +34,7 @@ class RequestBody:
         self._failed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append; returns how much it was. A failure is raised by `check`."""
+        """Appends bytes. Returns how many there were. A failure is raised by `check`."""
         with memoryview(data) as view:
             if self._form and self._spool is None and self._memory.tell() + len(view) > SPOOLED_FROM:
                 self._move()
@@ -91,7 +92,7 @@ class RequestBody:
         return request
 
     def getvalue(self) -> bytes:
-        """What is in memory, without a copy."""
+        """Returns what is in memory, without a copy."""
         self._memory.truncate()
         return self._memory.getvalue()
 

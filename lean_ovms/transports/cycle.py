@@ -41,7 +41,7 @@ class RequestResponseCycle:
         raise NotImplementedError
 
     def error_response(self, error: RequestError) -> Response:
-        """The response for an error."""
+        """Returns the response for an error."""
         return error_response(error)
 
     def start(self, loop: asyncio.AbstractEventLoop, request: Request) -> asyncio.Task[None]:
@@ -76,7 +76,7 @@ class RequestResponseCycle:
             await _close(response)
 
     async def _call(self, request: Request) -> Response:
-        """The handler's response, or the one for its error."""
+        """Returns the handler's response, or the one for its error."""
         try:
             return await self._handle(request)
         except RequestError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ..errors import Unavailable
 
 MAX_WAIT_S = 30.0
-"""For room in a budget; then a 503 with Retry-After."""
+"""Seconds to wait for room in a budget; then a 503 with Retry-After."""
 
 
 class Budget:
@@ -62,7 +62,7 @@ class Budget:
             raise self._unavailable()
 
     def _end_wait(self, amount: int, turn: asyncio.Future[bool]) -> None:
-        """Without a grant: the time is over, or the client has left."""
+        """Ends a wait without a grant: the time is over, or the client has left."""
         if (amount, turn) in self._queue:
             self._queue.remove((amount, turn))
             self.waiting -= amount
@@ -71,7 +71,7 @@ class Budget:
         self._grant()  # a smaller one behind it may fit
 
     def give_back(self, amount: int) -> None:
-        """Some of what was taken is free again."""
+        """Returns some of what was taken."""
         self.taken -= amount
         self._grant()
         if not self.taken and amount and self._on_idle is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def changed_fields(kind: type) -> Callable[[Any], dict[str, Any]]:
-    """A function that has, of an instance of this dataclass, the values that differ from those of kind().
+    """Returns a function that has, of an instance of this dataclass, the values that differ from those of kind().
 
     By iterators that run in C: a tenth of a loop over forty fields, of which five differ in most requests.
     """

@@ -50,7 +50,7 @@ def spawn_with_socket(
 
 
 def not_posix() -> bool:
-    """Whether children cannot be started here as this project does it."""
+    """Returns whether children cannot be started here as this project does it."""
     return sys.platform == "win32"
 
 
@@ -95,10 +95,10 @@ def write_lines_at_once() -> None:
 
 
 def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
-    """For a child's main: its end of the socket pair, whose number is the only argument.
+    """Returns a child's end of the socket pair, whose number is the only argument of its command line.
 
-    None, with the usage on stderr, for other arguments. The child then dies with its parent, and ignores SIGINT and
-    SIGTERM, which are sent to a whole group: the parent ends it when it ends itself.
+    Returns None, with the usage on stderr, for other arguments. The child then dies with its parent, and ignores SIGINT
+    and SIGTERM, which are sent to a whole group: the parent ends it when it ends itself.
     """
     if len(argv) != 1 or not argv[0].isdigit():
         print(f"usage: python -m {module} <fd>   (the server starts this by itself)", file=sys.stderr)

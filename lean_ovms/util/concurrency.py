@@ -1,4 +1,4 @@
-"""Concurrency helpers: `Offload` runs long Python work in one thread beside the event loop, `InFlight` counts uses.
+"""Concurrency helpers: `Offload` runs long Python work in one thread outside the event loop, `InFlight` counts uses.
 
 Offload's thread belongs to this interpreter: while it runs Python, the event loop gets its turn within the switch
 interval; a single long call into C blocks the loop, so callers limit the input of such calls.
@@ -26,10 +26,10 @@ from .turns import Turns
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.001
-"""For sys.setswitchinterval: how long the loop waits for the thread each time both want to run (Python: 5 ms)."""
+"""For sys.setswitchinterval: seconds the loop waits for the thread each time both want to run (Python: 5 ms)."""
 
 INLINE_CHARACTERS = 1 << 20
-"""Of a conversation; work on a longer one is never run on the event loop."""
+"""Characters of a conversation; work on a longer one is never run on the event loop."""
 
 INLINE_S = 0.01
 """CPU time of a request's work on the event loop, and of all in one turn of it; a template takes 0.1 to 0.5 ms."""
@@ -50,7 +50,7 @@ class InlineTime:
         self._clock = clock
 
     def run(self, work: Callable[[], T], most_s: float = INLINE_S) -> T:
-        """What work returns. most_s: the time that it may take at most. Raises what it raises."""
+        """Returns what work returns. most_s: the time that it may take at most. Raises what it raises."""
         began, token = self._clock(), inline_left_s.set(min(self.left_s, most_s))
         try:
             return work()
@@ -60,7 +60,7 @@ class InlineTime:
 
 
 inline_time: ContextVar[InlineTime | None] = ContextVar("inline_time", default=None)
-"""That of the request which this task serves; None: each piece of work is a request of its own."""
+"""The inline time of the request which this task serves; None: each piece of work is a request of its own."""
 inline_left_s: ContextVar[float | None] = ContextVar("inline_left_s", default=None)
 """CPU time for the work that is running, if it runs on the event loop."""
 
@@ -98,7 +98,7 @@ class Offload:
         self._waiting: OrderedDict[str, Turns[_Job[Any]]] = OrderedDict()  # by client, and then by request
 
     async def run(self, size: int, work: Callable[[], T], *, inline_below: int = 0) -> T:
-        """What work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
+        """Returns what work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
 
         inline_below: work on smaller input runs at once, in the caller's thread, while its request has time for it.
         Cancelling the caller removes queued work from the queue; work that is running runs to its end.
@@ -177,11 +177,11 @@ class InFlight:
         return self._count
 
     def add(self) -> None:
-        """One more use."""
+        """Counts one more use."""
         self._count += 1
 
     def remove(self) -> None:
-        """One use less."""
+        """Counts one use less."""
         self._count -= 1
         if not self._count:
             if self._none is not None:

@@ -15,7 +15,8 @@ NOT_REGULAR = "it is not a regular file"
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """The file, to read. Raises OSError, also for what is not a regular file, and ValueError for an impossible name."""
+    """Opens the file to read it. Raises OSError, also for what is no regular file, and ValueError for an impossible
+    name."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         require_regular(descriptor, path)
@@ -35,7 +36,7 @@ def require_regular(descriptor: int, path: Path | str) -> None:
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """A file's bytes. Raises as open_regular."""
+    """Returns a file's bytes. Raises as open_regular."""
     with open_regular(path) as file:
         return file.read()
 

@@ -14,7 +14,7 @@ from io import BytesIO
 log = logging.getLogger(__name__)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Of malloc.h; https://man7.org/linux/man-pages/man3/mallopt.3.html."""
+"""Options of mallopt in malloc.h; https://man7.org/linux/man-pages/man3/mallopt.3.html."""
 MMAP_BYTES = 1 << 20
 TRIM_BYTES = 8 << 20
 ARENAS = 2
@@ -33,7 +33,7 @@ def configure() -> None:
 
 
 def reserve(size: int) -> BytesIO:
-    """A stream to write `size` bytes to; its getvalue() copies nothing, nor does it grow, which may copy all of it.
+    """Returns a stream to write `size` bytes to; its getvalue() copies nothing, and it does not grow, which may copy.
 
     The bytes are calloc's: the system gives the pages one by one as they are written.
     """

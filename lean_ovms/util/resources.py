@@ -14,17 +14,17 @@ _NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
 
 
 def with_memory_limit(text: str) -> str:
-    """An error's text with the address space that a process may have, and what sets it, where that is limited."""
+    """Returns an error's text with the limit of this process's address space, and what sets it, if there is one."""
     return _with_bounds(text, [_address_space()])
 
 
 def lacks_thread(text: str) -> bool:
-    """Whether an error's text says that a thread or process could not be started."""
+    """Returns whether an error's text says that a thread or process could not be started."""
     return any(words in text.lower() for words in _NO_THREAD)
 
 
 def with_thread_limits(text: str, root: Path = Path("/")) -> str:
-    """An error's text with what bounds the number of threads, and what sets it."""
+    """Returns an error's text with what bounds the number of threads, and what sets it."""
     user = _limit("RLIMIT_NPROC")
     groups = [number for group in _groups(root, "pids") for number in _numbers(group / "pids.max")]
     found = [
@@ -53,7 +53,8 @@ def _limit(name: str) -> int | None:
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may still allocate: the machine's available memory, or what its control groups leave.
+    """Returns the memory that this process may still allocate: the machine's available memory, or what its control
+    groups leave.
 
     Elsewhere than on Linux 4 GB is assumed.
     """
@@ -70,7 +71,8 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Processors that this process may use at once: a quota of its control groups counts, half a processor as one."""
+    """Returns the number of processors that this process may use at once: a quota of its control groups counts, half a
+    processor as one."""
     found = _allowed_cores()
     for group in _groups(root, "cpu"):
         for numbers in (
@@ -110,7 +112,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _reclaimable(path: Path) -> int:
-    """Bytes of files' pages that a group counts as used, and that make room when memory is needed."""
+    """Returns the bytes of files' pages that a group counts as used, and that make room when memory is needed."""
     found = dict(line.split(" ", 1) for line in _lines(path))
     return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
 
@@ -121,7 +123,7 @@ def _meminfo(path: Path) -> int:
 
 
 def _numbers(path: Path) -> list[int]:
-    """Those of a file's first line; none if it has a word, such as "max"."""
+    """Returns the numbers of a file's first line; none if it has a word, such as "max"."""
     try:
         return [int(word) for line in _lines(path)[:1] for word in line.split()]
     except ValueError:

@@ -30,7 +30,7 @@ class Spool:
             data = data[written:]
 
     def read(self, start: int, size: int) -> bytes:
-        """At most `size` bytes from a place on. Raises OSError."""
+        """Returns at most `size` bytes from a place on. Raises OSError."""
         return os.pread(self._descriptor, size, start)
 
     def fileno(self) -> int:

@@ -19,14 +19,14 @@ class Turns(Generic[T]):
         return bool(self._items)
 
     def of(self, owner: Hashable) -> int:
-        """How many an owner has."""
+        """Returns how many items an owner has."""
         return len(self._items.get(owner, ()))
 
     def add(self, owner: Hashable, item: T) -> None:
         self._items.setdefault(owner, deque()).append(item)
 
     def next(self) -> T | None:
-        """The first item of the owner whose turn it is, removed."""
+        """Returns the first item of the owner whose turn it is, removed."""
         if not self._items:
             return None
         owner, items = self._items.popitem(last=False)

@@ -1,7 +1,6 @@
-"""Arithmetic on float32 vectors: number formats, similarities. The only module of the front end that imports numpy.
+"""Arithmetic on float32 vectors: number formats, similarities.
 
-It is imported by the first request that needs it: numpy costs 0.1 s and 15 MB. (Every module below api/ is imported at
-the start, to find its routes.)
+numpy costs 0.1 s and 15 MB, so what needs this module imports it for the first request that needs it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def array(data: bytes, shape: tuple[int, ...]) -> Array:
-    """The float32 array in these little-endian bytes; not writable."""
+    """Returns the float32 array in these little-endian bytes; not writable."""
     return np.frombuffer(data, LITTLE).reshape(shape)
 
 
 def json(data: bytes, shape: tuple[int, ...]) -> bytes:
-    """As nested JSON lists; each number is the shortest decimal of its float32."""
+    """Returns vectors as nested JSON lists; each number is the shortest decimal of its float32."""
     return orjson.dumps(array(data, shape), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -44,7 +43,7 @@ def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
 
 
 def _bfloat16(values: Array) -> Array:
-    """The upper half of each float32, rounded to nearest, ties to even."""
+    """Returns the upper half of each float32, rounded to nearest, ties to even."""
     bits = values.view("<u4").astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
@@ -55,7 +54,7 @@ _FP8 = {"fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
 
 @cache
 def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
-    """The value of every non-negative finite code, ascending."""
+    """Returns the value of every non-negative finite code, ascending."""
     codes = np.arange(1 << (exponent_bits + fraction_bits))
     exponent, fraction = codes >> fraction_bits, codes & ((1 << fraction_bits) - 1)
     bias = (1 << (exponent_bits - 1)) - 1
@@ -78,10 +77,10 @@ def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
 
 
 def by_type(data: bytes, name: str) -> bytes:
-    """One vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
+    """Returns one vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
 
-    int8: 127 times the value, rounded, for vectors of length 1; uint8: the same plus 128. ubinary: a bit for each
-    value that is not negative, most significant bit first; binary: each of these bytes less 128.
+    int8: 127 times the value, rounded, for vectors of length 1; uint8: the same plus 128. ubinary: a bit for each value
+    that is not negative, most significant bit first; binary: each of these bytes less 128.
     """
     values = np.frombuffer(data, LITTLE)
     if name in ("binary", "ubinary"):
@@ -125,7 +124,7 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
 
 
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
-    """The weighted mean of vectors of equal length. normalize: to length 1."""
+    """Returns the weighted mean of vectors of equal length. normalize: to length 1."""
     rows = np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)
     found = np.average(rows, axis=0, weights=weights)
     if normalize:

@@ -17,7 +17,7 @@ import pytest
 
 from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.genai import grammar_compiler
 from lean_ovms.engine.generation.task import make_grammar_queue
 from lean_ovms.engine.loading import settings
@@ -307,6 +307,6 @@ def test_a_stop_waits_no_longer_than_asked(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_load_that_takes_longer_than_asked_is_given_up() -> None:
-    engine = Engine(Config(engine_load_timeout_s=1.0), [sys.executable, "-c", "import time; time.sleep(60)"])
+    engine = EngineClient(Config(engine_load_timeout_s=1.0), [sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(StartError, match="did not load within 1 s"):
         await engine.start()

@@ -14,7 +14,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.deployment.desired import DesiredState, ModelSpec, file_stat
-from lean_ovms.deployment.manager import ModelManager
+from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
 from lean_ovms.models.model import Model
@@ -59,8 +59,8 @@ class Deployment:
         config = replace(BASE, config_path="", **options)
         self.specs = [ModelSpec(config=replace(config, model_name=name)) for name in names]
 
-    def manager(self, config: Config = BASE) -> ModelManager:
-        return ModelManager(config, self.app.registry, read=lambda _: self.desired(), make=self.make)
+    def manager(self, config: Config = BASE) -> DeploymentManager:
+        return DeploymentManager(config, self.app.registry, read=lambda _: self.desired(), make=self.make)
 
     def desired(self) -> DesiredState:
         files = {path: file_stat(path) for path in self.files}
@@ -305,7 +305,7 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing(deployment: D
             return state
         raise StartError("config.json is not valid JSON")
 
-    manager = ModelManager(BASE, deployment.app.registry, read=read, make=deployment.make)
+    manager = DeploymentManager(BASE, deployment.app.registry, read=read, make=deployment.make)
     await manager.load()
     with pytest.raises(StartError, match="not valid JSON"):
         await manager.reload()

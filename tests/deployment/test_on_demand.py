@@ -15,11 +15,10 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.deployment.desired import DesiredState, ModelSpec
-from lean_ovms.deployment.manager import ModelManager
+from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import StartError
-from lean_ovms.models import loader
-from lean_ovms.models import residency as residency_module
+from lean_ovms.models.model_cache import loader, policy
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
@@ -68,7 +67,7 @@ class Home:
         self.specs: list[ModelSpec] = []
         self.max_loaded = 0
         self.app = App(BASE, [])
-        self.manager: ModelManager | None = None
+        self.manager: DeploymentManager | None = None
 
     def want(self, *names: str, groups: dict[str, str] | None = None, **options: Any) -> None:
         config = replace(BASE, config_path="", **options)
@@ -84,7 +83,7 @@ class Home:
 
     async def open(self) -> None:
         read = lambda _: DesiredState(models=tuple(self.specs), max_loaded=self.max_loaded)  # noqa: E731
-        self.manager = ModelManager(BASE, self.app.registry, read=read, make=self._make)
+        self.manager = DeploymentManager(BASE, self.app.registry, read=read, make=self._make)
         self.app.services.manager = self.manager
         await self.app.open()
         await self.manager.load()
@@ -124,7 +123,7 @@ class Home:
 
 @pytest.fixture
 async def home(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
-    monkeypatch.setattr(residency_module, "LINGER_S", 0.0)
+    monkeypatch.setattr(policy, "LINGER_S", 0.0)
     made = Home()
     yield made
     await made.close()

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar import constraint
@@ -63,16 +63,16 @@ LIBRARIES = ["auto", pytest.param("xgrammar", marks=without_xgrammar)]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=LIBRARIES)
-async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
     # What is right is tested here, on a busy machine too.
-    engine = Engine(Config(grammar_timeout_s=30, structured_output_backend=request.param))
+    engine = EngineClient(Config(grammar_timeout_s=30, structured_output_backend=request.param))
     await engine.start()
     yield engine
     await engine.stop()
 
 
 async def generate(
-    engine: Engine,
+    engine: EngineClient,
     tag: str,
     *,
     seed: int = 1,
@@ -131,7 +131,7 @@ NOTATIONS = ("functiongemma", "gemma4", "lfm2", "olmo3", "pythonic")
 """Families whose arguments' schemas only guidance imposes."""
 
 
-def is_guidance(engine: Engine) -> bool:
+def is_guidance(engine: EngineClient) -> bool:
     """XGrammar lets control characters into the strings of a schema."""
     return engine._config.structured_output_backend == "auto"
 
@@ -148,7 +148,7 @@ def check_calls(calls: list[list[str]], tools: list[Json], *, free: bool) -> Non
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
-    engine: Engine, family: str
+    engine: EngineClient, family: str
 ) -> None:
     built = constraint.build(OutputConstraint(tool_calls="required"), context(tool=family, tools=TOOLS))
     assert built.notices == []
@@ -162,7 +162,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
 
 
 @pytest.mark.parametrize("family", parsers.names().tool)
-async def test_a_named_function_is_called_once(engine: Engine, family: str) -> None:
+async def test_a_named_function_is_called_once(engine: EngineClient, family: str) -> None:
     built = constraint.build(
         OutputConstraint(tool_calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2])
     )
@@ -299,7 +299,7 @@ def _closing(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-async def test_a_schema_gives_what_it_allows(engine: Engine, name: str) -> None:
+async def test_a_schema_gives_what_it_allows(engine: EngineClient, name: str) -> None:
     if name in ONE_KEYWORD and not is_guidance(engine):
         pytest.skip("XGrammar reads one of its keywords, and says so")
     schema = SCHEMAS[name]
@@ -319,7 +319,7 @@ async def test_a_schema_gives_what_it_allows(engine: Engine, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["anything", "object", "required without a schema"])
-async def test_free_json_ends_where_the_model_would_end_it(engine: Engine, name: str) -> None:
+async def test_free_json_ends_where_the_model_would_end_it(engine: EngineClient, name: str) -> None:
     wanted = {"name": "Quentin", "age": 41}
     schema = SCHEMAS[name]
     if "required" in schema:
@@ -331,7 +331,7 @@ async def test_free_json_ends_where_the_model_would_end_it(engine: Engine, name:
 
 
 @pytest.mark.parametrize("pattern", [r"[A-Z]{3}-[0-9]{2,4}", "yes|no", r"\d+(\.\d)?", "(ab|c){2,5}z?"])
-async def test_a_regular_expression_is_matched_whole(engine: Engine, pattern: str) -> None:
+async def test_a_regular_expression_is_matched_whole(engine: EngineClient, pattern: str) -> None:
     built = constraint.build(OutputConstraint(format={"type": "regex", "pattern": pattern}), context())
     text, reason = await generate(engine, built.tag, most=60)
     assert reason == "length" or re.fullmatch(pattern, text)
@@ -341,7 +341,7 @@ ALIKE = [["1b11b1", "b11", "b1b1"], ["1a", "1b1a1", "1babba", "1bbb", "a11b", "a
 
 
 @pytest.mark.parametrize("words", ALIKE)
-async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: list[str]) -> None:
+async def test_choices_that_begin_alike_are_not_mixed_up(engine: EngineClient, words: list[str]) -> None:
     parts = [{"type": "const_string", "value": word} for word in words]
     forms: list[Json] = [
         {"type": "or", "elements": parts},
@@ -355,7 +355,7 @@ async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: 
         assert {text.strip('"') for text, _ in texts} <= set(words)
 
 
-async def test_bounds_of_many_digits_are_kept(engine: Engine) -> None:
+async def test_bounds_of_many_digits_are_kept(engine: EngineClient) -> None:
     for low, high in ((-153, 6193425), (2276, 5208875), (-1316, 6873538), (-420, 646883)):
         form = {"type": "json_schema", "json_schema": {"type": "integer", "minimum": low, "maximum": high}}
         tag = constraint.build(OutputConstraint(format=form), context()).tag
@@ -367,7 +367,7 @@ THINKING = [("qwen3", ""), ("qwen3", "<|im_start|>assistant\n<think>\n"), ("deep
 
 
 @pytest.mark.parametrize(("reasoning", "tail"), THINKING)
-async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reasoning: str, tail: str) -> None:
+async def test_reasoning_comes_before_what_is_constrained(engine: EngineClient, reasoning: str, tail: str) -> None:
     asked = OutputConstraint(
         format={
             "type": "json_schema",
@@ -384,7 +384,7 @@ async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reason
             assert thought
 
 
-async def test_twenty_grammars_at_once_each_hold_for_their_own(engine: Engine) -> None:
+async def test_twenty_grammars_at_once_each_hold_for_their_own(engine: EngineClient) -> None:
     patterns = [f"[a-c]{{{i}}}-[0-9]{{3}}" for i in range(1, 21)]
     tags = [constraint.build(OutputConstraint(format={"type": "regex", "pattern": p}), context()).tag for p in patterns]
     free = asyncio.create_task(generate(engine, "", most=100))
@@ -414,7 +414,7 @@ HOSTILE: dict[str, Json] = {
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_a_hostile_grammar_is_refused_while_others_go_on(library: str) -> None:
     # A fast machine takes 0.5 s for the least of them.
-    engine = Engine(Config(grammar_timeout_s=0.1, structured_output_backend=library))
+    engine = EngineClient(Config(grammar_timeout_s=0.1, structured_output_backend=library))
     await engine.start()
     try:
         before = engine.pid

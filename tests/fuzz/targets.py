@@ -23,7 +23,7 @@ from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
 from lean_ovms.util.spool import Spool
-from lean_ovms.websocket_types import Message
+from lean_ovms.websocket_types import WebSocketMessage
 from tests.forms import encoded
 from tests.recordings import wav
 
@@ -187,12 +187,12 @@ def websocket(data: bytes) -> None:
     assert websocket_read([data[at : at + 1] for at in range(len(data))]) == whole
 
 
-def websocket_read(pieces: list[bytes]) -> tuple[list[Message], bytes, bool]:
+def websocket_read(pieces: list[bytes]) -> tuple[list[WebSocketMessage], bytes, bool]:
     """The messages, what is sent in answer, and whether the connection has ended."""
     from lean_ovms.transports.websocket.frames import Frames
 
     frames = Frames(1024)
-    messages: list[Message] = []
+    messages: list[WebSocketMessage] = []
     sent = b""
     for piece in pieces:
         messages += frames.feed(piece)[0]

@@ -39,7 +39,7 @@ class Engines:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[AdapterEngine] = []
         self.broken = False
-        monkeypatch.setattr(module, "Engine", self._make)
+        monkeypatch.setattr(module, "EngineClient", self._make)
 
     def _make(self, config: Config) -> AdapterEngine:
         engine = AdapterEngine(config)
@@ -119,7 +119,7 @@ async def test_where_the_engine_takes_adapters_all_share_it_and_none_starts_or_s
     assert engine.state == "stopped"
 
 
-def numbers(modules: list[lora_modules.Module | None]) -> list[int]:
+def numbers(modules: list[lora_modules.LoraModule | None]) -> list[int]:
     return [int(module.name.partition("#")[2]) for module in modules if module is not None]
 
 

@@ -9,7 +9,7 @@ import pytest
 from lean_ovms import lora_modules
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
-from lean_ovms.lora_modules import Module
+from lean_ovms.lora_modules import LoraModule
 from lean_ovms.repository import lora
 from tools.make_lora import make, write
 
@@ -20,13 +20,16 @@ LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
     ("text", "modules"),
     [
         ("", []),
-        ("a=/x", [Module("a", "/x")]),
-        ("a=/x,0.5", [Module("a", "/x", 0.5)]),
-        ("a=/x,y", [Module("a", "/x,y")]),
-        ("a=/x=1,-2 b=y\n c=z", [Module("a", "/x=1", -2.0), Module("b", "y"), Module("c", "z")]),
-        ('{"name": "a b", "path": "/x y"}', [Module("a b", "/x y")]),
-        ('{"name": "a", "path": "x"} {"name": "b", "path": "y", "alpha": 2}', [Module("a", "x"), Module("b", "y", 2)]),
-        ('[{"name": "a", "path": "x", "base_model_name": "m"}]', [Module("a", "x")]),
+        ("a=/x", [LoraModule("a", "/x")]),
+        ("a=/x,0.5", [LoraModule("a", "/x", 0.5)]),
+        ("a=/x,y", [LoraModule("a", "/x,y")]),
+        ("a=/x=1,-2 b=y\n c=z", [LoraModule("a", "/x=1", -2.0), LoraModule("b", "y"), LoraModule("c", "z")]),
+        ('{"name": "a b", "path": "/x y"}', [LoraModule("a b", "/x y")]),
+        (
+            '{"name": "a", "path": "x"} {"name": "b", "path": "y", "alpha": 2}',
+            [LoraModule("a", "x"), LoraModule("b", "y", 2)],
+        ),
+        ('[{"name": "a", "path": "x", "base_model_name": "m"}]', [LoraModule("a", "x")]),
     ],
 )
 def test_both_ways_to_write_adapters_are_read(text, modules):
@@ -66,19 +69,19 @@ def adapter(tmp_path):
 )
 def test_an_adapter_is_as_strong_as_its_settings_say(adapter, settings, scale):
     path = adapter(**settings)
-    assert lora.scale(Module("a", str(path))) == scale
-    assert lora.scale(Module("a", str(path / lora.WEIGHTS))) == scale
-    assert lora.scale(Module("a", str(path), 0.25)) == 0.25
+    assert lora.scale(LoraModule("a", str(path))) == scale
+    assert lora.scale(LoraModule("a", str(path / lora.WEIGHTS))) == scale
+    assert lora.scale(LoraModule("a", str(path), 0.25)) == 0.25
 
 
 @pytest.mark.parametrize("settings", [{"r": 0, "lora_alpha": 8}, {"r": 8}, {"r": "x", "lora_alpha": 1}])
 def test_settings_that_tell_no_strength_stop_the_start(adapter, settings):
     with pytest.raises(StartError, match="lora_alpha"):
-        lora.scale(Module("a", str(adapter(**settings))))
+        lora.scale(LoraModule("a", str(adapter(**settings))))
 
 
 def test_an_adapter_of_this_model_passes(tmp_path):
-    lora.check(Module("a", str(make(tmp_path / "x"))), DEMO_MODEL)
+    lora.check(LoraModule("a", str(make(tmp_path / "x"))), DEMO_MODEL)
 
 
 @pytest.mark.parametrize(
@@ -93,21 +96,21 @@ def test_an_adapter_of_this_model_passes(tmp_path):
 def test_an_adapter_that_would_change_nothing_stops_the_start(adapter, tensors, word):
     """GenAI passes over what it has no layer for."""
     with pytest.raises(StartError, match=word):
-        lora.check(Module("a", str(adapter(tensors))), DEMO_MODEL)
+        lora.check(LoraModule("a", str(adapter(tensors))), DEMO_MODEL)
 
 
 def test_of_a_gguf_file_the_layers_are_not_known(adapter, tmp_path):
-    lora.check(Module("a", str(adapter())), tmp_path / "x.gguf")
+    lora.check(LoraModule("a", str(adapter())), tmp_path / "x.gguf")
 
 
 def test_a_path_without_an_adapter_stops_the_start(tmp_path):
     with pytest.raises(StartError, match=r"no adapter at .*missing"):
-        lora.check(Module("a", str(tmp_path)), DEMO_MODEL)
+        lora.check(LoraModule("a", str(tmp_path)), DEMO_MODEL)
     with pytest.raises(StartError, match="no adapter at"):
-        lora.check(Module("a", str(tmp_path / "x")), DEMO_MODEL)
+        lora.check(LoraModule("a", str(tmp_path / "x")), DEMO_MODEL)
     (tmp_path / "x.bin").touch()
     with pytest.raises(StartError, match=r"not a \.safetensors"):
-        lora.check(Module("a", str(tmp_path / "x.bin")), DEMO_MODEL)
+        lora.check(LoraModule("a", str(tmp_path / "x.bin")), DEMO_MODEL)
 
 
 @pytest.mark.parametrize(

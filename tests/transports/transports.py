@@ -11,7 +11,7 @@ from starlette.requests import Request as StarletteRequest
 from lean_ovms.config import Config
 from lean_ovms.ray_serve import LeanOvms
 from lean_ovms.transports.asgi import Asgi
-from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request
 from tests.streams import pieces
@@ -92,7 +92,7 @@ class Fake:
 
     async def ask(self, method: str, path: str, body: bytes) -> None:
         loop = asyncio.get_running_loop()
-        self.connection = Connection(self.server, loop)
+        self.connection = HttpConnection(self.server, loop)
         self.transport = FakeTransport(loop, self.connection)
         self.connection.connection_made(self.transport)
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -1,6 +1,6 @@
 """GET /health (ready), GET and POST /ping (live) and GET /version: vLLM's paths. KServe's are in api/ovms/kserve.py.
 
-Contract section 1.5. GET and HEAD / answer agents that look whether there is a server at all.
+GET and HEAD / answer agents that look whether there is a server at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GET /v1/config and POST /v1/config/reload: the state of every model, and reading the configuration again.
 
-Contract section 1.5; the states and codes are TensorFlow Serving's, as in OVMS, whose graphs are always version 1.
+The states and codes are TensorFlow Serving's, as in OVMS, whose graphs are always version 1.
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md
 """
 

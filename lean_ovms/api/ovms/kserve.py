@@ -1,6 +1,6 @@
 """KServe's health endpoints: GET /v2/health/live, /v2/health/ready, /v2/models/{id}[/versions/{n}]/ready.
 
-Contract section 1.5; https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may
 contain "/". Every model is version 1, as graphs are in OVMS.
 """
 

@@ -1,7 +1,7 @@
 """Long pairs: texts that are cut, and documents in pieces of which the best one counts (OVMS's rerank).
 
-A query takes at most half of the window, and a piece of a document what is left beside the query and the special tokens
-of a pair. Pieces are token ids; a document that is certainly short enough stays a text, which the engine tokenizes.
+A query takes at most half of the window, and a piece of a document the rest of it, less the special tokens of a pair.
+Pieces are token ids; a document that is certainly short enough stays a text, which the engine tokenizes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ CALL_CHARACTERS = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkLimits:
-    """pieces: of all documents together; pieces_per_document: further ones of a document are dropped, 0: none are."""
+    """Limits of pieces. pieces: of all documents together; pieces_per_document: a document's other pieces are dropped,
+    0: none are."""
 
     pieces: int
     pieces_per_document: int = 0
 
 
 async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> list[Tokens]:
-    """Token ids of each text, without special tokens. Raises RequestError."""
+    """Returns the token ids of each text, without special tokens. Raises RequestError."""
     found: list[Tokens] = []
     count = 0
     for group in _groups(texts):
@@ -47,7 +48,7 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
 
 
 def _groups(texts: Sequence[str]) -> list[list[str]]:
-    """The texts in calls of CALL_CHARACTERS."""
+    """Returns the texts in calls of CALL_CHARACTERS."""
     groups: list[list[str]] = []
     space = 0
     for text in texts:
@@ -60,7 +61,7 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
 
 
 async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param: str) -> list[str]:
-    """The texts, of each the first tokens. most: tokens, 0: all. Raises RequestError."""
+    """Returns the texts, of each the first tokens. most: tokens, 0: all. Raises RequestError."""
     if not most:
         return [*texts]
     tokens = await tokens_of(call, texts, param)
@@ -78,7 +79,7 @@ async def chunked(
     limits: ChunkLimits,
     most: int = 0,
 ) -> tuple[list[PoolingInput], list[int]]:
-    """The pairs of a query and every piece, and the number of the document of each.
+    """Returns the pairs of a query and every piece, and the number of the document of each.
 
     most: tokens kept of a document, 0: all. Raises RequestError: too many pieces, or no place for any.
     """

@@ -54,7 +54,7 @@ ENCODING = (
 
 
 def shape(output: PooledOutput, *, per_token: bool = False) -> tuple[int, ...]:
-    """Of one result: (width,) or, with one row per token, (rows, width)."""
+    """Returns the shape of one result: (width,) or, with one row per token, (rows, width)."""
     return (output.rows, output.width) if per_token else (output.rows * output.width,)
 
 
@@ -72,7 +72,7 @@ class Encoding:
 
     @classmethod
     def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
-        """From the fields' values. Raises BadRequest."""
+        """Returns the encoding that the fields' values name. Raises BadRequest."""
         encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
         if encoding.format == "float" and encoding.dtype != "float32":
             raise BadRequest("embed_dtype is for encoding_format base64, bytes and bytes_only", param="embed_dtype")
@@ -89,7 +89,7 @@ class Encoding:
         return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
 
     def packed(self, output: PooledOutput) -> bytes:
-        """The numbers as bytes."""
+        """Returns the numbers as bytes."""
         if self.dtype == "float32" and self.endianness in LITTLE:
             return output.data
         from ...util import vectors
@@ -97,7 +97,7 @@ class Encoding:
         return vectors.packed(output.data, self.dtype, big_endian=self.endianness not in LITTLE)
 
     def json(self, output: PooledOutput) -> bytes:
-        """The JSON value of one result: nested lists, or a base64 string."""
+        """Returns the JSON value of one result: nested lists, or a base64 string."""
         if self.format == "base64":
             return b'"%b"' % b2a_base64(self.packed(output), newline=False)
         from ...util import vectors
@@ -106,12 +106,13 @@ class Encoding:
 
 
 FLOATS = Encoding("float", "float32", "native")
-"""Of the endpoints whose requests cannot choose."""
+"""The encoding of endpoints whose requests cannot choose."""
 
 
 def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,
                      headers: list[tuple[str, str]], *, kind: bytes, member: bytes) -> Response:  # fmt: skip
-    """The list of results, or their bytes. envelope: as below. kind: `object` of a result; member: where its vector is.
+    """Returns the list of results, or their bytes. envelope: as below. kind: `object` of a result; member: of its
+    vector.
 
     Raises BadRequest as below.
     """

@@ -137,12 +137,13 @@ ONE_INPUT = schemas.one_of("input", "messages")
 
 
 def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
-    """The description of one of them whose response has vectors, as JSON or as bytes."""
+    """Returns the description of an endpoint whose response has vectors, as JSON or bytes. answer: a name of
+    schemas."""
     return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
 
 
 def activation(values: Values) -> bool | None:
-    """use_activation, or its other name; None: the model's default. Raises BadRequest if they contradict each other."""
+    """Returns use_activation, or its other name; None: the model's default. Raises BadRequest for a contradiction."""
     one: bool | None = values["use_activation"]
     other: bool | None = values.get("normalize")
     if one is not None and other is not None and one != other:

@@ -17,7 +17,7 @@ TextOrTokens = str | list[int]
 
 
 def is_conversation(value: Any) -> bool:
-    """Whether this is a list of messages, or a list of such lists."""
+    """Returns whether this is a list of messages, or a list of such lists."""
     return isinstance(value, list) and bool(value) and (isinstance(value[0], dict) or _is_messages(value[0]))
 
 
@@ -26,12 +26,12 @@ def _is_messages(value: Any) -> bool:
 
 
 def conversations(value: list[Any]) -> list[list[Json]]:
-    """Several conversations, or the one that this is, as a list."""
+    """Returns several conversations, or the one that this is, as a list."""
     return value if _is_messages(value[0]) else [value]
 
 
 def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens]:
-    """A string, strings, token ids (one input) or lists of token ids. most: inputs. Raises BadRequest."""
+    """Returns a string, strings, token ids (one input) or lists of token ids. most: inputs. Raises BadRequest."""
     if value is None:
         raise BadRequest(f"{name} field is required", param=name)
     if isinstance(value, str):
@@ -54,7 +54,7 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
 
 
 def _kinds(values: list[Any]) -> set[type]:
-    """The types of these values; whole numbers become integers in place."""
+    """Returns the types of these values; whole numbers become integers in place."""
     kinds = set(map(type, values))
     if float in kinds:
         values[:] = map(whole, values)
@@ -69,7 +69,7 @@ def _wrong_kinds(name: str, kinds: set[type]) -> str:
 
 
 def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
-    """One list of a list of lists."""
+    """Returns one list of a list of lists."""
     if not tokens:
         raise BadRequest(f"inner arrays in {name} should not be empty", param=param)
     kinds = _kinds(tokens)
@@ -83,7 +83,7 @@ def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
 
 
 def _tokens(tokens: list[int], name: str, param: str) -> list[int]:
-    """Ids of 32 bits; the engine compares them with its vocabulary."""
+    """Returns the ids of 32 bits; the engine compares them with its vocabulary."""
     if max(tokens) > INT32_MAX or min(tokens) < -INT32_MAX - 1:
         raise BadRequest(f"every element in {name} array should be either string or int", param=param)
     return tokens
@@ -98,7 +98,7 @@ def check_count(count: int, most: int, name: str) -> None:
 
 
 def content_text(value: Any, param: str) -> str:
-    """A string, or the texts of {"content": [parts]} joined by line breaks. Raises BadRequest."""
+    """Returns a string, or the texts of {"content": [parts]} joined by line breaks. Raises BadRequest."""
     if isinstance(value, str):
         return value
     content = value.get("content") if isinstance(value, dict) else None

@@ -16,7 +16,7 @@ from .request import PoolingRequest
 async def encode_in_pieces(
     call: PoolingRequest, inputs: Sequence[TextOrTokens], params: PoolingParams, info: PoolingInfo
 ) -> list[PooledOutput]:
-    """One result for each input; a long one is computed in pieces where the model's options say so."""
+    """Returns one result for each input; a long one is computed in pieces where the model's options say so."""
     if params.truncate is not None or call.model.config.embed_long_inputs != "mean":
         return await call.encode(inputs, params)
     long = await _long(call, inputs, params, info)
@@ -47,7 +47,7 @@ def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
 async def _long(
     call: PoolingRequest, inputs: Sequence[TextOrTokens], params: PoolingParams, info: PoolingInfo
 ) -> dict[int, list[TextOrTokens]]:
-    """The pieces of every input that does not fit the window, by its number. Raises RequestError."""
+    """Returns the pieces of every input that does not fit the window, by its number. Raises RequestError."""
     space = info.window - (info.special_single if params.add_special_tokens else 0)
     found: dict[int, list[TextOrTokens]] = {}
     for number, one in enumerate(inputs):
@@ -67,7 +67,7 @@ def _pieces(tokens: Tokens, size: int) -> list[Tokens]:
 
 
 async def _around(call: PoolingRequest) -> tuple[Tokens, Tokens]:
-    """The special tokens before and after a text."""
+    """Returns the special tokens before and after a text."""
     [plain] = await call.model.tokenize(["a"], False)
     [whole] = await call.model.tokenize(["a"], True)
     at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)

@@ -39,7 +39,7 @@ SIDE_SCHEMA = schemas.any_of(
 
 
 def limits(values: Values) -> Json:
-    """The members of a ScoreRequest that these fields set. Raises BadRequest."""
+    """Returns the members of a ScoreRequest that these fields set. Raises BadRequest."""
     kwargs = template_kwargs(values)
     instruction = values["instruction"] if values["instruction"] is not None else kwargs.get("instruction", "")
     if not isinstance(instruction, str):
@@ -53,7 +53,7 @@ def limits(values: Values) -> Json:
 
 
 def side(value: Any, name: str, most: int) -> list[str]:
-    """The texts of one side of score: a string, an object with content, or a list of these. Raises BadRequest."""
+    """Returns the texts of one side of score: a string, an object with content, or a list. Raises BadRequest."""
     if not isinstance(value, list):
         return [content_text(value, name)]
     check_count(len(value), most, name)

@@ -59,13 +59,13 @@ class PoolingRequest:
         return replace(self, values={**self.values, **renamed})
 
     def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
-        """What the model computes, if that is one of `kinds`. Raises RequestError."""
+        """Returns what the model computes, if that is one of `kinds`. Raises RequestError."""
         info = self.model.require_kind(*kinds).info.pooling
         assert info is not None
         return info
 
     def params(self, info: PoolingInfo, **more: Any) -> PoolingParams:
-        """How inputs are encoded. Raises BadRequest."""
+        """Returns how inputs are encoded. Raises BadRequest."""
         values = self.values
         wanted, truncate = shared.activation(values), values["truncate_prompt_tokens"]
         if truncate is not None and truncate > info.window:
@@ -87,7 +87,7 @@ class PoolingRequest:
     async def encode(
         self, inputs: Sequence[PoolingInput], params: PoolingParams, param: str = "input"
     ) -> list[PooledOutput]:
-        """The result of each input, in their order. param: the field of the inputs. Raises RequestError."""
+        """Returns the result of each input, in their order. param: the field of the inputs. Raises RequestError."""
         try:
             return await self.model.encode(inputs, params)
         except BadRequest as error:
@@ -95,23 +95,23 @@ class PoolingRequest:
             raise
 
     def envelope(self, prefix: str) -> Json:
-        """id, created and model of the response."""
+        """Returns id, created and model of the response."""
         end = self.values["request_id"]
         return {"id": f"{prefix}-{end}" if end else new_id(prefix), "created": now(), "model": self.model.name}
 
     async def load_numpy(self) -> None:
-        """Import numpy beside the event loop: the first time it takes 0.1 s."""
+        """Imports numpy outside the event loop: the first time it takes 0.1 s."""
         if "numpy" not in sys.modules:
             await self.offload.run(0, lambda: importlib.import_module("numpy"))
 
     async def render(self, outputs: Sequence[PooledOutput], work: Callable[[], Response]) -> Response:
-        """What work returns: it writes these outputs, many of them in the offload thread."""
+        """Returns what work returns: it writes these outputs, many of them in the offload thread."""
         size = sum([len(output.data) for output in outputs])
         return work() if size < INLINE_RESULT else await self.offload.run(size, work)
 
 
 def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
-    """The fields of a body and its model. Raises RequestError."""
+    """Returns the fields of a body and its model. Raises RequestError."""
     values = read(fields, body)
     model = _model(values, services)
     kept = model.keep_loaded(values.get("keep_alive"))
@@ -126,7 +126,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
 
 
 def _model(values: Values, services: Services) -> PoolingModel:
-    """The model that is named, or else the only pooling model. Raises RequestError."""
+    """Returns the model that is named, or else the only pooling model. Raises RequestError."""
     name = values["model"]
     if not name:
         name = services.registry.default_of(PoolingModel) or model_name(values)
@@ -142,7 +142,7 @@ def _warnings(values: Values) -> list[str]:
 
 @dataclass(slots=True)
 class Inputs:
-    """Not changed once it is built.
+    """The inputs of a request. Not changed once it is built.
 
     items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens.
     """
@@ -153,7 +153,7 @@ class Inputs:
 
 
 def parse_inputs(values: Values, config: Config) -> Inputs:
-    """`input` or `messages`. Raises BadRequest."""
+    """Reads `input` or `messages`. Raises BadRequest."""
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
         raise BadRequest("input and messages exclude each other", param="messages")
@@ -182,7 +182,7 @@ def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
 
 
 async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
-    """Every input as text or token ids, with the named prompt before it. Raises RequestError."""
+    """Returns every input as text or token ids, with the named prompt before it. Raises RequestError."""
     items = inputs.items
     if inputs.prompts:
         items = [*await rendered(request, inputs.prompts)]
@@ -195,7 +195,7 @@ async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
 
 
 async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
-    """The text of each prompt by the model's template. Raises RequestError.
+    """Returns the text of each prompt by the model's template. Raises RequestError.
 
     prompts: made while they are iterated over they take little memory. What cannot be computed is not rendered to the
     end: each text may have all of a tool or a query.
@@ -212,7 +212,7 @@ async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> li
 
 
 def prompt_text(values: Values, info: PoolingInfo) -> str:
-    """The text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
+    """Returns the text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
     name = "input_type" if values.get("prompt_name") is None else "prompt_name"
     if values.get(name) is None:
         return ""
@@ -228,7 +228,7 @@ def prompt_text(values: Values, info: PoolingInfo) -> str:
 
 
 def dimensions(value: int | None, request: PoolingRequest, info: PoolingInfo, name: str = "dimensions") -> int | None:
-    """The value of `dimensions`, None for all. Raises BadRequest (vLLM's texts)."""
+    """Returns the value of `dimensions`, None for all. Raises BadRequest (vLLM's texts)."""
     if value is None or value == info.dimensions:
         return None
     start = f"Model {request.model.name!r}"

@@ -10,11 +10,11 @@ from ...types import Json, Response
 from ..response import json_bytes
 
 ENTRY_BYTES = 64
-"""Of a score, without its text."""
+"""Bytes of a score in a response, without its text."""
 
 
 def usage(prompt_tokens: int) -> Json:
-    """The usage object; nothing is generated."""
+    """Returns the usage object; nothing is generated."""
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens,
@@ -24,7 +24,7 @@ def usage(prompt_tokens: int) -> Json:
 
 
 def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: list[tuple[str, str]]) -> Response:
-    """{"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
+    """Returns {"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
     head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
     parts = [head[:-1], b',"data":']
     for item in items:  # one copy of long vectors, not two
@@ -35,10 +35,10 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
 
 
 def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
-    """A list and nothing around it; items are JSON already."""
+    """Returns a list and nothing around it; items are JSON already."""
     return json_bytes(b"[%b]" % b",".join(items), headers)
 
 
 def shortest(value: float) -> float:
-    """A score with seven digits, which is as exact as float32."""
+    """Returns a score with seven digits, which is as exact as float32."""
     return float(f"{value:.7g}")

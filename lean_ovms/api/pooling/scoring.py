@@ -67,46 +67,46 @@ class Scores:
     tokens: int
 
 
-async def score(asked: ScoreRequest) -> Scores:
-    """A score for each document and its query. Raises RequestError."""
-    info = asked.call.info(KINDS)
-    if asked.cuts and asked.max_document >= info.window:
-        asked = _cut_at_the_window(asked)
-    for name, limit in (("max_tokens_per_query", asked.max_query), ("max_tokens_per_doc", asked.max_document)):
+async def score(request: ScoreRequest) -> Scores:
+    """Returns a score for each document and its query. Raises RequestError."""
+    info = request.call.info(KINDS)
+    if request.cuts and request.max_document >= info.window:
+        request = _cut_at_the_window(request)
+    for name, limit in (("max_tokens_per_query", request.max_query), ("max_tokens_per_doc", request.max_document)):
         if limit >= info.window:
             raise BadRequest(f"{name} ({limit}) must be less than max_model_len ({info.window}).", param=name)
     if info.kind == EMBED:
-        return await _by_vectors(asked, info)
-    return await (_by_tokens(asked, info) if info.kind == TOKEN_EMBED else _by_pairs(asked, info))
+        return await _by_vectors(request, info)
+    return await (_by_tokens(request, info) if info.kind == TOKEN_EMBED else _by_pairs(request, info))
 
 
-def _cut_at_the_window(asked: ScoreRequest) -> ScoreRequest:
-    """The same without the limit of documents: what does not fit into the window is cut off."""
-    truncate = asked.call.values["truncate_prompt_tokens"]
-    call = asked.call.with_values({"truncate_prompt_tokens": -1 if truncate is None else truncate})
-    return replace(asked, call=call, max_document=0)
+def _cut_at_the_window(request: ScoreRequest) -> ScoreRequest:
+    """Returns the same without the limit of documents: what does not fit into the window is cut off."""
+    truncate = request.call.values["truncate_prompt_tokens"]
+    call = request.call.with_values({"truncate_prompt_tokens": -1 if truncate is None else truncate})
+    return replace(request, call=call, max_document=0)
 
 
 # --- two vectors
 
 
-async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
-    await asked.call.load_numpy()
+async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
+    await request.call.load_numpy()
     from ...util import vectors
 
-    base = asked.call.params(info)
+    base = request.call.params(info)
     first, second = await asyncio.gather(
-        _vectors(asked, asked.queries, _cut(base, asked.max_query, info), asked.query_param),
-        _vectors(asked, asked.documents, _cut(base, asked.max_document, info), asked.document_param),
+        _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param),
+        _vectors(request, request.documents, _cut(base, request.max_document, info), request.document_param),
     )
     left, right = ([output.data for output in side.found] for side in (first, second))
     size = sum(map(len, right))
-    values = await asked.call.offload.run(size, partial(vectors.cosines, left, right), inline_below=INLINE_RESULT)
+    values = await request.call.offload.run(size, partial(vectors.cosines, left, right), inline_below=INLINE_RESULT)
     return Scores(values, first.tokens + second.tokens)
 
 
 def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
-    """limit: tokens of the text without special ones, 0 for none."""
+    """Cuts a text. limit: its tokens without special ones, 0 for none."""
     if not limit:
         return params
     most = min(limit + info.special_single, info.window)
@@ -121,9 +121,9 @@ class _Vectors:
     tokens: int
 
 
-async def _vectors(asked: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str) -> _Vectors:
+async def _vectors(request: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str) -> _Vectors:
     different = list(dict.fromkeys(texts))
-    outputs = await asked.call.encode(different, params, param)
+    outputs = await request.call.encode(different, params, param)
     found = dict(zip(different, outputs, strict=True))
     return _Vectors([found[text] for text in texts], sum(output.tokens for output in outputs))
 
@@ -131,44 +131,46 @@ async def _vectors(asked: ScoreRequest, texts: Sequence[str], params: PoolingPar
 # --- vectors of tokens
 
 
-async def _by_tokens(asked: ScoreRequest, info: PoolingInfo) -> Scores:
-    await asked.call.load_numpy()
+async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
+    await request.call.load_numpy()
     from ...util import vectors
 
-    base, most = asked.call.params(info, output=PER_TOKEN), asked.call.config.max_pooling_tokens
-    queries = await _vectors(asked, asked.queries, _cut(base, asked.max_query, info), asked.query_param)
-    of_documents = _cut(base, asked.max_document, info)
+    base, most = request.call.params(info, output=PER_TOKEN), request.call.config.max_pooling_tokens
+    queries = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
+    of_documents = _cut(base, request.max_document, info)
     values: list[float] = []
     tokens = queries.tokens
-    for start in range(0, len(asked.documents), AT_ONCE):
-        documents = await _vectors(asked, asked.documents[start : start + AT_ONCE], of_documents, asked.document_param)
+    for start in range(0, len(request.documents), AT_ONCE):
+        documents = await _vectors(
+            request, request.documents[start : start + AT_ONCE], of_documents, request.document_param
+        )
         tokens += documents.tokens
         if tokens > most:
-            raise BadRequest(f"the inputs have more than {most} tokens in all", param=asked.document_param)
+            raise BadRequest(f"the inputs have more than {most} tokens in all", param=request.document_param)
         left = queries.found * len(documents.found) if len(queries.found) == 1 else queries.found[start:]
         pairs = [(a.data, b.data) for a, b in zip(left, documents.found, strict=False)]
         size = sum(len(document) for _, document in pairs)
-        values += await asked.call.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
+        values += await request.call.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
     return Scores(values, tokens)
 
 
 # --- pairs
 
 
-async def _by_pairs(asked: ScoreRequest, info: PoolingInfo) -> Scores:
-    values = asked.call.values
-    raw = asked.call.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
-    params = asked.call.params(info, instruction=asked.instruction, **({"activation": False} if raw else {}))
-    pairs, numbers = await _pairs(asked, info)
-    outputs = await asked.call.encode(pairs, params, asked.document_param)
-    scores = [float("-inf")] * len(asked.documents)
+async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
+    values = request.call.values
+    raw = request.call.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
+    params = request.call.params(info, instruction=request.instruction, **({"activation": False} if raw else {}))
+    pairs, numbers = await _pairs(request, info)
+    outputs = await request.call.encode(pairs, params, request.document_param)
+    scores = [float("-inf")] * len(request.documents)
     for number, output in zip(numbers, outputs, strict=True):
         scores[number] = max(scores[number], _value(output, sigmoid=raw))
     return Scores(scores, sum(output.tokens for output in outputs))
 
 
 def _value(output: PooledOutput, *, sigmoid: bool) -> float:
-    """The score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
+    """Returns the score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
     value = output.values[-1]
     if not sigmoid:
         return value
@@ -176,36 +178,38 @@ def _value(output: PooledOutput, *, sigmoid: bool) -> float:
     return 1 / (1 + power) if value >= 0 else power / (1 + power)
 
 
-async def _pairs(asked: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
-    """The pairs, and the number of the document of each; a document in pieces has several."""
-    if asked.call.model.config.chat_template:
-        return await _rendered(asked), list(range(len(asked.documents)))
+async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
+    """Returns the pairs, and the number of the document of each; a document in pieces has several."""
+    if request.call.model.config.chat_template:
+        return await _rendered(request), list(range(len(request.documents)))
     if info.pair != BY_TOKENS:
-        left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
-        right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
+        left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
+        right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)
         return _joined(left, right)
-    if asked.chunks is None and not asked.max_query and not asked.max_document:
-        return _joined(asked.queries, asked.documents)
-    queries = _kept(await tokens_of(asked.call, asked.queries, asked.query_param), asked.max_query)
-    if asked.chunks is None:
-        documents = _kept(await tokens_of(asked.call, asked.documents, asked.document_param), asked.max_document)
+    if request.chunks is None and not request.max_query and not request.max_document:
+        return _joined(request.queries, request.documents)
+    queries = _kept(await tokens_of(request.call, request.queries, request.query_param), request.max_query)
+    if request.chunks is None:
+        documents = _kept(
+            await tokens_of(request.call, request.documents, request.document_param), request.max_document
+        )
         return _joined(queries, documents)
-    return await chunked(asked.call, queries[0], asked.documents, info, asked.chunks, asked.max_document)
+    return await chunked(request.call, queries[0], request.documents, info, request.chunks, request.max_document)
 
 
-async def _rendered(asked: ScoreRequest) -> list[PoolingInput]:
+async def _rendered(request: ScoreRequest) -> list[PoolingInput]:
     """Each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query and
     document, and the variable instruction. Raises RequestError.
     """
-    left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
-    right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
-    kwargs = {**asked.template_kwargs, **({"instruction": asked.instruction} if asked.instruction else {})}
+    left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
+    right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)
+    kwargs = {**request.template_kwargs, **({"instruction": request.instruction} if request.instruction else {})}
     base = ChatPrompt(messages=[], template_kwargs=kwargs, add_generation_prompt=False)
     prompts = (
         base.with_messages([{"role": "query", "content": query}, {"role": "document", "content": document}])
         for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)
     )
-    return [*await rendered(asked.call, prompts)]
+    return [*await rendered(request.call, prompts)]
 
 
 def _kept(tokens: list[Tokens], most: int) -> list[Tokens]:

@@ -29,7 +29,7 @@ TRUNCATION = (
 
 
 def truncation(values: Values) -> Json:
-    """The values of vLLM's fields that these two stand for."""
+    """Returns the values of vLLM's fields that these two stand for."""
     return {
         **({"truncate_prompt_tokens": -1} if values["truncate"] else {}),
         **({"truncation_side": values["truncation_direction"]} if values["truncation_direction"] else {}),

@@ -19,7 +19,7 @@ from ...errors import BadRequest, InternalError, RequestError
 from ...models.speech_model import SpeechModel
 from ...speech_types import SpeechEvent
 from ...types import Json
-from ...websocket_types import GOING_AWAY, Close, Message, WebSocket
+from ...websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ..response import new_id
 from ..services import Services
 from ..websockets import read_event
@@ -225,7 +225,7 @@ class TranscriptionSession:
             await self._answer(message)
             del message  # nothing of it stays until the next one
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: WebSocketMessage) -> None:
         event: Json = {}
         try:
             if not message.is_text:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
-from ...lora_modules import Module
+from ...lora_modules import LoraModule
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
@@ -46,7 +46,7 @@ UNLOAD_FIELDS = FieldSet((NAME,))
 @RouteDoc("Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
 async def handle_load(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, partial(_read, FIELDS))
-    module = Module(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
+    module = LoraModule(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
     model = _base_model(services, values["model"])
     replaces = module.name in model.adapters.models and values["load_inplace"]
     if not replaces and module.name in services.registry.names:

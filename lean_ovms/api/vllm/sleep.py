@@ -9,7 +9,7 @@ from __future__ import annotations
 from urllib.parse import parse_qs
 
 from ...errors import BadRequest, NotFound, Unavailable
-from ...models.residency import Residency
+from ...models.model_cache.policy import ModelCache
 from ...types import Request, Response
 from ..fields import Field
 from ..response import json
@@ -46,27 +46,27 @@ TAG = Field(
 @RouteDoc("Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,), answer="")
 async def handle_sleep(request: Request, services: Services) -> Response:
     level, mode = _one_of(request, "level", LEVELS, "1"), _one_of(request, "mode", MODES, "wait")
-    await _residency(services).sleep(keeps=level == "0", cut=mode == "abort")
+    await _model_cache(services).sleep(keeps=level == "0", cut=mode == "abort")
     return Response(200)
 
 
 @RouteDoc("Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503), answer="")
 async def handle_wake_up(request: Request, services: Services) -> Response:
     _one_of(request, "tags", TAGS, TAGS[0])
-    if failed := await _residency(services).wake_up():
+    if failed := await _model_cache(services).wake_up():
         raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
     return Response(200)
 
 
 @RouteDoc("Whether the server sleeps")
 async def handle_is_sleeping(request: Request, services: Services) -> Response:
-    return json({"is_sleeping": services.manager is not None and services.manager.residency.asleep})
+    return json({"is_sleeping": services.manager is not None and services.manager.model_cache.asleep})
 
 
-def _residency(services: Services) -> Residency:
+def _model_cache(services: Services) -> ModelCache:
     if services.manager is None:
         raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
-    return services.manager.residency
+    return services.manager.model_cache
 
 
 def _one_of(request: Request, name: str, allowed: tuple[str, ...], default: str) -> str:

@@ -1,7 +1,7 @@
 """One engine child: start it, wait until it is ready, notice its death, stop it.
 
 Knows a process and a pipe, and the first record that comes through it. The other records and restarts are the
-Engine's. A Child is used once.
+EngineClient's. A Child is used once.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class Child(asyncio.Protocol):
     # --- the process ---
 
     def _watch_exit(self) -> None:
-        """By a pidfd, or else a waiting thread: no polling, and no SIGCHLD handler, which needs the main thread."""
+        """Watches for the end of the process by a pidfd, or else a waiting thread: no polling, and no SIGCHLD handler,
+        which needs the main thread."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except (OSError, AttributeError):  # macOS, Linux before 5.3, or a container that forbids it
@@ -219,7 +220,7 @@ class Child(asyncio.Protocol):
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
 
     def _fail_start(self) -> None:
-        """When pipe and process have both ended: a start that still waits has failed."""
+        """Fails a start that still waits when pipe and process have both ended."""
         if self.ended and self._exited.done() and not self._ready.done():
             how = self._describe(self._exited.result())
             why = self.why or f"the engine died while loading the model: {with_memory_limit(how)}"
@@ -229,14 +230,15 @@ class Child(asyncio.Protocol):
         return status != 0 and not self._forced and not self.why
 
     def _describe(self, status: int) -> str:
-        """The exit in words; of a crash with its last output, and a guess at the cause of a SIGKILL from outside."""
-        guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
+        """Returns the exit in words; of a crash with its last output, of a SIGKILL from outside with its likely
+        cause."""
+        cause = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""
-        return describe_exit(status) + guess + (f"; its last output: {words}" if words else "")
+        return describe_exit(status) + cause + (f"; its last output: {words}" if words else "")
 
 
 def describe_exit(status: int) -> str:
-    """A Popen.returncode in words."""
+    """Returns a Popen.returncode in words."""
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...speech_types import SpeakParams, TranscribeParams
     from .speech_reply import SpeechReply
 
-__all__ = ["Engine", "ReplyStream"]
+__all__ = ["EngineClient", "ReplyStream"]
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -42,20 +42,20 @@ HEALTHY_AFTER_S = 60.0
 FAILED_AFTER = 5
 """Restarts in a row without getting ready, after which the state is "failed" (and restarts go on)."""
 PARTS_PER_TURN = 16
-"""Of a long prompt, a million characters, that are encoded in one turn of the loop: 0.5 ms."""
+"""Parts of a long prompt (a million characters) that are encoded in one turn of the loop: 0.5 ms."""
 IDS_PER_TURN = 65536
 """Made of bytes in one turn of the loop: 1 ms."""
 INT_BYTES = array("i").itemsize
 WATCHDOG_ID = 0
-"""Of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
+"""Id of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
 JOINED_BYTES = 1 << 18
 """A record and its attachments of so many bytes are written at once: copying them costs less than a system call."""
 
 sampling_fields = changed_fields(SamplingParams)
-"""For protocol.Submit."""
+"""A function that returns the sampling fields that differ from the defaults, for protocol.Submit."""
 
 
-class Engine:
+class EngineClient:
     """One model's engine child, restarted when it dies.
 
     state: "loading", "ready", "restarting", "failed" (restarts do not get ready; still tried) or "stopped".
@@ -66,7 +66,7 @@ class Engine:
     vocabulary: Vocabulary
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
-        """command: starts a child; the number of its end of the pipe is appended."""
+        """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
         self._config = config
         self._command = command or COMMAND
         self.state = "loading"
@@ -158,7 +158,7 @@ class Engine:
             self.vocabulary = vocabulary  # otherwise the old object stays, and with it what was built from it
 
     def _on_lost(self, child: Child) -> None:
-        """The child's pipe has ended: fail all requests now, then start a new child."""
+        """Fails all requests when the child's pipe has ended, then starts a new child."""
         self._watchdog.stop()
         if self.state != "ready" or child is not self._child:
             return
@@ -253,7 +253,7 @@ class Engine:
         return reply
 
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        """The result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
+        """Returns the result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
         if not inputs:
             return []
         self._require_ready()
@@ -283,7 +283,7 @@ class Engine:
         return reply
 
     async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
-        """The speech of a sentence or so, as in speech_types; cancelled when the waiting task is.
+        """Returns the speech of a sentence or so, as in speech_types; cancelled when the waiting task is.
 
         begun, client: as in protocol.Speak. Raises RequestError.
         """
@@ -294,7 +294,7 @@ class Engine:
         return speech
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Tokenize. client: as in protocol.Submit. Raises RequestError."""
+        """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         self._require_ready()
         self._watchdog.start()
@@ -304,20 +304,20 @@ class Engine:
         return await unpacked(answer)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Detokenize with the model's own detokenizer. Raises RequestError."""
+        """Detokenizes with the model's own detokenizer. Raises RequestError."""
         self._require_ready()
         self._watchdog.start()
         answer: str = await self._replies.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
         return answer
 
     async def stats(self) -> EngineStats:
-        """The engine's own counts, taken between two steps. Raises Unavailable."""
+        """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
         self._require_ready()
         self._watchdog.start()
         return EngineStats(**await self._replies.call(protocol.Ping))
 
     def unavailable(self) -> Unavailable:
-        """The error for a request while the engine is not ready, with the time when it should be."""
+        """Returns the error for a request while the engine is not ready, with the time when it should be."""
         if self.state == "stopped":
             return Unavailable(_STOPPED, code="shutting_down")
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))
@@ -352,7 +352,7 @@ class Engine:
                 self._child.write(part)
 
     def _send_if_ready(self, record: protocol.Record) -> None:
-        """For requests that outlive an engine: nothing is sent to one that is still loading."""
+        """Sends for requests that outlive an engine: nothing is sent to one that is still loading."""
         if self.state == "ready":
             self._send(record)
 
@@ -369,7 +369,7 @@ class Engine:
 
 
 async def text_parts(text: str) -> list[bytes]:
-    """A long text for protocol.Submit; other tasks get their turns. Raises BadRequest."""
+    """Returns a long text for protocol.Submit; other tasks get their turns. Raises BadRequest."""
     parts: list[bytes] = []
     try:
         for start in range(0, len(text), protocol.TEXT_PART):
@@ -382,7 +382,7 @@ async def text_parts(text: str) -> list[bytes]:
 
 
 async def unpacked(answer: protocol.Encoded) -> list[list[int]]:
-    """The ids of an Encoded; where they are many, other tasks get their turns."""
+    """Returns the ids of an Encoded; where they are many, other tasks get their turns."""
     if not answer.sizes:
         return answer.tokens
     texts: list[list[int]] = []

@@ -15,7 +15,7 @@ _given = changed_fields(PoolingParams)
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
-    """The record of a request. Inputs are all single or all pairs; a query that all pairs share is sent once."""
+    """Returns the record of a request. Inputs are all single or all pairs; a query of all pairs is sent once."""
     queries: list[TextOrTokens] = []
     single: list[TextOrTokens] = []
     for one in inputs:
@@ -34,7 +34,7 @@ class PoolReply:
     """Collects the results of one request. cancel: sends the engine a Cancel and closes the request."""
 
     def __init__(self, number: int, count: int, cancel: Callable[[int], None], close: Callable[[int], None]) -> None:
-        """count: of the inputs."""
+        """Waits for the results of `count` inputs."""
         self.id = number
         self._outputs: list[PooledOutput | None] = [None] * count
         self._missing = count
@@ -43,7 +43,7 @@ class PoolReply:
         self._done: asyncio.Future[list[PooledOutput]] = asyncio.get_running_loop().create_future()
 
     async def result(self) -> list[PooledOutput]:
-        """One per input, in their order. Cancels in the engine when the waiting task is cancelled."""
+        """Returns one result per input, in their order. Cancels in the engine when the waiting task is cancelled."""
         try:
             return await self._done
         except asyncio.CancelledError:
@@ -53,7 +53,7 @@ class PoolReply:
     # --- for the router
 
     def add(self, record: Pooled) -> None:
-        """Results of some inputs. Raises FrameError for a record that does not fit the request."""
+        """Adds the results of some inputs. Raises FrameError for a record that does not fit the request."""
         if self._done.done():
             return
         at, row_bytes = 0, record.width * FLOAT_BYTES
@@ -69,7 +69,7 @@ class PoolReply:
             self._done.set_result([output for output in self._outputs if output is not None])
 
     def fail(self, error: RequestError) -> None:
-        """The request ends with this error."""
+        """Ends the request with this error."""
         self._close(self.id)
         if not self._done.done():
             self._done.set_exception(error)

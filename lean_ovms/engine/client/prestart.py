@@ -57,16 +57,16 @@ def discard() -> None:
 
 
 def spawn(command: Sequence[str]) -> Spawned:
-    """A child by this command, to which the number of its end of the pipe is appended. Raises OSError."""
+    """Returns a child by this command, to which the number of its end of the pipe is appended. Raises OSError."""
     if tuple(command) == COMMAND and _prestarted and _prestarted[-1].process.poll() is None:
         return _prestarted.pop()
     return _start(command)
 
 
 def _start(command: Sequence[str]) -> Spawned:
-    """With the environment and import path of this process, and no thread pool of numpy's.
+    """Starts a process with the environment and import path of this one, and without numpy's thread pool.
 
-    In a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
+    It has a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
     log_fd = _dup_stderr()
@@ -94,8 +94,8 @@ def _start(command: Sequence[str]) -> Spawned:
 
 
 def _dup_stderr() -> int | None:
-    """For the child's log; None if this process has no stderr, or its logs are those of a program around it: then what
-    the child logs is printed, and logged here."""
+    """Returns a descriptor for the child's log; None if this process has no stderr, or its logs are those of a program
+    around it: then what the child logs is printed, and logged here."""
     if not is_set_up():
         return None
     with contextlib.suppress(OSError):

@@ -373,7 +373,7 @@ class ReplyRouter:
             self._fail(number, error())
 
     def fail_lost(self, error: Callable[[], RequestError]) -> None:
-        """As fail_all, where a new engine will come: transcriptions wait for it, except one that may kill it, too."""
+        """Ends all but transcriptions, which wait for the new engine; also one that may have killed the old one."""
         for number in [*self._replies, *self._calls, *self._pools]:
             self._fail(number, error())
         for speech in list(self._speeches.values()):

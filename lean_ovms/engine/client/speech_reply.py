@@ -31,11 +31,11 @@ from .. import protocol
 
 AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
 BLOCK_BYTES = 4 * SAMPLE_RATE * SAMPLE_BYTES
-"""Most of one Audio record: what the decoder of files has in a block. Each costs the same, whatever its size."""
+"""The most bytes of one Audio record: a block of the decoder of files. Each costs the same, whatever its size."""
 ALONE, PLAIN = 1, 2
 """Values of Transcribe.care."""
 MAX_RESTARTS = 4
-"""Of the engine in the life of one window, also if others were the cause."""
+"""The most restarts of the engine in the life of one window, whatever caused them."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class SpeechReply:
 
     @property
     def seconds(self) -> float:
-        """Of audio received so far."""
+        """Seconds of audio received so far."""
         return self._end / SAMPLE_BYTES / SAMPLE_RATE
 
     # --- the reader
@@ -99,7 +99,8 @@ class SpeechReply:
         self._pump = asyncio.get_running_loop().create_task(self._send_all(audio))
 
     async def next(self) -> SpeechEvent | None:
-        """The next event; None after the last. Raises RequestError, or what the audio raised, after earlier events."""
+        """Returns the next event; None after the last. Raises RequestError, or what the audio raised after its
+        events."""
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -119,7 +120,7 @@ class SpeechReply:
             await asyncio.wait([self._pump])
 
     def abort(self, error: RequestError) -> None:
-        """Stop; the reader gets this error. Nothing if it is finished."""
+        """Stops; the reader gets this error. Does nothing if it is finished."""
         if not self._ended:
             self._send(protocol.Cancel(self.id))
             self._end_with(error)
@@ -170,7 +171,7 @@ class SpeechReply:
     # --- for the router
 
     def add(self, record: protocol.Record) -> None:
-        """A record with this id. Raises FrameError for one that does not fit."""
+        """Adds a record with this id. Raises FrameError for one that does not fit."""
         if self._ended:
             return
         match record:
@@ -222,14 +223,14 @@ class SpeechReply:
         self._put(window)
 
     def fail(self, error: RequestError) -> None:
-        """The request ends with this error."""
+        """Ends the request with this error."""
         if not self._ended:
             self._end_with(error)
 
     # --- a new engine
 
     def lost(self) -> RequestError | None:
-        """The engine has died; None: the request goes on with the next one."""
+        """Notes that the engine has died. Returns the error of the request; None: it goes on with the next engine."""
         self._crashes += 1
         care = self._next_care() if self.in_window else self._care
         self.in_window = False
@@ -241,7 +242,7 @@ class SpeechReply:
         return None
 
     def _next_care(self) -> int | None:
-        """How the window is tried again in which the engine has died; None: not at all."""
+        """Returns how the window is tried again in which the engine has died; None: not at all."""
         if not self._care:
             return ALONE  # the cause may have been another request's window, or nothing in the audio
         timed = self._params.segments or self._params.words

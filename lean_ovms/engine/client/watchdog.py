@@ -23,7 +23,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """A request is about to be in flight: silence counts from now, not from when the engine was last busy."""
+        """Called before a request is in flight: silence counts from now, not from when the engine was last busy."""
         if self._timer is not None and self._busy():
             return
         loop = asyncio.get_running_loop()
@@ -32,7 +32,7 @@ class Watchdog:
             self._check_at(self._last_record_at + self._limit / 2, loop)
 
     def record_received(self, now: float) -> None:
-        """A record came from the engine at that loop time."""
+        """Notes that a record came from the engine at that loop time."""
         self._last_record_at = now
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ class FakePooler:
         return tokenizer.decode(tokens, skip_special_tokens)
 
     def widen(self) -> None:
-        """It has as many slots as the options say."""
+        """Does nothing: the fake has as many slots as the options say."""
 
     def lone_size(self, needed: int) -> int:
         return needed
@@ -113,7 +113,7 @@ def _info(config: EngineConfig) -> PoolingInfo:
 
 
 def _overlap(ids: Array, mask: Array) -> float:
-    """A logit: 6 for a document with every byte of the query, -6 for one with none."""
+    """Returns a logit: 6 for a document with every byte of the query, -6 for one with none."""
     tokens = ids[mask == 1].tolist()
     if END not in tokens:
         return 0.0
@@ -123,7 +123,7 @@ def _overlap(ids: Array, mask: Array) -> float:
 
 
 def _play_tricks(batch: Batch) -> None:
-    """The failures of fake_tokenizer's special tokens."""
+    """Fails as fake_tokenizer's special tokens say."""
     if (batch.ids == tokenizer.RAISE).any():
         raise RuntimeError("the fake engine was asked to raise")
     if (batch.ids == tokenizer.HANG).any():

@@ -30,7 +30,7 @@ class InputBuilder:
     def texts(
         self, inputs: Sequence[TextOrTokens], queries: Sequence[TextOrTokens], params: PoolingParams
     ) -> list[str]:
-        """What has to be tokenized, in the order in which `build` takes it back. Raises BadRequest."""
+        """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest."""
         if queries and self._prompt is not None:
             if any(not isinstance(one, str) for one in (*inputs, *queries)):
                 raise BadRequest("This model takes pairs of texts, not of token ids")
@@ -49,7 +49,7 @@ class InputBuilder:
         encoded: list[list[int]],
         params: PoolingParams,
     ) -> list[tuple[list[int], list[int] | None]]:
-        """Ids and token types (None: all 0) of each input. encoded: of `texts`. Raises BadRequest."""
+        """Returns the ids and token types (None: all 0) of each input. encoded: of `texts`. Raises BadRequest."""
         if queries and self._prompt is not None:
             prefix, suffix = self._prompt.prefix, self._prompt.suffix
             return [(self._single(ids, params, prefix, suffix, at), None) for at, ids in enumerate(encoded)]
@@ -77,7 +77,7 @@ class InputBuilder:
         return queries[0] if len(queries) == 1 else queries[at]
 
     def _ids(self, tokens: list[int]) -> list[int]:
-        """Ids from a client. Raises BadRequest; the network would compute others without an error."""
+        """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""
         check_ids(tokens, self._vocab_size)
         return tokens
 
@@ -108,12 +108,12 @@ class InputBuilder:
         return ids, [kind for kind, piece in pieces for _ in piece]
 
     def _fitting(self, ids: list[int], fixed: int, params: PoolingParams, at: int) -> list[int]:
-        """The ids, truncated if the request allows it. fixed: number of tokens beside them. Raises BadRequest."""
+        """Returns the ids, truncated if the request allows it. fixed: number of special tokens. Raises BadRequest."""
         room = self._room(len(ids), fixed, params, at)
         return ids if len(ids) <= room else _cut(ids, room, params)
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
-        """Number of these `size` tokens that may stay. fixed: number of tokens beside them. Raises BadRequest."""
+        """Returns how many of these `size` tokens may stay. fixed: number of special tokens. Raises BadRequest."""
         window = self._info.window
         if not size + fixed:
             raise BadRequest(f"Input {at} has no tokens")
@@ -132,5 +132,5 @@ class InputBuilder:
 
 
 def _cut(ids: list[int], most: int, params: PoolingParams) -> list[int]:
-    """At most so many of the ids, from the side that stays."""
+    """Returns at most so many of the ids, from the side that stays."""
     return ids[len(ids) - most :] if params.truncation_side == "left" and len(ids) > most else ids[:most]

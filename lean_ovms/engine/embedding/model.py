@@ -22,7 +22,7 @@ from ...repository import pooling_dir
 from ...repository.pooling_dir import PoolingFiles
 from ..loading import vocabulary
 from ..loading.ir import NotUnderstood
-from .network import SHORT, Network, new_core, version
+from .network import SHORT, PoolingNetwork, new_core, version
 from .pooler import Array, Batch, Prompt, Template
 from .projection import projection
 from .recognize import Shape, recognize
@@ -45,7 +45,7 @@ WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 
 
 def load(config: EngineConfig) -> OpenVinoPooler:
-    """The loaded model. Raises StartError with the reason in one line."""
+    """Returns the loaded model. Raises StartError with the reason in one line."""
     return OpenVinoPooler(config)
 
 
@@ -57,7 +57,7 @@ class OpenVinoPooler:
         path = config.model_dir
         files = pooling_dir.read(path)
         core = new_core()
-        self._network = Network(core, config)
+        self._network = PoolingNetwork(core, config)
         self._tokenizer = PoolingTokenizer(path, core)
         shape = self._network.shape(config.pooling)
         found = recognize(config, files, shape)
@@ -78,7 +78,7 @@ class OpenVinoPooler:
         return self._tokenizer.encode(texts)
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The IR leaves special tokens out, so those that are wanted come from the vocabulary."""
+        """Returns the text of these ids. The IR leaves special tokens out: their text comes from the vocabulary."""
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
             return self._tokenizer.decode(tokens)
         pieces = self.vocabulary.pieces
@@ -105,8 +105,8 @@ class OpenVinoPooler:
 
     @staticmethod
     def _projection(files: PoolingFiles, info: PoolingInfo, shape: Shape) -> Array | None:
-        """Of a model with a vector per token: float32 [dimensions, width], if the export has left it out. Raises
-        StartError."""
+        """Returns the projection of a model with a vector per token: float32 [dimensions, width], if the export has
+        left it out. Raises StartError."""
         if info.kind != TOKEN_EMBED or info.dimensions == shape.width:
             return None
         file = files.projection
@@ -114,7 +114,7 @@ class OpenVinoPooler:
             raise StartError(
                 f"config.json says that a vector has {info.dimensions} numbers, the network's have {shape.width}: the "
                 "export has left out the last layer; put the original model's model.safetensors, or its folder "
-                "1_Dense, beside openvino_model.xml"
+                "1_Dense, in the folder of openvino_model.xml"
             )
         return projection(file, (info.dimensions, shape.width))
 
@@ -129,7 +129,7 @@ class OpenVinoPooler:
         return replace(info, special_single=single, special_pair=pair, pair="tokens")
 
     def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
-        """Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs of tokens."""
+        """Returns Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs."""
         architectures = files.config.get("architectures") or [""]
         if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
             return None
@@ -137,7 +137,7 @@ class OpenVinoPooler:
         return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
 
     def _no_and_yes(self, files: PoolingFiles) -> tuple[int, int]:
-        """The tokens whose logits are compared. Raises StartError."""
+        """Returns the tokens whose logits are compared. Raises StartError."""
         named = files.config.get("classifier_from_token")
         words = named if isinstance(named, list) and len(named) == 2 else NO_YES
         ids = self._tokenizer.encode([str(word) for word in words])
@@ -179,7 +179,7 @@ def _content(token: Any) -> str:
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """For the text of single tokens; whole texts are decoded by the engine."""
+    """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
     try:
         return replace(vocabulary.read(path), exact=False)
     except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):

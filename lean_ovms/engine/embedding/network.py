@@ -14,8 +14,8 @@ from ...util.resources import thread_limit
 from ..errors import last_line
 from ..loading import devices
 from . import pooling_graph
-from .compiled_later import CompiledLater
-from .passes import Passes, Requests
+from .infer_runner import InferRequestPool, InferRunner
+from .lazy_compiled_model import LazyCompiledModel
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 
@@ -59,16 +59,16 @@ class LoneLength:
 
 
 def new_core() -> ov.Core:
-    """openvino's entry, one for each model."""
+    """Returns a new openvino core: one for each model."""
     return ov.Core()
 
 
 def version() -> str:
-    """Of openvino."""
+    """Returns openvino's version."""
     return str(ov.get_version())
 
 
-class Network:
+class PoolingNetwork:
     """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
 
     Up to three for a small network, the latter two compiled in a thread when there is work for them. Measured with
@@ -89,16 +89,16 @@ class Network:
             self.model = core.read_model(self._path)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._asked = self._most = _streams(self._properties)
-        self._pooled: Requests | None = None
-        self._streamed: CompiledLater | None = None
-        self._short: CompiledLater | None = None
+        self._configured = self._most = _streams(self._properties)
+        self._pooled: InferRequestPool | None = None
+        self._streamed: LazyCompiledModel | None = None
+        self._short: LazyCompiledModel | None = None
         self._lone = LoneLength()
-        self._hidden: Requests | None = None
-        self._passes = Passes()
+        self._hidden: InferRequestPool | None = None
+        self._passes = InferRunner()
 
     def shape(self, pooling: str) -> Shape:
-        """The network as recognize needs it. pooling: asked for, "" for any. Raises StartError."""
+        """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")
@@ -113,7 +113,8 @@ class Network:
     # --- what it computes
 
     def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
-        """One row per input: that output of the network, pooled by mode; "" or MODEL: as it is; ALL: one per token.
+        """Makes the network return one row per input: that output, pooled by mode; "" or MODEL: as it is; ALL: a row
+        per token.
 
         projection: the last layer, [outputs, inputs]. Raises StartError.
         """
@@ -125,7 +126,7 @@ class Network:
             self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
 
     def compare_tokens(self, no: int, yes: int) -> None:
-        """One number per input: the logit of the token yes minus that of no, at the input's last position.
+        """Makes the network return a number per input: the logit of yes minus that of no, at the last position.
 
         Raises StartError.
         """
@@ -138,23 +139,23 @@ class Network:
             compiled = self._core.compile_model(self.model, self._device, self._properties)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._pooled = Requests(compiled, self._asked)
+        self._pooled = InferRequestPool(compiled, self._configured)
         if self._may_have_more():
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
             if self._most > 1:
-                self._streamed = CompiledLater("several batches at once", self._compile_streams)
+                self._streamed = LazyCompiledModel("several batches at once", self._compile_streams)
             if not self._pooled.stateful:
-                self._short = CompiledLater("single short texts", self._compile_short, after=SHORTS)
+                self._short = LazyCompiledModel("single short texts", self._compile_short, after=SHORTS)
 
-    def _hidden_states(self) -> Requests:
-        """The network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
+    def _hidden_states(self) -> InferRequestPool:
+        """Returns the network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
         if self._hidden is None:
             model = self._core.read_model(self._path)
             found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
             if not found:
                 raise RuntimeError("the network has no output of one row per token")
             pooling_graph.only(model, model.output(found))
-            self._hidden = Requests(self._core.compile_model(model, self._device, self._properties), self._most)
+            self._hidden = InferRequestPool(self._core.compile_model(model, self._device, self._properties), self._most)
         return self._hidden
 
     # --- several passes at once
@@ -162,32 +163,36 @@ class Network:
     @property
     def slots(self) -> int:
         """Passes that can be computed at once."""
-        return self._asked if self._streamed is None or self._streamed.get() is None else self._most
+        return self._configured if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
-        """Many texts wait: compile for several passes at once, in a thread, if that pays. `slots` grows at its end."""
+        """Compiles for several passes at once, in a thread, if many texts wait and that pays. `slots` grows at its
+        end."""
         if self._streamed is not None:
             self._streamed.needed()
 
     def _may_have_more(self) -> bool:
-        """Nobody has said how many streams, and the network is neither tiny nor so large that two take much memory."""
-        asked = self._config.num_streams or "NUM_STREAMS" in read_object("plugin_config", self._config.plugin_config)
+        """Returns whether more streams may be made: none are configured, and the network is neither tiny nor so large
+        that two take much memory."""
+        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
+            "plugin_config", self._config.plugin_config
+        )
         size = self._path.with_suffix(".bin").stat().st_size
-        return not asked and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
+        return not configured and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
 
-    def _compile_streams(self) -> Requests:
+    def _compile_streams(self) -> InferRequestPool:
         several = {**self._properties, "NUM_STREAMS": self._most}
-        return Requests(self._core.compile_model(self.model, self._device, several), self._most)
+        return InferRequestPool(self._core.compile_model(self.model, self._device, several), self._most)
 
-    def _compile_short(self) -> Requests:
+    def _compile_short(self) -> InferRequestPool:
         model = self.model.clone()
         model.reshape({one.get_any_name(): [1, SHORT] for one in model.inputs})
-        return Requests(self._core.compile_model(model, self._device, self._properties), 1)
+        return InferRequestPool(self._core.compile_model(model, self._device, self._properties), 1)
 
     # --- one text
 
     def lone_size(self, needed: int) -> int:
-        """The padded length of a text that is computed alone and has so many tokens at least."""
+        """Returns the padded length of a text that is computed alone and has so many tokens at least."""
         if needed <= SHORT and self._short is not None:
             self._short.needed()
             if self._short.get() is not None:
@@ -205,8 +210,8 @@ class Network:
         else:
             self._passes.start(batch, requests)
 
-    def _requests(self, batch: Batch, alone: bool, several: bool) -> Requests:
-        """Those of the network that computes this batch best."""
+    def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
+        """Returns the infer requests of the network that computes this batch best."""
         assert self._pooled is not None, "pool() comes first"
         better = None
         if alone and self._short is not None and batch.ids.shape == (1, SHORT):
@@ -216,30 +221,30 @@ class Network:
         return better or self._pooled
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """A batch that has been computed since, with its output or its error."""
+        """Returns a batch that has been computed, with its output or its error."""
         return self._passes.wait()
 
 
 def choose_device(core: ov.Core, config: EngineConfig) -> str:
-    """The device of the options. Raises StartError."""
-    asked = config.target_device
-    if asked == "CPU":
-        return asked
+    """Returns the device of the options. Raises StartError."""
+    wanted = config.target_device
+    if wanted == "CPU":
+        return wanted
     available = core.available_devices
-    device = devices.choose(asked, available, lambda _: 0)
+    device = devices.choose(wanted, available, lambda _: 0)
     if missing := devices.missing([device], available):
         raise StartError(f"--target_device {missing}: there is no such device here, only {', '.join(available)}")
     return device
 
 
 def properties(config: EngineConfig) -> dict[str, Any]:
-    """openvino's properties of the options. Raises StartError."""
+    """Returns openvino's properties of the options. Raises StartError."""
     found = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in found and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
     found.setdefault("NUM_STREAMS", config.streams)
     if config.target_device == "CPU":
-        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other beside a busy front end
+        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other while the front end is busy
         found = thread_limit() | found
     if config.cache_dir:
         found.setdefault("CACHE_DIR", config.cache_dir)
@@ -247,7 +252,7 @@ def properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def _streams(properties: dict[str, Any]) -> int:
-    """Batches that can be computed at once. Raises StartError."""
+    """Returns the number of batches that can be computed at once. Raises StartError."""
     try:
         return max(1, int(properties["NUM_STREAMS"]))
     except (TypeError, ValueError):

@@ -69,19 +69,19 @@ class Pooler(Protocol):
         ...
 
     def widen(self) -> None:
-        """Many texts wait: `slots` may grow."""
+        """Notes that many texts wait: `slots` may grow."""
         ...
 
     def lone_size(self, needed: int) -> int:
-        """The padded length of a text that is computed alone, and that has so many tokens at least."""
+        """Returns the padded length of a text that is computed alone, and that has so many tokens at least."""
         ...
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens. Raises BadRequest."""
+        """Returns the ids of each text, without special tokens. Raises BadRequest."""
         ...
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The text of these ids, which are valid."""
+        """Returns the text of these ids, which are valid."""
         ...
 
     def start(self, batch: Batch, alone: bool) -> None:
@@ -89,7 +89,7 @@ class Pooler(Protocol):
         ...
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """A batch that has been computed, with its output or its error.
+        """Returns a batch that has been computed, with its output or its error.
 
         The output is float32, [B, width] or [B, S, width], not normalized and without an activation.
         """

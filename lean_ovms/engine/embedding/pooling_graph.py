@@ -31,7 +31,7 @@ def projected(output: ov.Output, weights: Array) -> ov.Output:
 
 
 def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
-    """The hidden states [B, S, H] as one row per input. Padding is at the right."""
+    """Returns the hidden states [B, S, H] as one row per input. Padding is at the right."""
     hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
     hidden = ops.convert(hidden, "f32")
     mask = _mask(model)
@@ -60,7 +60,7 @@ def _mask(model: ov.Model) -> ov.Output:
 
 
 def _last(rows: Any, mask: ov.Output) -> Any:
-    """The row of the last token of each input: [B, S, H] to [B, H]."""
+    """Returns the row of the last token of each input: [B, S, H] to [B, H]."""
     count = ops.reduce_sum(ops.convert(mask, "i64"), ops.constant(np.array([1], np.int64)))
     place = ops.subtract(count, ops.constant(np.int64(1)))
     picked = ops.gather(rows, ops.unsqueeze(place, ops.constant(np.int64(1))), ops.constant(np.int64(1)), 1)
@@ -68,7 +68,7 @@ def _last(rows: Any, mask: ov.Output) -> Any:
 
 
 def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
-    """The head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+    """Returns the head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
     node = model.output("logits").get_node().input_value(0).get_node()
     while node.get_type_name() in ("Convert", "Reshape"):
         node = node.input_value(0).get_node()

@@ -10,11 +10,11 @@ from ..loading.weights import floats
 from .pooler import Array
 
 NAMES = ("linear.weight", "colbert_linear.weight")
-"""In sentence-transformers' Dense module and in the whole model."""
+"""Names of the weights in sentence-transformers' Dense module and in the whole model."""
 
 
 def projection(file: Path, shape: tuple[int, int]) -> Array:
-    """float32 [outputs, inputs] of this shape. Raises StartError."""
+    """Returns float32 [outputs, inputs] of this shape. Raises StartError."""
     try:
         name = next((name for name in NAMES if name in safetensors.header(file)), None)
         if name is None:

@@ -32,7 +32,7 @@ AGING = 4
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class QueuedPooling:
     """A request whose inputs are tokenized. id: ascending by arrival. charged: its virtual time in tokens. isolated: it
     shares no batch, since a batch with it failed. missing: inputs without a result."""
 
@@ -42,50 +42,50 @@ class Request:
     charged: float = 0.0
     waiting_tokens: int = 0
     isolated: bool = False
-    buckets: dict[int, list[Item]] = field(default_factory=dict)
+    buckets: dict[int, list[QueuedText]] = field(default_factory=dict)
 
     @property
     def per_token(self) -> bool:
-        """Its results have a row for each token."""
+        """Whether the request's results have a row for each token."""
         return self.params.output == PER_TOKEN
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class QueuedText:
     """One input. types: as many as ids; None: all 0.
 
     Lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all where the
     processor's caches hold the network's weights.
     """
 
-    request: Request
+    request: QueuedPooling
     index: int
     ids: list[int]
     types: list[int] | None = None
 
     @property
     def bucket(self) -> int:
-        """Its padded length."""
+        """The text's padded length."""
         return -(-len(self.ids) // BUCKET) * BUCKET
 
 
 class TextQueue:
-    """All items that wait. waiting: their number; padded_tokens: of their padded lengths."""
+    """All texts that wait. waiting: their number; padded_tokens: the sum of their padded lengths."""
 
     def __init__(self, batch_tokens: int) -> None:
-        self.requests: dict[int, Request] = {}
+        self.requests: dict[int, QueuedPooling] = {}
         self.waiting = self.padded_tokens = 0
         self._batch_tokens = self._room_tokens = batch_tokens
         self._batches = 0
 
-    def add(self, request: Request, items: list[Item]) -> None:
+    def add(self, request: QueuedPooling, items: list[QueuedText]) -> None:
         """Queue a request with its inputs."""
         request.charged = min((other.charged for other in self.requests.values()), default=0.0)
         self.requests[request.id] = request
         for item in items:
             self.put(item)
 
-    def put(self, item: Item) -> None:
+    def put(self, item: QueuedText) -> None:
         """Queue one input of a request."""
         request = item.request
         self.requests[request.id] = request
@@ -101,8 +101,8 @@ class TextQueue:
             self.padded_tokens -= sum(size * len(items) for size, items in request.buckets.items())
             request.buckets.clear()
 
-    def next_batch(self, tokens: int = 0) -> list[Item]:
-        """The items of the next batch, at least one; the queue is not empty.
+    def next_batch(self, tokens: int = 0) -> list[QueuedText]:
+        """Returns the items of the next batch, at least one; the queue is not empty.
 
         tokens: most of it, padding included, unless one text has more; 0: as many as any batch.
         """
@@ -124,14 +124,14 @@ class TextQueue:
         return taken[: _usable(len(taken))]
 
     def _room(self, size: int) -> int:
-        """The most texts of this padded length in a batch."""
+        """Returns the most texts of this padded length in a batch."""
         return max(count for count in SIZES if count == 1 or count * size <= self._room_tokens)
 
-    def _is_small(self, request: Request) -> bool:
+    def _is_small(self, request: QueuedPooling) -> bool:
         return request.waiting_tokens <= self._batch_tokens
 
-    def _best_size(self, own: int, sharing: list[Request]) -> int:
-        """The padded length that computes the most tokens for its time, where `own` is that of the urgent text.
+    def _best_size(self, own: int, sharing: list[QueuedPooling]) -> int:
+        """Returns the padded length that computes the most tokens for its time, where `own` is that of the urgent text.
 
         Only texts of small requests make a batch longer: a short text does not wait for the documents of a long list.
         """
@@ -146,7 +146,7 @@ class TextQueue:
         return max(sizes, key=lambda size: self._yield(size, own, waiting))
 
     def _yield(self, size: int, own: int, waiting: dict[int, int]) -> float:
-        """Tokens that a batch of this padded length computes, for each that it takes the time of."""
+        """Returns the tokens that a batch of this padded length computes, for each that it takes the time of."""
         room = self._room(size)
         rows, useful = (1, own) if size > own else (0, 0)
         for length in sorted((one for one in waiting if size * (1 - MAX_PADDING) <= one <= size), reverse=True):
@@ -154,16 +154,16 @@ class TextQueue:
             rows, useful = rows + count, useful + count * length
         return useful / (FIXED_TOKENS + _rows(_usable(rows)) * size) if rows else 0.0
 
-    def _most_urgent(self) -> Request:
+    def _most_urgent(self) -> QueuedPooling:
         if self._batches % AGING == 0:
             return min(self.requests.values(), key=lambda one: one.id)
         return min(self.requests.values(), key=self._urgency)
 
-    def _urgency(self, one: Request) -> tuple[int, float, int]:
+    def _urgency(self, one: QueuedPooling) -> tuple[int, float, int]:
         return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
 
-    def _sharing(self, first: Request) -> list[Request]:
-        """The requests that may be in one batch with this one, most urgent first."""
+    def _sharing(self, first: QueuedPooling) -> list[QueuedPooling]:
+        """Returns the requests that may be in one batch with this one, most urgent first."""
         others = [
             one
             for one in self.requests.values()
@@ -171,9 +171,9 @@ class TextQueue:
         ]
         return [first, *sorted(others, key=self._urgency)]
 
-    def _take(self, requests: list[Request], count: int, longest: int, shortest: float) -> list[Item]:
-        """At most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
-        taken: list[Item] = []
+    def _take(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
+        """Takes at most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
+        taken: list[QueuedText] = []
         for request in requests:
             for size in sorted(request.buckets, reverse=True):
                 if not shortest <= size <= longest:
@@ -191,8 +191,8 @@ class TextQueue:
                 self.requests.pop(item.request.id, None)
         return taken
 
-    def _charge(self, item: Item, sign: int) -> None:
-        """An item leaves the queue (1), or goes back (-1), after which it is put."""
+    def _charge(self, item: QueuedText, sign: int) -> None:
+        """Charges for a text that leaves the queue (1), or goes back (-1), after which it is put."""
         item.request.charged += sign * len(item.ids)
         if sign > 0:
             item.request.waiting_tokens -= len(item.ids)
@@ -201,7 +201,7 @@ class TextQueue:
 
 
 def _usable(count: int) -> int:
-    """How many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
+    """Returns how many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
     return count if _rows(count) - count <= MAX_PADDING * _rows(count) else SIZES[bisect_right(SIZES, count) - 1]
 
 
@@ -209,8 +209,8 @@ def _rows(count: int) -> int:
     return SIZES[bisect_left(SIZES, count)]
 
 
-def padded(items: list[Item], pad_token: int, size: int = 0) -> Batch:
-    """The batch of these items. Rows that fill it up repeat the first one: a row without any token would be NaN.
+def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
+    """Returns the batch of these items. Rows that fill it up repeat the first: a row without any token would be NaN.
 
     size: the padded length, at least.
     """

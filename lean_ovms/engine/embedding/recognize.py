@@ -21,7 +21,7 @@ MODEL = "MODEL"
 ALL = "ALL"
 """The pooling of a model that has a vector for each token; vLLM's name."""
 COLBERT = re.compile("colbert", re.IGNORECASE)
-"""In the architecture of such models: HF_ColBERT, ColBERTModernBertModel, ..."""
+"""The mark in the architecture of such models: HF_ColBERT, ColBERTModernBertModel, ..."""
 PROJECTED = ("colbert_dim", "dim", "projection_dim")
 """The length of their vectors in config.json, as vLLM looks for it."""
 LABELLED = 2
@@ -53,14 +53,14 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """causal: the network generates text, and a score is made of its logits for two tokens."""
+    """What a pooling model is. causal: the network generates text, and a score is made of its logits for two tokens."""
 
     info: PoolingInfo
     causal: bool = False
 
 
 def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
-    """What the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
+    """Returns what the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
     if shape.output == "logits":
         return _with_logits(config, files, shape)
     if config.task != "embeddings":
@@ -95,7 +95,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
 
 
 def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
-    """Mode, what decided it, and whether it is a guess."""
+    """Returns the mode, what decided it, and whether that is an assumption."""
     if config.pooling:
         return config.pooling, "the option or graph option pooling", False
     architectures = files.config.get("architectures")
@@ -167,7 +167,8 @@ def _check_task(config: EngineConfig, kind: str) -> None:
 
 
 def _activation(config: Json, width: int) -> str:
-    """vLLM's rules: by problem_type, else by what sentence-transformers wrote, else by the number of labels."""
+    """Returns the activation by vLLM's rules: by problem_type, else by what sentence-transformers wrote, else by the
+    number of labels."""
     by_width = "softmax" if width > 1 else "sigmoid"
     problem = config.get("problem_type")
     if problem == "regression":
@@ -186,7 +187,7 @@ def _activation(config: Json, width: int) -> str:
 
 
 def window(config: EngineConfig, files: PoolingFiles) -> int:
-    """Most tokens of an input: the smallest of what the options and files say."""
+    """Returns the most tokens of an input: the smallest of what the options and files say."""
     own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
     if own and files.config.get("model_type") in OFFSET_POSITIONS:
         own -= _count(files.config, "pad_token_id") + 1

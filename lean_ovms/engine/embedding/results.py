@@ -9,7 +9,7 @@ from .pooler import Array
 
 
 def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
-    """What a client gets of these rows of the network's output: float32 [n, width]."""
+    """Returns what a client gets of these rows of the network's output: float32 [n, width]."""
     if info.kind in VECTORS:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
@@ -23,7 +23,7 @@ def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 
 
 def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
-    """One number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
     if info.outputs == 1:
         logits = rows
     elif info.activation == "softmax" and params.activation:

@@ -19,7 +19,7 @@ from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder, check_ids
 from .pooler import Array, Batch, Pooler
-from .queue import Item, Request, TextQueue, padded
+from .queue import QueuedPooling, QueuedText, TextQueue, padded
 from .results import finished
 
 log = logging.getLogger(__name__)
@@ -31,14 +31,15 @@ CALL_CHARACTERS = 16
 MANY_TEXTS = 8
 """Waiting at once, from which on computing several batches at once pays."""
 MAX_ENCODE_CHARACTERS = 4 << 20
-"""Of one Encode."""
+"""The most characters of one Encode."""
 LITTLE = np.dtype("<f4")
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch, padding included."""
+class PoolingLimits:
+    """The limits of the task. queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch,
+    padding included."""
 
     queued: int
     tokens: int
@@ -47,8 +48,7 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Arriving:
-    """A request that is being tokenized. texts: of it; encoded: the ids of the first ones. cost: of the rest, in
-    characters."""
+    """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters."""
 
     command: Pool | Encode
     params: PoolingParams
@@ -65,7 +65,7 @@ def _cost(texts: list[str]) -> int:
 
 
 def _first(texts: list[str], budget: int) -> list[str]:
-    """The first texts whose cost reaches the budget."""
+    """Returns the first texts whose cost reaches the budget."""
     for count, text in enumerate(texts, 1):
         budget -= len(text) + CALL_CHARACTERS
         if budget <= 0:
@@ -74,7 +74,7 @@ def _first(texts: list[str], budget: int) -> list[str]:
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> PoolingTask:
-    """The task on the model of the options. wake: not needed. Raises StartError."""
+    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_pooler import FakePooler
 
@@ -83,7 +83,7 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> PoolingTask:
         from . import model
 
         pooler = model.load(config)
-    limits = Limits(
+    limits = PoolingLimits(
         queued=config.max_queued_requests, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens
     )
     return PoolingTask(pooler, limits)
@@ -95,7 +95,7 @@ class PoolingTask:
     accepts_commands = True
     """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
 
-    def __init__(self, pooler: Pooler, limits: Limits) -> None:
+    def __init__(self, pooler: Pooler, limits: PoolingLimits) -> None:
         assert pooler.info.pooling is not None
         self.pooler = pooler
         self.info = pooler.info.pooling
@@ -104,8 +104,8 @@ class PoolingTask:
         self.queue = TextQueue(limits.batch_tokens)
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
-        self._open: dict[int, Request] = {}  # not answered in full, tokenized
-        self._running: dict[Batch, list[Item]] = {}
+        self._open: dict[int, QueuedPooling] = {}  # not answered in full, tokenized
+        self._running: dict[Batch, list[QueuedText]] = {}
         self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
 
     @property
@@ -175,7 +175,7 @@ class PoolingTask:
         return Decoded(command.id, self.pooler.detokenize(command.tokens, command.skip_special_tokens))
 
     def _refuse(self, command: Record, error: Exception) -> None:
-        """The reply to a command that failed."""
+        """Replies to a command that failed."""
         number: int = getattr(command, "id", 0)
         if not isinstance(error, RequestError):
             log.error("%s %d failed", command.kind, number, exc_info=error)
@@ -241,9 +241,9 @@ class PoolingTask:
         total = sum([len(ids) for ids, _ in built])
         if total > self.limits.tokens:
             raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
-        request = Request(command.id, one.params, len(built))
+        request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
-        self.queue.add(request, [Item(request, at, ids, types) for at, (ids, types) in enumerate(built)])
+        self.queue.add(request, [QueuedText(request, at, ids, types) for at, (ids, types) in enumerate(built)])
 
     # --- from items to results
 
@@ -277,13 +277,13 @@ class PoolingTask:
         self._running[batch] = items
 
     def _batch_tokens(self) -> int:
-        """Of the next batch. Batches that are computed at once share what waits, and each has fewer threads."""
+        """Returns the size of the next batch. Concurrent batches share what waits, and each has fewer threads."""
         if self.pooler.slots == 1:
             return self.limits.batch_tokens
         free = self.pooler.slots - len(self._running)
         return min(self.limits.batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
-    def _failed(self, items: list[Item], error: RuntimeError) -> None:
+    def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
         """Compute a batch of several requests again, each request by itself; one that is alone has failed."""
         self._recoveries += 1
         requests = {item.request for item in items}
@@ -297,26 +297,26 @@ class PoolingTask:
                 item.request.isolated = True
                 self.queue.put(item)
 
-    def _scatter(self, items: list[Item], output: Array) -> None:
+    def _scatter(self, items: list[QueuedText], output: Array) -> None:
         """Send every request its rows."""
-        places: dict[Request, list[int]] = {}
+        places: dict[QueuedPooling, list[int]] = {}
         for row, item in enumerate(items):
             places.setdefault(item.request, []).append(row)
             self._tokens += len(item.ids)
         for request, rows in places.items():
             if request.id not in self._open:
                 continue  # it was cancelled
-            mine = [items[row] for row in rows]
+            own = [items[row] for row in rows]
             if request.per_token or self.info.kind in ONLY_PER_TOKEN:
                 raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
-                counts = [len(item.ids) for item in mine]
+                counts = [len(item.ids) for item in own]
             else:
                 # Where the batch is this request's alone, no index by a list: that is another path through numpy.
                 raw = output[: len(rows)] if len(places) == 1 else output[rows]
                 counts = [1] * len(rows)
-            self._send(request, mine, finished(raw, self.info, request.params), counts)
+            self._send(request, own, finished(raw, self.info, request.params), counts)
 
-    def _send(self, request: Request, items: list[Item], values: Array, counts: list[int]) -> None:
+    def _send(self, request: QueuedPooling, items: list[QueuedText], values: Array, counts: list[int]) -> None:
         if not np.isfinite(values).all():
             log.error("request %d: the model computed a value that is not a number", request.id)
             self._end(request, EngineFailure(NOT_A_NUMBER))
@@ -328,7 +328,7 @@ class PoolingTask:
         if not request.missing:
             del self._open[request.id]
 
-    def _end(self, request: Request, error: RequestError) -> None:
+    def _end(self, request: QueuedPooling, error: RequestError) -> None:
         if request.id in self._open:
             self.out.append(Refused(request.id, error.to_wire()))
             self._forget(request.id)

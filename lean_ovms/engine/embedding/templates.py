@@ -16,7 +16,7 @@ Ids = tuple[int, ...]
 
 
 def template(processor: Json, single: tuple[Ids, Ids]) -> Template:
-    """The template of a tokenizer. single: what its IR puts around a text, which is true whatever the file says.
+    """Returns the template of a tokenizer. single: what its IR puts around a text, whatever the file says.
 
     Without a file a pair gets the ending of a text between its halves, as BERT's does.
     """
@@ -45,12 +45,12 @@ def _of(processor: Json) -> Template | None:
 
 
 def _id(entry: Any) -> Ids:
-    """The id of a [text, id] pair."""
+    """Returns the id of a [text, id] pair."""
     return (entry[1],) if isinstance(entry, list) and len(entry) == 2 and type(entry[1]) is int else ()
 
 
 def _of_template(processor: Json) -> Template | None:
-    """[{"SpecialToken": {"id", "type_id"}} | {"Sequence": {"id": "A" | "B", "type_id"}}, ...]"""
+    """Reads [{"SpecialToken": {"id", "type_id"}} | {"Sequence": {"id": "A" | "B", "type_id"}}, ...]."""
     specials, pieces = processor.get("special_tokens"), processor.get("pair")
     if not isinstance(specials, dict) or not isinstance(pieces, list):
         return None

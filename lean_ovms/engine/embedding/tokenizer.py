@@ -16,7 +16,7 @@ from ..loading.graph_tokenizer import GraphTokenizer
 
 
 class PoolingTokenizer(GraphTokenizer):
-    """single: ids that the model's tokenizer puts before and after a text."""
+    """The tokenizer of a pooling model. single: ids that the model's tokenizer puts before and after a text."""
 
     def __init__(self, model_dir: Path, core: ov.Core) -> None:
         """Raises StartError."""

@@ -47,7 +47,7 @@ def block_size(devices: Sequence[str]) -> int:
 
 
 def is_npu(devices: Sequence[str]) -> bool:
-    """It computes one text at a time, of a bounded length, and has no paged attention."""
+    """Returns whether the device is an NPU: one text at a time, of a bounded length, and no paged attention."""
     return any(name.split(".")[0] == "NPU" for name in devices)
 
 

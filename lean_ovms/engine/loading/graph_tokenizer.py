@@ -23,7 +23,7 @@ PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING"
 
 
 def extension() -> str:
-    """The library of the tokenizers' operators. Importing openvino_tokenizers for its path would take a second."""
+    """Returns the library of the tokenizers' operators. Importing openvino_tokenizers for its path takes a second."""
     found = find_spec("openvino_tokenizers")
     folder = Path(found.origin or "").parent / "lib" if found else Path()
     for file in folder.glob("*openvino_tokenizers.*"):
@@ -32,7 +32,7 @@ def extension() -> str:
 
 
 class GraphTokenizer:
-    """single: ids that the model's tokenizer puts before and after a text."""
+    """A tokenizer by its OpenVINO graph. single: ids that the model's tokenizer puts before and after a text."""
 
     def __init__(self, model_dir: Path, core: ov.Core | None = None) -> None:
         """Raises StartError."""
@@ -54,7 +54,7 @@ class GraphTokenizer:
         self._detokenizer: Any = None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens. Raises BadRequest."""
+        """Returns the ids of each text, without special tokens. Raises BadRequest."""
         request = self._request
         try:
             for text in texts:
@@ -73,7 +73,7 @@ class GraphTokenizer:
         return found
 
     def decode(self, tokens: list[int]) -> str:
-        """The text of these ids, without special tokens."""
+        """Returns the text of these ids, without special tokens."""
         if self._detokenizer is None:
             decoder = self._core.compile_model(self._detokenizer_file, "CPU", PROPERTIES)
             self._detokenizer = decoder.create_infer_request()
@@ -81,7 +81,7 @@ class GraphTokenizer:
         return str(self._detokenizer.get_output_tensor(0).str_data[0])
 
     def _measured(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The special tokens of an IR that has no place for them: those that an empty text has."""
+        """Returns the special tokens of an IR that has no place for them: those that an empty text has."""
         empty, text = self.encode(["", "a"])
         before = 0
         while before < len(empty) and text and empty[before] == text[before]:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
-    """What work returns or raises, later. name: of the thread."""
+    """Returns what work returns or raises, later. name: of the thread."""
     pool = ThreadPoolExecutor(1, name)
     future = pool.submit(work)
     pool.shutdown(wait=False)

@@ -52,7 +52,7 @@ class JsonTokenizer:
         }
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without the tokens that the model's template puts around it. Raises BadRequest."""
+        """Returns the ids of a text, without the tokens that the model's template puts around it. Raises BadRequest."""
         try:
             found: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except TypeError:  # the library takes only strings that UTF-8 can express
@@ -63,7 +63,7 @@ class JsonTokenizer:
 def load(
     model_dir: Path, exact: Callable[[Sequence[str]], list[list[int]]], samples: Sequence[str] = ()
 ) -> JsonTokenizer | None:
-    """The tokenizer.json of a model; None if there is none, or its ids differ from the exported tokenizer's.
+    """Returns the tokenizer.json of a model; None if there is none, or its ids differ from the exported tokenizer's.
 
     exact: the exported tokenizer, without special tokens. samples: more texts to compare, besides SAMPLES.
     """

@@ -25,9 +25,8 @@ def adapters(config: EngineConfig) -> Any:
 
 
 def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
-    """Of a module as lora_modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of the
-    layer. Raises StartError.
-    """
+    """Reads a module as lora_modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of
+    the layer. Raises StartError."""
     [module] = lora_modules.parse(text)
     file = lora.weights(Path(module.path))
     found: dict[str, dict[str, Floats]] = {}

@@ -115,7 +115,7 @@ def has_xgrammar() -> bool:
 
 
 def has_vision(model_dir: Path) -> bool:
-    """It has the networks that turn text and images into embeddings."""
+    """Returns whether the model has the networks that turn text and images into embeddings."""
     return all((model_dir / name).is_file() for name in VISION_FILES)
 
 

@@ -157,7 +157,8 @@ def _share(config: EngineConfig, free_bytes: int) -> int:
 
 
 def _blocks(config: EngineConfig, per_block: int, free_bytes: int, per_context: int) -> int:
-    """As many as the memory share holds, but no more than max_num_seqs whole contexts could ever fill."""
+    """Returns as many blocks as the memory share holds, but no more than max_num_seqs whole contexts could ever
+    fill."""
     if not per_block:
         return 0
     affordable = _share(config, free_bytes) // per_block

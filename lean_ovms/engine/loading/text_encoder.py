@@ -23,7 +23,7 @@ from .json_tokenizer import JsonTokenizer
 log = logging.getLogger(__name__)
 
 LONG_CHARACTERS = 16384
-"""Of a text whose ids are not known: tokenizing fewer on the step loop takes 5 to 20 ms."""
+"""Characters of a text whose ids are not known: tokenizing fewer on the step loop takes 5 to 20 ms."""
 MIN_REMEMBERED = 32
 """Characters of a segment; shorter ones are tokenized as fast."""
 MAX_REMEMBERED = 1 << 20
@@ -31,7 +31,8 @@ MAX_REMEMBERED = 1 << 20
 SAMPLES, SAMPLE_PARTS = 6, 12
 
 Encode = Callable[[str, bool], list[int]]
-"""As pipeline.Pipeline.encode: the ids of a text, with or without the tokens that a template puts around it."""
+"""A function as pipeline.Pipeline.encode: it returns the ids of a text, with or without the tokens that a template puts
+around it."""
 
 
 class TextEncoder:
@@ -64,7 +65,7 @@ class TextEncoder:
             self._known.clear()
 
     def __call__(self, text: str, add_special_tokens: bool) -> list[int]:
-        """As pipeline.Pipeline.encode."""
+        """Encodes as pipeline.Pipeline.encode does."""
         if self._json is None:
             return self._ask(text, add_special_tokens)
         parts = self._divider.split(text)
@@ -75,7 +76,7 @@ class TextEncoder:
         return self._framed(ids) if add_special_tokens else ids
 
     def is_long(self, text: str) -> bool:
-        """Whether a call would take too long between two steps."""
+        """Returns whether a call would take too long between two steps."""
         if len(text) <= LONG_CHARACTERS:
             return False
         if len(text) > MAX_REMEMBERED:
@@ -84,7 +85,7 @@ class TextEncoder:
         return sum(unknown) > LONG_CHARACTERS
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """As pipeline.Pipeline.encode, in another thread and mostly without the interpreter's lock."""
+        """Encodes as pipeline.Pipeline.encode does, in another thread and mostly without the interpreter's lock."""
         if self._json is not None:
             ids = self._json.encode(text)
         elif self._graph is not None:
@@ -139,7 +140,7 @@ class TextEncoder:
 
 
 def _samples(pieces: Sequence[bytes], literals: Sequence[str]) -> list[str]:
-    """Random texts of the vocabulary's words, of blanks and of these tokens: always the same ones."""
+    """Returns random texts of the vocabulary's words, of blanks and of these tokens: always the same ones."""
     dice = random.Random(0)
     words = [piece.decode("utf-8", "ignore") for piece in dice.choices(pieces, k=200) if piece] or ["a"]
     words = [word for word in words if word not in literals]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...repository.safetensors import Tensor
+from ...repository.safetensors import TensorInfo
 
 Floats = NDArray[np.float32]
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-def floats(tensor: Tensor) -> Floats:
-    """Its numbers in its shape. Raises ValueError: it has not as many."""
+def floats(tensor: TensorInfo) -> Floats:
+    """Returns a tensor's numbers in its shape. Raises ValueError: it has not as many."""
     values = np.frombuffer(tensor.data, _DTYPES[tensor.kind])
     if tensor.kind == "BF16":  # the upper half of a float32
         values = (values.astype(np.uint32) << 16).view(np.float32)

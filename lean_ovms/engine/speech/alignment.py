@@ -13,7 +13,7 @@ from ...speech_types import Word
 from .whisper_files import HOP, WhisperFiles
 
 if TYPE_CHECKING:
-    from .rows import Row
+    from .decode_rows import DecodeRow
 
 POSITION_S = 2 * HOP / 16000
 """Seconds between two positions of the encoder's output."""
@@ -26,9 +26,9 @@ AFTER = "\"'.。,，!！?？:：”)]}、"
 
 
 def word_times(
-    row: Row, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
+    row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
 ) -> list[Word]:
-    """The words of a row that has ended, in the request's time. attention: of the decoder, for a sequence of tokens."""
+    """Returns the words of an ended row, in the request's time. attention: of the decoder, for a sequence of tokens."""
     tokens = row.text_tokens
     words = _merged(split_words(tokens, pieces, row.language))
     if not words:
@@ -61,7 +61,7 @@ def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], N
 
 
 def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Over MEDIAN neighbours on the last axis."""
+    """Returns the median of MEDIAN neighbours on the last axis."""
     half = MEDIAN // 2
     if values.shape[-1] <= half:
         return values
@@ -99,7 +99,7 @@ def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -> list[tuple[str, list[int]]]:
-    """Text and tokens of each word; a word begins with a space, or is a character in languages without them."""
+    """Returns text and tokens of each word; a word begins with a space, or is a character in languages without them."""
     found: list[tuple[str, list[int]]] = []
     for text, ids in _characters(tokens, pieces):
         stuck = language not in WITHOUT_SPACES and not text.startswith(" ") and text not in string.punctuation
@@ -111,7 +111,7 @@ def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -
 
 
 def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, list[int]]]:
-    """The shortest runs of tokens that are whole UTF-8."""
+    """Returns the shortest runs of tokens that are whole UTF-8."""
     found: list[tuple[str, list[int]]] = []
     data, ids = b"", list[int]()
     for token in tokens:
@@ -131,7 +131,7 @@ def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[st
 
 
 def _merged(words: list[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    """Punctuation goes with its word."""
+    """Joins punctuation with its word."""
     found: list[tuple[str, list[int]]] = []
     for text, ids in words:
         alone = text.strip()

@@ -20,7 +20,7 @@ Array = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Beam:
-    """tokens: so far. logprobs: theirs. total: the sum, that of the end included."""
+    """A hypothesis of a beam search. tokens: so far. logprobs: theirs. total: the sum, that of the end included."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Beams:
     """One search. tokens, parents: what the decoder gets next, [width, 1], and whose state each of them continues."""
 
     def __init__(self, width: int, limit: int, eot: int, rules: Rules, params: TranscribeParams, times: bool) -> None:
-        """limit: tokens of a text. times: with timestamps."""
+        """Begins a search. limit: tokens of a text. times: with timestamps."""
         self.width = width
         self.tokens = np.full((width, 1), eot, np.int64)
         self.parents = np.arange(width, dtype=np.int32)
@@ -59,7 +59,7 @@ class Beams:
         return self._is_over()
 
     def _candidates(self, lines: Array) -> list[tuple[float, float, int, int]]:
-        """(total, log probability, beam, token) of the best ones, best first."""
+        """Returns (total, log probability, beam, token) of the best ones, best first."""
         found = []
         for number, beam in enumerate(self._beams):
             line = lines[number]

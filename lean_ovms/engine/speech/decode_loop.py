@@ -22,11 +22,11 @@ from ...errors import BadRequest, StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
 from ..errors import last_line
 from .alignment import word_times
-from .groups import BeamGroup, Group, Lane
+from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue
+from .decode_rows import DecodeRow
 from .logits import Rules
 from .mel import HOP, LogMel
 from .recognizer import Job
-from .rows import Row
 from .whisper_files import WhisperFiles
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class DecodeLoop:
         self._pieces = vocabulary.pieces
         self._mel = LogMel(files.mels, files.frames)
         self._rules = Rules(files)
-        self._files_lane, self._soon_lane = Lane(), Lane()
-        self._turns = deque((self._files_lane, self._soon_lane))  # the last one has stepped last
+        self._file_queue, self._soon_queue = DecodeQueue(), DecodeQueue()
+        self._turns = deque((self._file_queue, self._soon_queue))  # the last one has stepped last
         self.info = self._describe()
 
     def _describe(self) -> ModelInfo:
@@ -97,39 +97,39 @@ class DecodeLoop:
             raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
 
     def room(self, soon: bool) -> bool:
-        if self._files_lane.size + self._soon_lane.size >= SLOTS:
+        if self._file_queue.size + self._soon_queue.size >= SLOTS:
             return False
-        return soon or not self._files_lane.decoding
+        return soon or not self._file_queue.decoding
 
     def start(self, jobs: list[Job]) -> None:
         for job in jobs:
             prompt = self._prompt(job.prompt, job.params.hotwords)
-            lane = self._soon_lane if job.soon else self._files_lane
-            lane.new.append(Row(job, self._files, self._pieces, prompt))
+            queue = self._soon_queue if job.soon else self._file_queue
+            queue.new.append(DecodeRow(job, self._files, self._pieces, prompt))
 
     def step(self) -> None:
-        """Encode a window, if one is new; else a token of each row. Of the lanes in turn."""
-        for lane in self._turns:
-            lane.drop_cancelled()
-        lane = next((lane for lane in self._turns if lane.busy), self._files_lane)
-        self._turns.remove(lane)
-        self._turns.append(lane)
-        self._advance(lane)
+        """Encode a window, if one is new; else a token of each row. Of the queues in turn."""
+        for queue in self._turns:
+            queue.drop_cancelled()
+        queue = next((queue for queue in self._turns if queue.busy), self._file_queue)
+        self._turns.remove(queue)
+        self._turns.append(queue)
+        self._advance(queue)
 
-    def _advance(self, lane: Lane) -> None:
-        if lane.new:
-            row = lane.new.pop(0)
+    def _advance(self, queue: DecodeQueue) -> None:
+        if queue.new:
+            row = queue.new.pop(0)
             row.hidden = self._network.encode(self._mel(row.job.samples))
-            lane.encoded.append(row)
+            queue.encoded.append(row)
             return
-        if lane.encoded:
-            lane.groups += self._grouped(lane.encoded)
-            lane.encoded = []
-        for group in lane.groups:
+        if queue.encoded:
+            queue.groups += self._grouped(queue.encoded)
+            queue.encoded = []
+        for group in queue.groups:
             for row in group.step():
                 if not row.job.cancelled:
-                    self._ended(row, lane)
-        lane.groups = [group for group in lane.groups if group.rows]
+                    self._ended(row, queue)
+        queue.groups = [group for group in queue.groups if group.rows]
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         if skip_special_tokens:
@@ -143,7 +143,7 @@ class DecodeLoop:
     # --- internals
 
     def _prompt(self, prompt: str, hotwords: str) -> list[int]:
-        """The tokens before <|startoftranscript|>; of a long text the last ones. Special tokens in it are left out."""
+        """Returns the tokens before <|startoftranscript|>, the last ones of a long text, without special tokens."""
         files = self._files
         texts = [SPECIAL.sub("", text).strip() for text in (prompt, hotwords)]
         wanted = [f" {text}" for text in texts if text]
@@ -152,10 +152,10 @@ class DecodeLoop:
         ids = [int(token) for one in self._tokenizer.encode(wanted) for token in one if token < files.eot]
         return [files.prev, *ids[-(files.positions // 2 - 1) :]]
 
-    def _grouped(self, rows: list[Row]) -> list[Group | BeamGroup]:
-        """Groups of rows that have equally long prompts; one with beams is alone."""
-        kinds: dict[tuple[int, bool], list[Row]] = {}
-        found: list[Group | BeamGroup] = []
+    def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
+        """Returns groups of rows that have equally long prompts; one with beams is alone."""
+        kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
+        found: list[DecodeGroup | BeamGroup] = []
         for row in rows:
             if (width := row.job.params.beams) > 1:
                 assert row.hidden is not None
@@ -165,18 +165,18 @@ class DecodeLoop:
             kinds.setdefault((len(row.prompt), row.job.times), []).append(row)
         for members in kinds.values():
             hidden = np.concatenate([row.hidden for row in members if row.hidden is not None])
-            found.append(Group(members, self._network.begin(hidden), self._files, self._rules))
+            found.append(DecodeGroup(members, self._network.begin(hidden), self._files, self._rules))
         return found
 
-    def _ended(self, row: Row, lane: Lane) -> None:
+    def _ended(self, row: DecodeRow, queue: DecodeQueue) -> None:
         if not row.credible():
             row.again()
-            lane.encoded.append(row)
+            queue.encoded.append(row)
             return
         words = None
         if row.job.times and row.job.params.words and row.hidden is not None:
             words = word_times(row, self._files, self._pieces, self._attention(row))
         row.finish(words)
 
-    def _attention(self, row: Row) -> Callable[[list[int]], NDArray[np.float32]]:
+    def _attention(self, row: DecodeRow) -> Callable[[list[int]], NDArray[np.float32]]:
         return lambda ids: self._network.attention(row.hidden, ids, self._files.heads)

@@ -70,7 +70,7 @@ class FakeRecognizer:
         self._jobs += [(job, _work(job)) for job in jobs]
 
     def step(self) -> None:
-        """A word of each job."""
+        """Transcribes a word of each job."""
         for job, work in self._jobs:
             if not job.cancelled:
                 next(work, None)
@@ -116,7 +116,7 @@ def _work(job: Job) -> Iterator[None]:
 
 
 def _words(job: Job) -> Iterator[Word]:
-    """Those of the half seconds whose middle is in the window."""
+    """Yields the words of the half seconds whose middle is in the window."""
     first = round(job.start * SAMPLE_RATE)
     language = "-en" if job.params.task == TRANSLATE else ""
     for number in range(first // RATE, (first + len(job.samples)) // RATE + 1):

@@ -31,7 +31,8 @@ class Rules:
             self._times(line, tokens)
 
     def _times(self, line: Line, tokens: Sequence[int]) -> None:
-        """Timestamps come in pairs, do not decrease, and are taken if they are together likelier than any text."""
+        """Applies the rules of timestamps: they come in pairs, do not decrease, and are chosen if they are together
+        likelier than any text."""
         first, eot = self._files.first_time, self._files.eot
         if not tokens:
             line[:first] = NEVER
@@ -56,18 +57,18 @@ class Rules:
 
 
 def log_sum(line: Line) -> float:
-    """The logarithm of the sum of the exponentials."""
+    """Returns the logarithm of the sum of the exponentials."""
     top = float(line.max())
     return top + float(np.log(np.exp(line - top).sum(dtype=np.float64)))
 
 
 def probability(line: Line, token: int) -> float:
-    """Of a token among all."""
+    """Returns the probability of a token among all."""
     return float(np.exp(float(line[token]) - log_sum(line)))
 
 
 def penalize(line: Line, tokens: Sequence[int], params: TranscribeParams) -> None:
-    """The penalties of a request, for tokens that it has generated."""
+    """Applies the penalties of a request to the tokens that it has generated."""
     if not tokens:
         return
     seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)
@@ -79,7 +80,7 @@ def penalize(line: Line, tokens: Sequence[int], params: TranscribeParams) -> Non
 
 
 def choose(line: Line, temperature: float, params: TranscribeParams, draw: np.random.Generator) -> int:
-    """A token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
+    """Returns a token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
     if temperature <= 0:
         return int(line.argmax())
     scaled = line.astype(np.float64) / temperature

@@ -22,7 +22,10 @@ LOG_FROM_HZ, LOG_STEP = 1000.0, np.log(6.4) / 27.0
 
 
 def filters(mels: int) -> NDArray[np.float32]:
-    """[mels, N_FFT // 2 + 1]: triangles of equal area, evenly spaced on the mel scale."""
+    """Returns [mels, N_FFT
+
+    2 + 1]: triangles of equal area, evenly spaced on the mel scale.
+    """
     bins = np.linspace(0, SAMPLE_RATE / 2, N_FFT // 2 + 1)
     edges = _hz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), mels + 2))
     widths = np.diff(edges)
@@ -54,7 +57,7 @@ class LogMel:
         self._window = np.hanning(N_FFT + 1)[:-1].astype(np.float32)
 
     def __call__(self, samples: Samples) -> NDArray[np.float32]:
-        """[1, mels, frames] of at most frames * HOP samples; the rest is silence."""
+        """Returns [1, mels, frames] of at most frames * HOP samples; the rest is silence."""
         samples = samples[: self._frames * HOP]
         half = N_FFT // 2
         sounding = min(self._frames, (len(samples) + half) // HOP + 1)

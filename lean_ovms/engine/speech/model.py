@@ -33,7 +33,7 @@ Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
 
 
 def load(config: EngineConfig) -> Loaded:
-    """The recognizer, what makes a detector for a request, and whether samples have speech. Raises StartError."""
+    """Returns the recognizer, a function that makes a detector, and one that tells speech. Raises StartError."""
     path = config.model_dir
     if _by_pipeline(config):
         return with_vad(_pipeline(config))
@@ -49,8 +49,8 @@ def load(config: EngineConfig) -> Loaded:
 
 
 def _by_pipeline(config: EngineConfig) -> bool:
-    """Whether openvino_genai's pipeline computes the windows: for all kinds but Whisper, or as --pipeline_type says.
-    Raises StartError."""
+    """Returns whether openvino_genai's pipeline computes the windows: for all kinds but Whisper, or as --pipeline_type
+    says. Raises StartError."""
     if config.pipeline_type not in ("AUTO", ASR):
         raise StartError(f"--pipeline_type {config.pipeline_type}: {config.model_dir} transcribes; AUTO and ASR do so")
     kind = json_file.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
@@ -82,7 +82,7 @@ def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -
 
 
 def with_vad(recognizer: Recognizer) -> Loaded:
-    """The recognizer with the best detector there is, which its info names."""
+    """Returns the recognizer with the best detector there is, which its info names."""
     info = recognizer.info
     assert info.speech is not None
     try:

@@ -124,7 +124,7 @@ class PipelineRecognizer:
             self._ready.notify()
 
     def _texts(self, job: Job) -> Texts:
-        """The prompt and the hotwords, of long ones the last tokens: the pipeline does not cut them."""
+        """Returns the prompt and the hotwords, of long ones the last tokens: the pipeline does not cut them."""
         left = self._kind.max_prompt_tokens
         found: list[str] = []
         for text in (plain(job.params.hotwords), plain(job.prompt)):
@@ -171,7 +171,7 @@ def _describe(kind: Kind, vocabulary: Vocabulary) -> ModelInfo:
 
 
 def load(config: EngineConfig, kind: Kind, properties: dict[str, Any]) -> Any:
-    """The pipeline. Raises StartError."""
+    """Returns the pipeline. Raises StartError."""
     try:
         return genai.ASRPipeline(config.model_dir, config.target_device, **properties, **kind.properties)
     except (RuntimeError, ValueError) as error:

@@ -23,18 +23,18 @@ SPECIAL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
 MIN_TIMED = 8
 """Tokens of a window with timestamps: with fewer Whisper's pipeline may not return."""
 QWEN_TOKENS = 1024
-"""Of a window of 30 s; the pipeline itself has no limit."""
+"""The most tokens of a window of 30 s; the pipeline itself has no limit."""
 QWEN_PROMPT = 4096
-"""Tokens of the text beside the audio: more would only take time."""
+"""The most tokens of the text that comes with the audio: more would only take time."""
 MAX_SEED = (1 << 63) - 1
 QWEN_ENDS = (b"<|im_end|>", b"<|endoftext|>")
 QWEN_LANGUAGES = (
     "zh", "en", "yue", "ar", "de", "fr", "es", "pt", "id", "it", "ko", "ru", "th", "vi", "ja", "tr", "hi", "ms",
     "nl", "sv", "da", "fi", "pl", "cs", "fil", "fa", "el", "ro", "hu", "mk",
 )  # fmt: skip
-"""Of Qwen3-ASR, if config.json has no support_languages."""
+"""Languages of Qwen3-ASR, if config.json has no support_languages."""
 FUN_LANGUAGES = ("zh", "en", "ja")
-"""Of Fun-ASR-Nano; its files do not say."""
+"""Languages of Fun-ASR-Nano; its files do not say."""
 UNSPACED = (
     ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3000", "\u30ff"), ("\u3400", "\u9fff"),
     ("\uff00", "\uffef"),
@@ -52,7 +52,7 @@ class Texts:
 
 
 class Kind:
-    """Qwen3-ASR: no times, no translation, one text beside the audio. positions: of the decoder."""
+    """Qwen3-ASR: no times, no translation, one text with the audio. positions: of the decoder."""
 
     translates = False
     max_tokens = QWEN_TOKENS
@@ -65,15 +65,15 @@ class Kind:
         self.languages = list(known)
         self.capabilities: list[str] = []
         self.properties: dict[str, Any] = {}
-        """Of the pipeline's constructor."""
+        """Properties for the pipeline's constructor."""
         self._ends = list(ends)
 
     def limit(self, job: Job, texts: Texts) -> int:
-        """Tokens of its text."""
+        """Returns the most tokens of its text."""
         return min(job.max_tokens or self.max_tokens, self.max_tokens)
 
     def options(self, job: Job, texts: Texts) -> dict[str, Any]:
-        """What generate gets."""
+        """Returns what generate gets."""
         found: dict[str, Any] = {"max_new_tokens": self.limit(job, texts), **_sampling(job.params)}
         if self._ends:
             found |= {"eos_token_id": self._ends[0], "stop_token_ids": set(self._ends)}
@@ -86,7 +86,7 @@ class Kind:
         return {"context": both} if both else {}
 
     def result(self, job: Job, texts: Texts, found: Any) -> Result:
-        """Of a window. found: what generate returned."""
+        """Returns the result of a window. found: what generate returned."""
         text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
         named = found.languages[0] if found.languages else ""
         return Result(
@@ -99,7 +99,7 @@ class Kind:
         )
 
     def delta(self, job: Job, text: str) -> TextDelta:
-        """The next text of a window for its stream."""
+        """Returns the next text of a window for its stream."""
         if job.private is None:  # the first one
             job.private = True
             text = _joint(text)
@@ -107,7 +107,7 @@ class Kind:
 
 
 class FunAsr(Kind):
-    """It takes no text beside the audio but the language, and does not detect that."""
+    """Fun-ASR-Nano: it takes no text with the audio but the language, and does not detect that."""
 
     max_prompt_tokens = 0
 
@@ -119,7 +119,7 @@ class Whisper(Kind):
     """Times of segments, times of words where the pipeline was made for them, and beams."""
 
     def __init__(self, files: whisper_files.WhisperFiles, words: bool) -> None:
-        """words: word times are asked for at the start."""
+        """words: word times are prepared at the start."""
         super().__init__(list(files.languages) or ["en"])
         self.capabilities = ["beams", *(["words"] if words else [])]
         self.properties = {"word_timestamps": True} if words else {}
@@ -169,7 +169,7 @@ class Whisper(Kind):
 
 
 def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
-    """The kind of a model directory. Raises StartError."""
+    """Returns the kind of a model directory. Raises StartError."""
     config = json_file.read_object(path / "config.json")
     kind = config.get("model_type")
     if kind == "whisper":
@@ -187,7 +187,7 @@ def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
 
 
 def plain(text: str) -> str:
-    """Without what would be special tokens."""
+    """Returns a text without what would be special tokens."""
     return SPECIAL.sub("", text).strip()
 
 
@@ -206,7 +206,7 @@ def _sampling(params: TranscribeParams) -> dict[str, Any]:
 
 
 def _joint(text: str) -> str:
-    """With the space that separates it from the text before, in scripts that have one."""
+    """Returns a text with the space that separates it from the text before, in scripts that have one."""
     text = text.lstrip()
     if not text or any(first <= text[0] <= last for first, last in UNSPACED):
         return text
@@ -214,12 +214,12 @@ def _joint(text: str) -> str:
 
 
 def _whole(job: Job, text: str) -> list[Segment]:
-    """The window as one segment."""
+    """Returns the window as one segment."""
     return [Segment(start=round(job.start, 3), end=round(job.end, 3), text=text)] if text.strip() else []
 
 
 def _segments(job: Job, chunks: Sequence[Any]) -> list[Segment]:
-    """Those of the pipeline, within the window: an open one has a negative end, and others may end after it."""
+    """Returns the pipeline's segments within the window: an open one has a negative end, others may end after it."""
     found = []
     for chunk in chunks:
         start = job.start + chunk.start_ts

@@ -80,11 +80,11 @@ class Recognizer(Protocol):
         ...
 
     def room(self, soon: bool) -> bool:
-        """Whether it takes another job now. soon: one that should not wait for those in work."""
+        """Returns whether it takes another job now. soon: one that should not wait for those in work."""
         ...
 
     def start(self, jobs: list[Job]) -> None:
-        """Begin to compute these, beside those that are in work."""
+        """Begins to compute these jobs in addition to those at work."""
         ...
 
     def step(self) -> None:
@@ -92,9 +92,9 @@ class Recognizer(Protocol):
         ...
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The text of these tokens."""
+        """Returns the text of these tokens."""
         ...
 
     def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """The tokens of each text."""
+        """Returns the tokens of each text."""
         ...

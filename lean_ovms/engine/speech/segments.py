@@ -10,12 +10,12 @@ from .whisper_files import TIME_STEP, WhisperFiles
 
 
 def text_of(pieces: Sequence[bytes], tokens: Sequence[int]) -> str:
-    """The text of text tokens; what is not UTF-8 shows as U+FFFD."""
+    """Returns the text of text tokens; what is not UTF-8 shows as U+FFFD."""
     return b"".join([pieces[token] for token in tokens]).decode("utf-8", "replace")
 
 
 def compression_ratio(text: str) -> float:
-    """How much a text repeats itself: its bytes by those of its compressed form."""
+    """Returns how much a text repeats itself: its bytes by those of its compressed form."""
     data = text.encode()
     return len(data) / len(zlib.compress(data)) if data else 1.0
 
@@ -23,7 +23,7 @@ def compression_ratio(text: str) -> float:
 def segments_of(
     tokens: Sequence[int], files: WhisperFiles, pieces: Sequence[bytes], start: float, end: float
 ) -> list[Segment]:
-    """The texts between timestamps, within [start, end] of the request's audio. An open one ends with the window."""
+    """Returns the texts between timestamps, within [start, end] of the audio. An open one ends with the window."""
     found: list[Segment] = []
     begin: float | None = None
     words: list[int] = []

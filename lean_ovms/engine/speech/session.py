@@ -23,14 +23,14 @@ REPORT = SAMPLE_RATE
 
 
 def params_of(command: Transcribe) -> TranscribeParams:
-    """The params of a request."""
+    """Returns the params of a request."""
     values = dict(command.params)
     if values.get("turns") is not None:
         values["turns"] = TurnDetection(**values["turns"])
     return TranscribeParams(**values)
 
 
-class Session:
+class Transcription:
     """A request. turn: its place in the queue, in virtual time. job: its window in work."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Session:
 
     @property
     def waiting(self) -> bool:
-        """It has a window that can be started."""
+        """Whether there is a window that can be started."""
         return self.job is None and bool(self.cutter.cuts)
 
     @property
@@ -80,12 +80,12 @@ class Session:
 
     @property
     def ahead(self) -> bool:
-        """It has windows enough, so that listening to more of it can wait."""
+        """Whether there are windows enough, so that listening to more audio can wait."""
         return not self.params.live and len(self.cutter.cuts) >= AHEAD_CUTS
 
     @property
     def finished(self) -> bool:
-        """Nothing is left of it."""
+        """Whether nothing is left to transcribe."""
         return self.cutter.finished and not self.cutter.cuts and self.job is None
 
     @property
@@ -105,7 +105,7 @@ class Session:
     # --- audio
 
     def listen(self, frames: int, out: list[Record]) -> int:
-        """Work on at most this many frames; the number of those done."""
+        """Works on at most this many frames. Returns the number of those done."""
         had = bool(self.cutter.cuts)
         done = self.cutter.work(frames)
         for started, at in self.cutter.turns:
@@ -126,11 +126,11 @@ class Session:
     # --- windows
 
     def next_cut(self) -> Cut:
-        """The window to start; it stays the first until `start` or `skip`."""
+        """Returns the window to start; it stays the first until `start` or `skip`."""
         return self.cutter.cuts[0]
 
     def skip(self, out: list[Record]) -> None:
-        """The next window has no speech."""
+        """Skips the next window, which has no speech."""
         cut = self.cutter.cuts.popleft()
         self._skipped += cut.skipped + cut.end - cut.start
         if self.cutter.finished and not self.cutter.cuts:
@@ -140,13 +140,13 @@ class Session:
             out.append(AudioUsed(self.id, self._used))
 
     def start(self) -> Job:
-        """The job of the next window."""
+        """Returns the job of the next window."""
         cut = self._cut = self.cutter.cuts.popleft()
         self._started_at = self._clock()
         return self._job(cut.start, cut.end, times=self.care < PLAIN)
 
     def start_partial(self) -> Job:
-        """A job for the utterance as far as it has come."""
+        """Returns a job for the utterance as far as it has come."""
         since = self.cutter.speech_since
         assert since is not None
         self.partial = True
@@ -189,7 +189,7 @@ class Session:
             self._report(cut, job.result, out, self._clock() - self._started_at)
 
     def _send_text(self, text: str, logprobs: list[tuple[str, float]] | None, out: list[Record]) -> None:
-        """What partial results have sent already is not sent again."""
+        """Sends the text of a window, but what partial results have sent already."""
         known = min(self._to_skip, len(text))
         self._to_skip -= known
         if text[known:]:
@@ -204,8 +204,8 @@ class Session:
             return
         words = job.result.text.split(" ")
         agreed = 0
-        for mine, theirs in zip(words[:-1], self._hypothesis, strict=False):
-            if mine != theirs:
+        for own, theirs in zip(words[:-1], self._hypothesis, strict=False):
+            if own != theirs:
                 break
             agreed += 1
         self._hypothesis = words
@@ -216,7 +216,7 @@ class Session:
             self._to_skip = len(text)
 
     def drop_partial(self) -> None:
-        """A window waits: the partial result that is being computed is not needed."""
+        """Drops the partial result that is being computed, as a window waits."""
         if self.partial and self.job is not None:
             self.job.cancelled = True
             self.job, self.partial = None, False

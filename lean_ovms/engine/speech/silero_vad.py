@@ -32,11 +32,11 @@ class SileroVad:
         self._request = ov.Core().compile_model(FILE, "CPU", properties).create_infer_request()
 
     def detector(self) -> SileroDetector:
-        """For one request."""
+        """Returns a detector for one request."""
         return SileroDetector(self._request)
 
     def has_speech(self, samples: Samples) -> bool:
-        """Whether any second of it has; the loudest ones first, so that speech is found after a few frames."""
+        """Returns whether any second has speech. Tries the loudest ones first, so that a few frames find it."""
         seconds = [samples[at : at + SAMPLE_RATE] for at in range(0, len(samples), SAMPLE_RATE)]
         for second in sorted(seconds, key=lambda one: -float(np.square(one).sum())):
             detector = self.detector()

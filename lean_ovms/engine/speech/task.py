@@ -30,7 +30,7 @@ from ..protocol import (
     WindowStarted,
 )
 from .recognizer import Job, Recognizer, Samples
-from .session import MIN_SAMPLES, Session, params_of
+from .session import MIN_SAMPLES, Transcription, params_of
 from .vad import Detector, EnergyDetector
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ FAILED = "The engine could not process this request."
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
-    """The task on the model of the options. wake: not needed. Raises StartError."""
+    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_recognizer import FakeRecognizer
 
@@ -77,8 +77,8 @@ class SpeechTask:
         self._detector = detector
         self._has_speech = has_speech
         self._clock = clock
-        self._sessions: dict[int, Session] = {}
-        self._running: dict[Job, Session] = {}
+        self._sessions: dict[int, Transcription] = {}
+        self._running: dict[Job, Transcription] = {}
         self._turn = 0
         self._steps = self._windows = self._tokens = 0
 
@@ -134,7 +134,7 @@ class SpeechTask:
             text = f"{self._most} requests are being transcribed already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         self.recognizer.check(params_of(command))
-        session = Session(command, self.recognizer.window, self._detector, self._clock)
+        session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn
         self._sessions[command.id] = session
 
@@ -144,7 +144,7 @@ class SpeechTask:
             session.job.cancelled = True
             self._running.pop(session.job, None)
 
-    def _fail(self, session: Session, error: RequestError) -> None:
+    def _fail(self, session: Transcription, error: RequestError) -> None:
         self.out.append(Failed(session.id, error.to_wire()))
         self._close(session.id)
 
@@ -163,7 +163,7 @@ class SpeechTask:
                 self._failed(job, error)
 
     def _listen(self) -> None:
-        """Live requests first, then those that have the least to transcribe."""
+        """Listens to live requests first, then to those that have the least to transcribe."""
         left = BUSY_FRAMES if self._running else TURN_FRAMES
         for session in sorted(self._sessions.values(), key=_hearing_order):
             if session.cutter.pending and left > 0 and not session.ahead:
@@ -178,8 +178,8 @@ class SpeechTask:
             if session.finished:
                 self._finish(session)
 
-    def _next(self) -> Session | None:
-        """The request whose window is next."""
+    def _next(self) -> Transcription | None:
+        """Returns the request whose window is next."""
         if any(one.care for one in self._running.values()):
             return None
         waiting = [one for one in self._sessions.values() if one.waiting]
@@ -192,15 +192,15 @@ class SpeechTask:
             return None
         return next((one for one in self._sessions.values() if one.partial_due), None)
 
-    def _soon(self, session: Session) -> bool:
-        """It is live, or short beside long requests alone. Short ones that come while it is in work wait for it: then
-        they are computed together."""
+    def _soon(self, session: Transcription) -> bool:
+        """Returns whether a session is live, or short while all others are long. Short ones that come while it is at
+        work wait for it: then they are computed together."""
         if session.params.live:
             return True
         alone = all(one.long or one.params.live for one in self._running.values())
         return alone and not session.long and any(one.long for one in self._sessions.values())
 
-    def _worth_it(self, session: Session) -> bool:
+    def _worth_it(self, session: Transcription) -> bool:
         """Drop windows without speech before the next one; whether there is one."""
         while session.waiting and not session.exhausted:
             cut = session.next_cut()
@@ -213,11 +213,11 @@ class SpeechTask:
             self._finish(session)
         return False
 
-    def _speaks(self, session: Session) -> bool:
+    def _speaks(self, session: Transcription) -> bool:
         cut = session.next_cut()
         return self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))
 
-    def _start(self, session: Session) -> Job:
+    def _start(self, session: Transcription) -> Job:
         if session.waiting:
             self._turn = max(self._turn, session.turn)
             session.turn += 1
@@ -267,17 +267,17 @@ class SpeechTask:
         if session is not None:
             self._fail(session, _for_client(error, f"request {session.id}"))
 
-    def _finish(self, session: Session) -> None:
+    def _finish(self, session: Transcription) -> None:
         if session.id in self._sessions:
             self.out.append(Transcribed(session.id))
             self._close(session.id)
 
 
-def _order(session: Session) -> tuple[bool, int, int, bool, int]:
+def _order(session: Transcription) -> tuple[bool, int, int, bool, int]:
     return not session.params.live, session.params.priority, session.turn, session.long, session.id
 
 
-def _hearing_order(session: Session) -> tuple[bool, int, int]:
+def _hearing_order(session: Transcription) -> tuple[bool, int, int]:
     return not session.params.live, len(session.cutter.cuts), session.turn
 
 
@@ -288,7 +288,7 @@ def _padded(samples: Samples) -> Samples:
 
 
 def _for_client(error: Exception, what: str) -> RequestError:
-    """The error as the client gets it; one that is no RequestError is logged."""
+    """Returns the error as the client gets it; one that is no RequestError is logged."""
     if isinstance(error, RequestError):
         return error
     log.error("%s failed", what, exc_info=error)

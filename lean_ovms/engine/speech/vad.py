@@ -13,7 +13,7 @@ FRAME = 512
 SILENCE = 0.001
 """Root mean square of a frame that has no sound: -60 dBFS."""
 FLOOR_RISE = 1.01
-"""By which the assumed noise rises in a frame, about 2.7 dB a second; it falls at once."""
+"""The factor by which the assumed noise rises in a frame, about 2.7 dB a second; it falls at once."""
 LOUD = 3.0
 """Times the noise that speech has at least (9.5 dB): probability 0.5."""
 
@@ -22,12 +22,12 @@ class Detector(Protocol):
     """Frames come in order and without gaps."""
 
     def probability(self, frame: Samples) -> float:
-        """That the next frame has speech, 0 to 1. frame: FRAME samples."""
+        """Returns the probability that the next frame has speech, 0 to 1. frame: FRAME samples."""
         ...
 
 
 class EnergyDetector:
-    """By loudness over an adaptive noise floor: used where there is no network for it."""
+    """Detects speech by loudness over an adaptive noise floor; used where there is no network for it."""
 
     def __init__(self) -> None:
         self._floor = SILENCE
@@ -43,5 +43,5 @@ class EnergyDetector:
 
 
 def rms(samples: Samples) -> float:
-    """Root mean square of samples."""
+    """Returns the root mean square of samples."""
     return float(np.sqrt(np.mean(np.square(samples)))) if len(samples) else 0.0

@@ -47,7 +47,7 @@ class WhisperFiles:
 
     @property
     def no_speech(self) -> int:
-        """In every vocabulary of Whisper the one before <|notimestamps|>."""
+        """The token for silence: in every vocabulary of Whisper the one before <|notimestamps|>."""
         return self.no_timestamps - 1
 
 

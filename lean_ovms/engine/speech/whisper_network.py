@@ -35,8 +35,8 @@ class Decoding:
         request.reset_state()
 
     def step(self, ids: NDArray[np.int64], beams: NDArray[np.int32] | None = None) -> Array:
-        """Logits [rows, tokens, vocabulary] after these tokens [rows, tokens]; beams: whose state each row continues.
-        Valid until the next step."""
+        """Returns the logits [rows, tokens, vocabulary] after these tokens [rows, tokens]; beams: whose state each row
+        continues. Valid until the next step."""
         if beams is None:
             beams = np.arange(len(ids), dtype=np.int32)
         inputs = {"input_ids": ids, "beam_idx": beams}
@@ -78,16 +78,16 @@ class WhisperNetwork:
 
     @property
     def version(self) -> str:
-        """Of openvino."""
+        """openvino's version."""
         return str(ov.get_version())
 
     def encode(self, features: Array) -> Array:
-        """[1, mels, frames] to [1, positions, width]."""
+        """Encodes [1, mels, frames] to [1, positions, width]."""
         self._encoder.infer([features], share_inputs=True)
         return np.array(self._encoder.get_output_tensor(0).data, np.float32)
 
     def begin(self, hidden: Array) -> Decoding:
-        """A decoder without tokens for these rows."""
+        """Returns a decoder without tokens for these rows."""
         request = self._free.pop() if self._free else self._decoder.create_infer_request()
         return Decoding(request, np.ascontiguousarray(hidden), self._free.append)
 
@@ -98,7 +98,8 @@ class WhisperNetwork:
             self._aligner = self._core.compile_model(model, self._device, self._properties).create_infer_request()
 
     def attention(self, hidden: Array, ids: list[int], heads: list[tuple[int, int]]) -> Array:
-        """How much each token looks at each position of the window: [heads, tokens, positions], before softmax."""
+        """Returns the attention of each token to each position of the window: [heads, tokens, positions], before
+        softmax."""
         self.prepare_attention(heads)
         request = self._aligner
         request.reset_state()
@@ -114,7 +115,8 @@ def _static(shape: ov.PartialShape, axis: int) -> int:
 
 
 def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
-    """The decoder with queries times keys of the cross-attention of these layers as outputs. Raises RuntimeError."""
+    """Returns the decoder with the cross-attention's queries times keys of these layers as outputs. Raises
+    RuntimeError."""
     found: dict[int, Any] = {}
     for op in model.get_ordered_ops():
         if op.get_type_name() != "ScaledDotProductAttention" or not _is_cross(op):
@@ -137,7 +139,7 @@ def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
 
 
 def _is_cross(op: Any) -> bool:
-    """Its keys are a state as it is, not one to which a token was added."""
+    """Returns whether an attention is to the audio: its keys are a state as it is, to which no token was added."""
     node = op.input_value(1).get_node()
     while node.get_type_name() in ("Reshape", "Transpose", "Convert", "Gather"):
         node = node.input_value(0).get_node()

@@ -21,7 +21,7 @@ GAP = 5 * SAMPLE_RATE
 """Samples of silence that end a window, and are skipped."""
 MIN_SPEECH_FRAMES = 3
 HYSTERESIS = 0.15
-"""By which the probability may fall below the threshold before speech is over."""
+"""How far the probability may fall below the threshold before speech is over."""
 SEARCH, QUIET = SAMPLE_RATE, SAMPLE_RATE // 10
 """A window that is full is cut in the middle of the quietest 100 ms of its last second."""
 HOP = 160
@@ -53,7 +53,7 @@ class Buffer:
         self._data = np.concatenate((self._data, np.frombuffer(data, "<i2")))
 
     def samples(self, start: int, end: int) -> Samples:
-        """Those of [start, end), which must be there."""
+        """Returns the samples of [start, end), which must be there."""
         return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
 
     def forget(self, before: int) -> None:
@@ -97,11 +97,11 @@ class Cutter:
 
     @property
     def finished(self) -> bool:
-        """All of the audio is in `cuts`."""
+        """Whether all of the audio is in `cuts`."""
         return self._finished
 
     def feed(self, data: bytes, last: bool) -> None:
-        """More audio."""
+        """Takes more audio."""
         if data:
             self.buffer.append(data)
         self._ended |= last
@@ -129,11 +129,11 @@ class Cutter:
         raise NotImplementedError
 
     def _close(self, end: int) -> None:
-        """The audio ends here."""
+        """Ends the last window: the audio ends here."""
         raise NotImplementedError
 
     def _quiet(self, start: int) -> int:
-        """Where a full window that begins here is cut."""
+        """Returns where a full window that begins here is cut."""
         end = start + self.window
         first = max(end - SEARCH, start + self.window // 2)
         energy = np.square(self.buffer.samples(first, end), dtype=np.float64)
@@ -144,7 +144,7 @@ class Cutter:
 
 
 class FileCutter(Cutter):
-    """One text: windows as long as possible, cut at quiet places; long silence is in none of them."""
+    """Cuts for one text: windows as long as possible, cut at quiet places; long silence is in none of them."""
 
     def __init__(self, start: int, window: int, skip_silence: bool) -> None:
         super().__init__(start, window)

@@ -36,7 +36,7 @@ SPEECHT5_RATE, KOKORO_RATE = 16_000, 24_000
 POSITIONS = 600
 """SpeechT5's characters, special tokens included, if config.json does not say."""
 MOST_CHARACTERS = 240
-"""Of a text: a step is then some seconds, after which a cancelled request stops."""
+"""The most characters of a text: a step is then some seconds, after which a cancelled request stops."""
 BUILT_IN = "default"
 """The name of the voice that SpeechT5 has without a file, where there are others."""
 LANGUAGES = ["en-us", "en-gb", "es", "fr-fr", "hi", "it", "pt-br"]
@@ -87,7 +87,7 @@ class GenAiSynthesizer:
         )
 
     def _most_characters(self, config: EngineConfig) -> int:
-        """Half the positions: a character may be several tokens where the vocabulary lacks it."""
+        """Returns half the positions: a character may be several tokens where the vocabulary lacks it."""
         if not self._speecht5:
             return MOST_CHARACTERS
         positions = json_file.read_object(config.model_dir / "config.json").get("max_text_positions")
@@ -119,7 +119,7 @@ class GenAiSynthesizer:
 
 
 def _properties(config: EngineConfig) -> dict[str, Any]:
-    """OpenVINO's, of each pipeline."""
+    """Returns OpenVINO's properties of each pipeline."""
     found: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
     if config.target_device == "CPU":
         found["ENABLE_CPU_PINNING"] = False  # pinned threads lose when a second busy process shares the cores

@@ -29,5 +29,5 @@ def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
 
 
 def to_bytes(samples: Samples) -> bytes:
-    """Signed 16 bit, little-endian; what is louder than full scale is clipped."""
+    """Returns signed 16 bit, little-endian; what is louder than full scale is clipped."""
     return bytes((np.clip(samples, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())

@@ -25,5 +25,5 @@ class Synthesizer(Protocol):
     """Texts that are spoken at once."""
 
     def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
-        """The speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
+        """Returns the speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
         ...

@@ -28,7 +28,7 @@ NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> VoiceTask:
-    """The task on the model of the options. wake: not needed. Raises StartError."""
+    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
     if config.fake_engine:
         from .fake_synthesizer import FakeSynthesizer
 
@@ -102,10 +102,10 @@ class VoiceTask:
         self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
 
     def admit(self) -> None:
-        """Nothing: every text that has arrived waits for a step."""
+        """Does nothing: every text that has arrived waits for a step."""
 
     def step(self) -> None:
-        """Speak the first texts."""
+        """Speaks the first texts."""
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
         self._steps += 1
         jobs = [(command.text, SpeakParams(**command.params)) for command in commands]

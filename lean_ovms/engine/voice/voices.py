@@ -24,7 +24,7 @@ LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")
 
 
 def read(config: EngineConfig, shape: list[int]) -> dict[str, Voice]:
-    """Every voice by its name, those of the directory first, by name. Raises StartError."""
+    """Returns every voice by its name, those of the directory first, by name. Raises StartError."""
     files = {path.stem: path for path in sorted((config.model_dir / FOLDER).glob("*.bin"))}
     given = json.loads(config.voices) if config.voices else {}
     for name, file in given.items():

@@ -10,7 +10,7 @@ import threading
 
 from ...util import memory
 from ..protocol import Ping, Pong, Record, Submit
-from .lanes import Lanes
+from .command_queue import CommandQueue
 from .task import Task
 from .transport import Transport
 
@@ -21,7 +21,7 @@ class Worker:
     def __init__(self, task: Task, transport: Transport) -> None:
         self.task = task
         self.transport = transport
-        self._commands = Lanes()
+        self._commands = CommandQueue()
         self._had_images = False  # since memory was trimmed
 
     def run(self) -> None:

@@ -18,7 +18,7 @@ AHEAD_BLOCKS = 3
 
 
 class BlockReader(asyncio.BufferedProtocol):
-    """One process's answers, for one reader. end: the object that ended the last answer."""
+    """Reads the answers of one process. end: the object that ended the last answer."""
 
     def __init__(self) -> None:
         self.end: dict[str, Any] = {}
@@ -35,7 +35,7 @@ class BlockReader(asyncio.BufferedProtocol):
         self._in_end = False
 
     async def next(self, seconds: float) -> bytes:
-        """The next block, b"" at the end of an answer. Raises OSError, EOFError, and asyncio.TimeoutError."""
+        """Returns the next block, b"" at the end of an answer. Raises OSError, EOFError, and asyncio.TimeoutError."""
         if not self._blocks:
             await asyncio.wait_for(self._block(), seconds)
         block = self._blocks.popleft()

@@ -21,7 +21,7 @@ from .formats import AAC, MP4, PYAV, SNDFILE, WAV, WEBM, AudioLimits
 from .wav import BROKEN, Samples, WavFile, block_frames
 
 UNKNOWN_FRAMES = 1 << 40
-"""From here on the length in a header means that it is unknown."""
+"""A length in a header that is at least this means that the length is unknown."""
 SHORTEST = SAMPLE_RATE // 10
 """Samples; a shorter file is filled up with silence, as the features of speech need some."""
 EMPTY = "audio is empty"
@@ -30,7 +30,7 @@ _FFMPEG = {MP4: "mp4", WEBM: "matroska", AAC: "aac"}
 _CODECS = frozenset(("aac", "opus", "vorbis", "mp3", "flac", "alac", "mp3float", "libopus", "libvorbis"))
 
 
-class Source(Protocol):
+class AudioSource(Protocol):
     """A file that is open. frames: as its header has it."""
 
     rate: int
@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
-    """Samples as speech_types has them. Raises BadRequest, also in the middle, and MemoryError."""
+    """Returns samples as speech_types has them. Raises BadRequest, also in the middle, and MemoryError."""
     try:
         count = 0
         for block in _unlimited(data, format, limits):
@@ -72,7 +72,7 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
     if format in PYAV:
         yield from _ffmpeg_blocks(data, format, limits)
         return
-    source: Source
+    source: AudioSource
     if format == WAV:
         source = wav = WavFile(data)
         _check(source, limits)
@@ -85,7 +85,7 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
     yield from _resampled(source)
 
 
-def _check(source: Source, limits: AudioLimits) -> None:
+def _check(source: AudioSource, limits: AudioLimits) -> None:
     check_shape(source.rate, source.channels, limits)
     if limits.max_s * source.rate < source.frames < UNKNOWN_FRAMES:
         raise too_long(limits, source.frames / source.rate)
@@ -123,7 +123,7 @@ class SoundFile:
 
 
 def missing(format: str, package: str, extra: str) -> BadRequest:  # noqa: A002 - as in formats
-    """400: a format whose library is not there."""
+    """Returns the 400 for a format whose library is not there."""
     how = install_command(extra) if extra else f"pip install {package}"
     return BadRequest(
         f"{BROKEN} Reading {format} needs {package}, which is not installed on this server: {how}",
@@ -131,7 +131,7 @@ def missing(format: str, package: str, extra: str) -> BadRequest:  # noqa: A002 
     )
 
 
-def _resampled(source: Source) -> Iterator[bytes]:
+def _resampled(source: AudioSource) -> Iterator[bytes]:
     if source.rate == SAMPLE_RATE:
         for block in source.blocks():
             yield _packed(_mono(block))
@@ -186,6 +186,6 @@ def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -
 
 
 def _reason(error: Exception) -> str:
-    """What a library says; without the objects in its texts, which are addresses."""
+    """Returns what a library says; without the objects in its texts, which are addresses."""
     text = " ".join(str(getattr(error, "error_string", error)).split())
     return re.sub("<[^>]*>", "file", text)[:200] or type(error).__name__

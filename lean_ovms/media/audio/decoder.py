@@ -57,11 +57,11 @@ class AudioDecoder:
 
     @property
     def pids(self) -> list[int]:
-        """Of the idle processes."""
+        """Process ids of the idle processes."""
         return self._idle.pids
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
-        """The samples of a file, of which the first block has been decoded; close the stream in any case.
+        """Returns the samples of a file, of which the first block has been decoded; close the stream in any case.
 
         The process then has the whole file: `data` is not needed any more. Raises BadRequest that says what is wrong
         with it, PayloadTooLarge, and Unavailable.
@@ -89,7 +89,7 @@ class AudioDecoder:
         lease.release()
 
     async def drain(self, timeout_s: float) -> None:
-        """Files are decoded for requests, which the server waits for."""
+        """Does nothing: files are decoded for requests, which the server waits for."""
 
     async def close(self) -> None:
         """End the idle processes; the next file starts one again."""
@@ -108,7 +108,7 @@ class AudioStream:
 
     @property
     def seconds(self) -> float:
-        """Of the audio read so far."""
+        """Seconds of audio read so far."""
         return self.samples / SAMPLE_RATE
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
@@ -151,7 +151,7 @@ class _Process(Helper):
     _blocks: BlockReader | None = None
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits, seconds: float) -> bytes:
-        """Hand over a file; its first block. Raises as `block`."""
+        """Hands over a file. Returns its first block. Raises as `block`."""
         self.reusable = False
         deadline = asyncio.get_running_loop().time() + seconds
         if self._blocks is None:
@@ -173,8 +173,8 @@ class _Process(Helper):
             await self._blocks.write(data[start : start + PIECE])
 
     async def block(self, seconds: float) -> bytes:
-        """The next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if the
-        process has ended."""
+        """Returns the next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if
+        the process has ended."""
         assert self._blocks is not None
         block = await self._blocks.next(seconds)
         if not block:
@@ -184,7 +184,7 @@ class _Process(Helper):
         return block
 
     def exit_error(self, error: Exception) -> RequestError:
-        """What the end of the process means for the request."""
+        """Returns what the end of the process means for the request."""
         if not self.pid:
             log.error("the audio decoder does not start: %s", error)
             return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")

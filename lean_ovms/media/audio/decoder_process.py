@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from .. import helper_process
-from ..helper_process import Channel
+from ..helper_process import JobChannel
 from .decode import decode
 from .formats import AudioLimits
 from .framing import head
@@ -27,7 +27,7 @@ CPU_S, CPU_PER_S = 10.0, 0.05
 """CPU seconds for a job, and for each second of audio: ten times what the slowest format needs."""
 
 
-def handle(job: dict[str, Any], stream: Channel) -> None:
+def handle(job: dict[str, Any], stream: JobChannel) -> None:
     """Read one job and write its answer."""
     data = _file(stream, job["start"], job["bytes"]) if "start" in job else stream.read(job["bytes"])
     limits = AudioLimits(**{name: job[name] for name in AudioLimits.__slots__})
@@ -46,8 +46,8 @@ def handle(job: dict[str, Any], stream: Channel) -> None:
     stream.flush()
 
 
-def _file(stream: Channel, start: int, size: int) -> memoryview:
-    """The file of a job in the open file that came with it: mapped, not read."""
+def _file(stream: JobChannel, start: int, size: int) -> memoryview:
+    """Returns the file of a job in the open file that came with it: mapped, not read."""
     descriptor = stream.take_file()
     try:
         return memoryview(mmap.mmap(descriptor, start + size, access=mmap.ACCESS_READ))[start:]

@@ -32,41 +32,41 @@ class Encoder(Protocol):
     """The encoder of one file."""
 
     def encode(self, samples: bytes) -> bytes:
-        """The bytes of the file that are complete with these samples, s16 mono; may be none."""
+        """Returns the bytes of the file that are complete with these samples, s16 mono; may be none."""
         ...
 
     def finish(self) -> bytes:
-        """The last bytes."""
+        """Returns the last bytes."""
         ...
 
 
 def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
-    """For a format of FORMATS. rate: of the samples. samples: their number; None: not known.
+    """Returns the encoder for a format of FORMATS. rate: of the samples, in Hz. samples: their number; None: not known.
 
     Raises BadRequest where soundfile is needed and not there.
     """
     if name == "pcm":
-        return Plain(b"")
+        return PcmEncoder(b"")
     if name == "wav":
-        return Plain(wav_head(rate, UNKNOWN if samples is None else samples * SAMPLE_BYTES))
+        return PcmEncoder(wav_head(rate, UNKNOWN if samples is None else samples * SAMPLE_BYTES))
     try:
         import soundfile
     except (ImportError, OSError):  # OSError: the package without its library
         raise BadRequest(
             NO_SOUNDFILE.format(name, install_command("audio")), param="response_format", code="format_not_available"
         ) from None
-    return WithSoundfile(soundfile, name, rate)
+    return SoundfileEncoder(soundfile, name, rate)
 
 
 def wav_head(rate: int, size: int) -> bytes:
-    """The 44 bytes before the samples of a mono WAV file. size: of the samples in bytes, or UNKNOWN."""
+    """Returns the 44 bytes before the samples of a mono WAV file. size: of the samples in bytes, or UNKNOWN."""
     whole = UNKNOWN if size == UNKNOWN else size + 36
     form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
     return b"RIFF" + struct.pack("<I", whole) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size)
 
 
-class Plain:
-    """Samples as they are, after a head."""
+class PcmEncoder:
+    """Writes samples as they are, after a head."""
 
     def __init__(self, head: bytes) -> None:
         self._head = head
@@ -79,8 +79,8 @@ class Plain:
         return self.encode(b"")
 
 
-class WithSoundfile:
-    """FLAC, Opus in Ogg, or MP3."""
+class SoundfileEncoder:
+    """Encodes FLAC, Opus in Ogg, or MP3."""
 
     def __init__(self, soundfile: Any, name: str, rate: int) -> None:
         container, kind = {"flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS"), "mp3": ("MP3", None)}[name]
@@ -121,14 +121,14 @@ class _Sink:
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Nothing: libsndfile asks, and writes only."""
+        """Returns nothing: libsndfile requires the method, but only writes."""
         return b""
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Returns what was written since the last time."""
         data = bytes(self._data)
         self._taken += len(data)
         self._data.clear()

@@ -34,14 +34,14 @@ class AudioLimits:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """offset: where the format's own bytes begin, behind ID3 tags and their padding."""
+    """The format of a file. offset: where the format's own bytes begin, behind ID3 tags and their padding."""
 
     format: str
     offset: int = 0
 
 
 def recognise(data: bytes | memoryview | FileSlice) -> Found | None:
-    """The format of a file; None if it is none of those that are read."""
+    """Returns the format of a file; None if it is none of those that are read."""
     offset = _behind_tags(data)
     if offset is None:
         return None
@@ -65,7 +65,7 @@ _MAGIC = ((b"OggS", 0, OGG), (b"ftyp", 4, MP4), (b"\x1a\x45\xdf\xa3", 0, WEBM))
 
 
 def _behind_tags(data: bytes | memoryview | FileSlice) -> int | None:
-    """The offset behind ID3v2 tags (https://id3.org/id3v2.4.0-structure, 3.1); None for more tags than a file has."""
+    """Returns the offset behind ID3v2 tags (https://id3.org/id3v2.4.0-structure, 3.1); None for too many tags."""
     offset = 0
     for _ in range(_MAX_TAGS + 1):
         head = bytes(data[offset : offset + _ID3_HEADER])
@@ -83,7 +83,7 @@ def _behind_tags(data: bytes | memoryview | FileSlice) -> int | None:
 
 
 def _is_mpeg(head: bytes) -> bool:
-    """Whether it begins with the header of an MPEG audio frame: layers 1 to 3, no reserved values."""
+    """Returns whether it begins with the header of an MPEG audio frame: layers 1 to 3, no reserved values."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
     version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3

@@ -10,11 +10,11 @@ MAX_BLOCK = 1 << 22
 
 
 def head(size: int, *, end: bool = False) -> bytes:
-    """Of a block, or of the object at the end."""
+    """Returns the head of a block, or of the object at the end."""
     return struct.pack("<I", size | END if end else size)
 
 
 def parse_head(data: bytes | bytearray, start: int) -> tuple[int, bool]:
-    """The size of what follows, and whether it is the object at the end."""
+    """Returns the size of what follows, and whether it is the object at the end."""
     (value,) = struct.unpack_from("<I", data, start)
     return value & ~END, bool(value & END)

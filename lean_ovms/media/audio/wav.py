@@ -18,18 +18,18 @@ from ...errors import BadRequest
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 BROKEN = "Invalid or unsupported audio file."
 BLOCK_S, BLOCK_FRAMES = 4.0, 1 << 18
-"""Of a block, at most: each costs the server the same, whatever its size."""
+"""The most seconds and frames of a block: each costs the server the same, whatever its size."""
 
 Samples = NDArray[np.float32]
 
 
 def block_frames(rate: int) -> int:
-    """How many samples of each channel are a block."""
+    """Returns how many samples of each channel are a block."""
     return max(1, min(round(rate * BLOCK_S), BLOCK_FRAMES))
 
 
 class WavFile:
-    """rate in Hz; frames: how many there are. Raises BadRequest."""
+    """A WAV file. rate: in Hz; frames: how many there are. Raises BadRequest."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         chunk, self._body = _chunks(data)
@@ -46,7 +46,7 @@ class WavFile:
         self.frames = len(self._body) // align
 
     def blocks(self) -> Iterator[Samples]:
-        """(frames, channels), between -1 and 1."""
+        """Yields samples as (frames, channels), between -1 and 1."""
         read = _READERS[self._kind]
         for start in range(0, self.frames, self._step):
             count = min(self._step, self.frames - start)
@@ -59,7 +59,7 @@ class WavFile:
         return self._kind == (PCM, 16)
 
     def plain_blocks(self) -> Iterator[memoryview]:
-        """The samples of a plain file as they are in it."""
+        """Returns the samples of a plain file as they are in it."""
         step = self._step * self._align
         end = self.frames * self._align
         for start in range(0, end, step):
@@ -67,7 +67,7 @@ class WavFile:
 
 
 def _chunks(data: bytes | memoryview) -> tuple[bytes, memoryview]:
-    """The fmt chunk, and the samples."""
+    """Returns the fmt chunk, and the samples."""
     view = memoryview(data)
     place, description = 12, b""
     while place + 8 <= len(view):
@@ -100,7 +100,7 @@ def _read_24(raw: memoryview) -> Samples:
 
 
 def _mu_law() -> Samples:
-    """ITU-T G.711: the value of each code, of 14 bits."""
+    """Returns the value of each code, of 14 bits (ITU-T G.711)."""
     code = ~np.arange(256, dtype=np.uint8)
     value = ((((code & 0x0F).astype(np.int32) << 3) + 0x84) << ((code & 0x70) >> 4).astype(np.int32)) - 0x84
     found: Samples = (np.where(code & 0x80, -value, value) / 32768).astype(np.float32)
@@ -108,7 +108,7 @@ def _mu_law() -> Samples:
 
 
 def _a_law() -> Samples:
-    """ITU-T G.711: the value of each code, of 13 bits."""
+    """Returns the value of each code, of 13 bits (ITU-T G.711)."""
     code = np.arange(256, dtype=np.uint8) ^ 0x55
     exponent, value = ((code & 0x70) >> 4).astype(np.int32), (code & 0x0F).astype(np.int32) << 4
     value = np.where(exponent == 0, value + 8, (value + 0x108) << np.maximum(exponent - 1, 0))
@@ -130,4 +130,4 @@ _READERS: dict[tuple[int, int], Any] = {
     (A_LAW, 8): _table(_a_law()),
     (MU_LAW, 8): _table(_mu_law()),
 }
-"""By format tag and bits: bytes to samples between -1 and 1."""
+"""Functions from bytes to samples between -1 and 1, by format tag and bits."""

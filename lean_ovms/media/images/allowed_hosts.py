@@ -22,7 +22,7 @@ _RELAYED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32
 
 
 class AllowedHosts:
-    """--allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" for every name."""
+    """The value of --allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" names."""
 
     def __init__(self, listed: str) -> None:
         entries = [entry.strip().lower() for entry in listed.split(",") if entry.strip()]
@@ -47,18 +47,18 @@ class AllowedHosts:
             self._names.add(entry)
 
     def __bool__(self) -> bool:
-        """Whether anything is allowed."""
+        """Returns whether anything is allowed."""
         return bool(self._all or self._names or self._suffixes or self._networks)
 
     def allows_host(self, host: str) -> bool:
-        """Whether images may be fetched from a host of that name (or address, as written in a URL)."""
+        """Returns whether images may be fetched from a host of that name (or address, as written in a URL)."""
         literal = parse_address(host)
         if literal is not None:
             return self._listed(literal) or self._all
         return self._all or host in self._names or any(host.endswith(suffix) for suffix in self._suffixes)
 
     def allows_address(self, address: Address) -> bool:
-        """Whether a connection to that address is allowed."""
+        """Returns whether a connection to that address is allowed."""
         return self._listed(address) or is_public(address)
 
     def _listed(self, address: Address) -> bool:
@@ -67,7 +67,7 @@ class AllowedHosts:
 
 
 def parse_address(host: str) -> Address | None:
-    """The address written as a URL's host; None for a name."""
+    """Returns the address written as a URL's host; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -75,12 +75,12 @@ def parse_address(host: str) -> Address | None:
 
 
 def without_mapping(address: Address) -> Address:
-    """The IPv4 address in an IPv4-mapped IPv6 one (::ffff:127.0.0.1), else the address itself."""
+    """Returns the IPv4 address in an IPv4-mapped IPv6 one (::ffff:127.0.0.1), else the address itself."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is on the public internet: not private, loopback, link-local, shared, reserved or multicast."""
+    """Returns whether an address is public: not private, loopback, link-local, shared, reserved or multicast."""
     address = without_mapping(address)
     if isinstance(address, IPv6Address):
         if address in _NAT64:

@@ -23,7 +23,7 @@ from ..helper import Helper, IdleHelpers
 log = logging.getLogger("lean_ovms.media")
 
 PIECE_BYTES = 1 << 18
-"""Of a file or of pixels: what one call copies."""
+"""Bytes of a file, or of pixels, that one call copies."""
 COMMAND = (sys.executable, "-m", "lean_ovms.media.images.decoder_process")
 START_S = 30.0
 """Added to the time limit of a process's first job, for importing Pillow (0.1 s) on a busy machine."""
@@ -42,7 +42,7 @@ class DecodeJob:
     box: int = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """The file in pieces: no call copies a large one at once."""
+        """Yields the file in pieces: no call copies a large one at once."""
         for begin in range(self.start, len(self.data), PIECE_BYTES):
             piece = self.data[begin : begin + PIECE_BYTES]
             yield piece.encode("ascii", "replace") if isinstance(piece, str) else piece
@@ -61,11 +61,11 @@ class DecoderPool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the idle processes."""
+        """Process ids of the idle processes."""
         return self._idle.pids
 
     async def decode(self, job: DecodeJob) -> Image:
-        """The image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
+        """Returns the image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:
@@ -124,7 +124,7 @@ class _Decoder(Helper):
 
 
 async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
-    """As reader.readexactly, which copies all bytes in one call. Raises EOFError."""
+    """Reads as reader.readexactly does, which copies all bytes in one call. Raises EOFError."""
     found = reserve(size)
     while missing := size - found.tell():
         piece = await reader.read(min(missing, PIECE_BYTES))

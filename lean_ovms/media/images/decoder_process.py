@@ -19,7 +19,7 @@ from .. import helper_process
 from .pillow import DecodeLimits, decode
 
 BYTES_PER_PIXEL = 18
-"""Of the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
+"""Memory for the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
 SPARE_BYTES = 64 << 20
 
 
@@ -46,7 +46,7 @@ def limits_of(job: dict[str, Any]) -> DecodeLimits:
 
 
 def decode_base64(data: bytes) -> bytes:
-    """The bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
+    """Returns the bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
     try:
         return base64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
     except binascii.Error as error:

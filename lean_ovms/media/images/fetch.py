@@ -41,7 +41,7 @@ class HttpFetcher:
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: Url) -> bytes:
-        """The body of a 200. Raises BadRequest."""
+        """Returns the body of a 200. Raises BadRequest."""
         try:
             return await asyncio.wait_for(self._follow(url), self._timeout_s)
         except asyncio.TimeoutError:
@@ -62,7 +62,7 @@ class HttpFetcher:
         raise BadRequest(f"{FAILED}: it is redirected {'too often' if self._redirects else '(not allowed)'}")
 
     async def _get(self, url: Url) -> bytes | Url:
-        """One request: the image, or the URL that it is redirected to."""
+        """Sends one request. Returns the image, or the URL that it is redirected to."""
         if not self._hosts.allows_host(url.host):
             raise BadRequest(NOT_ALLOWED)
         reader, writer = await self._connect(url, await self._resolve(url))
@@ -72,7 +72,7 @@ class HttpFetcher:
             writer.transport.abort()
 
     async def _resolve(self, url: Url) -> list[str]:
-        """The host's addresses, all of them allowed. Raises BadRequest."""
+        """Returns the host's addresses, all of them allowed. Raises BadRequest."""
         literal = parse_address(url.host)
         if literal is not None:
             self._check([literal])

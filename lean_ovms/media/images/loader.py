@@ -55,7 +55,7 @@ class ImageLoader:
         self._files = LocalFiles(config.allowed_local_media_path, config.max_image_bytes)
 
     async def load(self, requested: list[ImageRequest]) -> tuple[list[Image], Lease]:
-        """The images in order, and their pixels' part of the budget: to be released when the request is done.
+        """Returns the images in order, and their pixels' part of the budget: to be released when the request is done.
 
         Raises BadRequest that names the field at fault, and Unavailable. A request takes as much as it may need, so
         that none waits while it keeps others waiting, and gives back the rest when its images are decoded.
@@ -112,7 +112,7 @@ class ImageLoader:
 
 
 async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:
-    """What is the same for two images with the same URL, and for no others.
+    """Returns what is the same for two images with the same URL, and for no others.
 
     Hashing or comparing texts of 27 MB takes 5 to 15 ms in one call, so of long ones of the same length a digest is
     computed in a thread, in pieces during which other threads run.

@@ -25,7 +25,7 @@ class LocalFiles:
         self._max_bytes = max_bytes
 
     async def read(self, path: str) -> bytes:
-        """A file's bytes. Raises BadRequest; the error for a path outside is the same whether it exists or not."""
+        """Returns a file's bytes. Raises BadRequest: for a path outside the same one whether it exists or not."""
         if not self._root:
             raise BadRequest(DISABLED)
         if "\0" in path:
@@ -51,7 +51,7 @@ class LocalFiles:
 
 
 def _open(root: str, parts: list[str]) -> int:
-    """A descriptor of root/parts, no part of which is a link. Raises OSError."""
+    """Returns a descriptor of root/parts, no part of which is a link. Raises OSError."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:

@@ -18,7 +18,7 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")
 MIN_SIDE = 2
 """A smaller image is a tracking pixel; image processors of models divide by the side left after rounding."""
 MAX_ASPECT = 100
-"""Some image processors refuse 200:1, others make an image of height 0 of it."""
+"""The largest ratio of sides: some image processors refuse 200:1, others make an image of height 0 of it."""
 PARSING_FAILED = "Image parsing failed"
 
 Image.MAX_IMAGE_PIXELS = None  # DecodeLimits are checked instead
@@ -26,14 +26,15 @@ Image.MAX_IMAGE_PIXELS = None  # DecodeLimits are checked instead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeLimits:
-    """max_pixels: of the image as sent. box: side of the square that it is shrunk into; 0: none."""
+    """Limits of an image. max_pixels: of the image as sent. box: side of the square that it is shrunk into; 0: none."""
 
     max_pixels: int
     box: int = 0
 
 
 def decode(data: bytes, limits: DecodeLimits) -> tuple[int, int, bytes]:
-    """(height, width, RGB bytes). Raises BadRequest for another format or too large an image, and MemoryError."""
+    """Returns (height, width, RGB bytes). Raises MemoryError, and BadRequest for another format or too large an
+    image."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -83,7 +84,7 @@ _ORIENTATION = 0x0112
 
 
 def _orientation(image: Image.Image) -> Image.Transpose | None:
-    """The rotation in EXIF; None if there is none or EXIF is broken."""
+    """Returns the rotation in EXIF; None if there is none or EXIF is broken."""
     try:
         return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # broken metadata must not make the image unusable
@@ -91,7 +92,7 @@ def _orientation(image: Image.Image) -> Image.Transpose | None:
 
 
 def _flattened(image: Image.Image) -> Image.Image:
-    """The image in RGB, white where it is transparent."""
+    """Returns the image in RGB, white where it is transparent."""
     image.load()
     if image.mode.startswith("I") or image.mode == "F":
         return _grey(image).convert("RGB")
@@ -104,7 +105,7 @@ def _flattened(image: Image.Image) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """16-bit grey as 8-bit: Pillow's own conversion clips everything above 255 to white in some versions."""
+    """Returns 16-bit grey as 8-bit: Pillow's own conversion clips everything above 255 to white in some versions."""
     return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
 
 

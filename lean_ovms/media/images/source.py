@@ -22,7 +22,7 @@ _URL = re.compile(
     r"(?:\#.*)?",
     re.IGNORECASE,
 )
-"""No credentials, no blanks, no control characters, no backslash, nothing outside ASCII."""
+"""Matches URLs without credentials, blanks, control characters, backslashes, and anything outside ASCII."""
 MAX_URL = 8192
 
 
@@ -36,7 +36,7 @@ class InlineData:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """host: in lower case, without brackets. target: path and query."""
+    """A parsed URL. host: in lower case, without brackets. target: path and query."""
 
     secure: bool
     host: str
@@ -45,7 +45,7 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """For the Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
@@ -61,7 +61,7 @@ Source = InlineData | Url | FilePath
 
 
 def parse_source(text: str) -> Source:
-    """Where the image is. Raises BadRequest."""
+    """Returns where the image is. Raises BadRequest."""
     if text[:5].lower() == "data:" or BASE64 in text[:256]:
         found = text.find(BASE64, 0, MAX_URL)
         if found < 0:
@@ -81,7 +81,7 @@ def parse_source(text: str) -> Source:
 
 
 def parse_url(text: str) -> Url:
-    """An http or https address. Raises BadRequest."""
+    """Returns an http or https address. Raises BadRequest."""
     found = _URL.fullmatch(text)
     if found is None:
         raise BadRequest("the address of an image is not a plain http or https address in ASCII, without credentials")
@@ -95,7 +95,7 @@ def parse_url(text: str) -> Url:
 
 
 def _file(rest: str) -> str:
-    """The path of a file URL, after its two slashes."""
+    """Returns the path of a file URL, after its two slashes."""
     host, slash, path = rest.partition("/")
     if host.lower() not in ("", "localhost") or not slash:
         raise BadRequest("a file URL must name a file of this server: file:///path")

@@ -25,7 +25,7 @@ class CleanUp:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """The text that cannot change any more."""
+        """Returns the text that cannot change any more."""
         if not self._held and " " not in text:
             return text
         text = self._held + text
@@ -40,6 +40,6 @@ class CleanUp:
         return "".join(done) + text[at:end]
 
     def flush(self) -> str:
-        """The text held back, at the end."""
+        """Returns the text held back, at the end."""
         held, self._held = self._held, ""
         return held

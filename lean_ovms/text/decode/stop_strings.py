@@ -42,12 +42,12 @@ class StopMatcher:
         return self._shown(before, text[:end], len(after.stop)), after.stop
 
     def flush(self) -> str:
-        """The text held back, at an end without a stop string."""
+        """Returns the text held back, at an end without a stop string."""
         node, self._node = self._node, None
         return "" if node is None or self._include else node.word[: node.depth]
 
     def _walk(self, node: _Node, first: re.Pattern[str], text: str) -> tuple[_Node, int]:
-        """The node after the text, or after the first stop string in it, and the index reached."""
+        """Returns the node after the text, or after the first stop string in it, and the index reached."""
         root, at, size = self._root, 0, len(text)
         while at < size:
             if node is root:  # jump to the next character that can begin a stop string
@@ -65,7 +65,7 @@ class StopMatcher:
         return node, at
 
     def _shown(self, before: _Node, text: str, held: int) -> str:
-        """The text held before, then text, except the last `held` characters; without copying what stays held."""
+        """Returns `before` and text, except the last `held` characters; without copying what stays held."""
         if self._include:
             return text
         shown = before.depth + len(text) - held
@@ -92,7 +92,7 @@ class _Node:
 
 @lru_cache(maxsize=2)
 def _automaton(words: tuple[str, ...]) -> _Node:
-    """The root. It is kept for the other choices of a request: 3 us and 300 bytes for each character of the words."""
+    """Returns the root. A request's other choices share it: 3 us and 300 bytes for each character of the words."""
     root = _Node("", 0)
     for word in words:
         node = root

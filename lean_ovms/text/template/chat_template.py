@@ -82,7 +82,8 @@ class ChatTemplate:
         escaper: SpecialTokenEscaper | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> ChatTemplate:
-        """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
+        """Returns the template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON
+        files'.
 
         override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
         directory's. Raises WrongOptions for an override that is no template; a broken template of the model only makes
@@ -115,7 +116,7 @@ class ChatTemplate:
         return self._main.error or self._tool.error if self.source else NO_TEMPLATE
 
     def render(self, prompt: ChatPrompt, seconds: float = DEFAULT_RENDER_S) -> str:
-        """The prompt's text. seconds: of CPU time. Raises BadRequest, and on the event loop TooSlowInline."""
+        """Returns the prompt's text. seconds: of CPU time. Raises BadRequest, and on the event loop TooSlowInline."""
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
         if self._variables:
@@ -124,7 +125,7 @@ class ChatTemplate:
 
 
 def _override(option: str) -> str:
-    """The template that --chat_template means."""
+    """Returns the template that --chat_template means."""
     if not option or "{" in option or "\n" in option:
         return option
     try:
@@ -181,7 +182,7 @@ class _CompiledTemplate:
         return text
 
     def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float) -> str:
-        """The prompt up to the end of the last message's content; a mark after the content finds it in the text."""
+        """Returns the prompt up to the end of the last message's content, which a mark after the content finds."""
         last, content = _marked(messages[-1] if messages else {})
         text = self._translate_errors(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
         at = text.rfind(_MARK)
@@ -195,7 +196,7 @@ class _CompiledTemplate:
 
     @staticmethod
     def _translate_errors(call: Callable[[], str]) -> str:
-        """The result of call; its errors become a BadRequest of one line."""
+        """Returns the result of call; its errors become a BadRequest of one line."""
         try:
             return _without_surrogates(call())
         except TooSlowInline:
@@ -229,7 +230,7 @@ _MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
 
 
 def _marked(message: Json) -> tuple[Json, str]:
-    """(the message with the mark after its content or its last text part, the content without it)."""
+    """Returns (the message with the mark after its content or its last text part, the content without it)."""
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": content + _MARK + _SPACE}, content
@@ -245,7 +246,7 @@ def _marked(message: Json) -> tuple[Json, str]:
 
 
 def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
-    """(add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
+    """Returns (add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
     kwargs = prompt.template_kwargs
     if reserved := sorted(RESERVED.intersection(kwargs)):
         raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")
@@ -268,7 +269,7 @@ def _without_surrogates(text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in one line, without the template's text or the server's paths."""
+    """Returns what went wrong, in one line, without the template's text or the server's paths."""
     if isinstance(error, jinja2.TemplateNotFound):
         return f"it includes {error.name}, which the model does not have"
     if isinstance(error, jinja2.TemplateSyntaxError):

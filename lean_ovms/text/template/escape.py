@@ -19,7 +19,7 @@ _TRUSTED = ("system", "developer")
 
 
 class SpecialTokenEscaper:
-    """special: the texts of the model's special tokens."""
+    """Escapes the texts of special tokens in a conversation. special: the texts of the model's special tokens."""
 
     def __init__(self, special: Iterable[str]) -> None:
         words = sorted(word for word in set(special) if len(word) > 1)
@@ -27,14 +27,14 @@ class SpecialTokenEscaper:
         self._pattern = re.compile(f"(?={'|'.join(map(re.escape, words))})(.)", re.DOTALL) if words else None
 
     def messages(self, messages: list[Json]) -> list[Json]:
-        """The conversation with escaped texts, except those of the application. The argument is not changed."""
+        """Returns the conversation with escaped texts, except those of the application. The argument is not changed."""
         return [
             message if message.get("role") in _TRUSTED else self.value(message)  # a role is text of the prompt, too
             for message in messages
         ]
 
     def value(self, value: Any) -> Any:
-        """A JSON value with all its strings and keys escaped."""
+        """Returns a JSON value with all its strings and keys escaped."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -44,5 +44,5 @@ class SpecialTokenEscaper:
         return value
 
     def text(self, text: str) -> str:
-        """One text, escaped. Idempotent."""
+        """Escapes one text. Idempotent."""
         return text if self._pattern is None else self._pattern.sub(rf"\1{ZERO_WIDTH_SPACE}", text)

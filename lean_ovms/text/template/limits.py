@@ -24,10 +24,10 @@ from jinja2.visitor import NodeTransformer
 from ...util.concurrency import TooSlowInline, inline_left_s
 
 MAX_CHARS = 64 << 20
-"""Most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
+"""The most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
 
 MAX_STEPS = 5_000_000
-"""Of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's call."""
+"""The most steps of one rendering: seconds at 0.2 us for a loop round, one step, and 6 us for a macro's call."""
 
 CHECK_EVERY = 64
 """Steps between two readings of the clock, which cost 0.3 us each."""
@@ -42,7 +42,7 @@ class LimitExceeded(jinja2.TemplateError):
     """The template takes too long or builds a value that is too large."""
 
 
-class Budget:
+class TemplateBudget:
     """What is left of one rendering's steps and time. seconds: CPU time; on the event loop at most the request's."""
 
     __slots__ = ("_inline", "_next_check", "_seconds", "_until", "steps")
@@ -74,10 +74,10 @@ class Budget:
 class Budgets(threading.local):
     """The budget of the rendering that runs in the current thread."""
 
-    now = Budget(0.0)
+    now = TemplateBudget(0.0)
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
-        """items, each for one step."""
+        """Yields the items, each for one step."""
         budget = self.now
         for item in items:
             budget.spend(1)
@@ -114,7 +114,7 @@ def _filtered(node: Any, name: str) -> nodes.Expr:
 
 
 def checked_size(value: Any) -> Any:
-    """The value. Raises LimitExceeded."""
+    """Returns the value. Raises LimitExceeded."""
     if isinstance(value, (str, list, tuple)):
         _check_size(len(value))
     return value
@@ -157,7 +157,7 @@ def check_format(template: Any) -> None:
 
 
 def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """jinja2's filters that can make a short value huge, with a check before them."""
+    """Returns jinja2's filters that can make a short value huge, with a check before them."""
     narrow = {name: _with_checked_widths(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
     format_, join, replace = filters["format"], filters["join"], filters["replace"]
 

@@ -33,7 +33,7 @@ class Capabilities:
 
 
 def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
-    """The messages for one rendering."""
+    """Returns the messages for one rendering."""
     return [_message(message, capabilities) for message in messages]
 
 
@@ -59,7 +59,7 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
 
 
 def _content(content: Any, parts: bool, strings: bool) -> Any:
-    """None and [] become None; text becomes a string or parts, as the template reads it; other parts stay."""
+    """Returns content as the template reads it: None and [] become None, text a string or parts; other parts stay."""
     if content is None or content == []:
         return None
     if isinstance(content, str):
@@ -72,7 +72,7 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
 
 
 def _join_texts(texts: list[str]) -> str:
-    """One text, with a line break after anything that is not empty."""
+    """Joins parts to one text, with a line break after anything that is not empty."""
     whole = ""
     for text in texts:
         whole = f"{whole}\n{text}" if whole else text
@@ -80,7 +80,7 @@ def _join_texts(texts: list[str]) -> str:
 
 
 def _tool_call(call: Any, form: str) -> Any:
-    """A tool call with its arguments in the form that the template reads; unchanged if that is impossible."""
+    """Returns a tool call with its arguments in the form that the template reads; unchanged if that is impossible."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call
@@ -93,7 +93,7 @@ def _tool_call(call: Any, form: str) -> Any:
 
 
 def _parsed(arguments: str) -> Any:
-    """The object in JSON text; the text itself if it is none. Some clients send "" for no arguments."""
+    """Returns the object in JSON text; the text itself if it is none. Some clients send "" for no arguments."""
     try:
         value = json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):

@@ -32,7 +32,7 @@ _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', 
 
 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
-    """The capabilities of a template. content_format: "auto", or "string" or "openai" where the operator knows."""
+    """Returns a template's capabilities. content_format: "auto", or "string" or "openai" where the operator knows."""
     if content_format == "auto":
         parts = _is_shown(render, [{"role": "user", "content": _PARTS}])
         strings = not parts or _is_shown(render, [{"role": "user", "content": " ".join(_NEEDLES)}])
@@ -51,13 +51,13 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
 
 
 def _is_shown(render: Render, messages: list[Json]) -> bool:
-    """Whether all of the content is rendered as text, and not as the dump of a list."""
+    """Returns whether all of the content is rendered as text, and not as the dump of a list."""
     text = _try(render, messages)
     return all(needle in text and not _DUMPED.search(text.partition(needle)[0][-40:]) for needle in _NEEDLES)
 
 
 def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset[str]:
-    """The roles whose content may be parts: some templates read them in a user's message only (Devstral)."""
+    """Returns the roles whose content may be parts: some templates read them in a user's message only (Devstral)."""
     call: Json = {"role": "assistant", "content": "", "tool_calls": calls}
     around: dict[str, tuple[list[Json], list[Json]]] = {
         "system": ([], [hey]),
@@ -74,10 +74,10 @@ def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset
 
 
 def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
-    """The form of "no content" in a message with calls that the template renders best.
+    """Returns the form of "no content" in a message with calls that the template renders best.
 
-    Among equals in the order of the contract (OVMS leaves null), of transformers from 5.20 on (the key is missing),
-    and the empty string. A template may fail only later in a conversation (QwQ).
+    Among equals in the order of the contract (OVMS leaves null), of transformers from 5.20 on (the key is missing), and
+    the empty string. A template may fail only later in a conversation (QwQ).
     """
     ways: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
 
@@ -97,10 +97,10 @@ def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
 
 
 def _arguments(render: Render, hey: Json) -> str:
-    """The form that the arguments of earlier calls must have. A template that reads both forms gets objects.
+    """Returns the form that the arguments of earlier calls must have. A template that reads both forms gets objects.
 
-    First by how the model families write arguments, then by which form does not fail. Some
-    templates write calls only when there are tools (Falcon 3).
+    First by how the model families write arguments, then by which form does not fail. Some templates write calls only
+    when there are tools (Falcon 3).
     """
     for tools in ([], [_TOOL]):
         texts = {
@@ -121,7 +121,7 @@ def _call(arguments: object) -> Json:
 
 
 def _try(render: Render, messages: list[Json], tools: list[Json] | None = None) -> str:
-    """A probe's text; "" if the template raises."""
+    """Returns a probe's text; "" if the template raises."""
     try:
         return render(messages, tools or [], False, {})
     except Exception:  # a template is a program: it can fail in every way that Python can

@@ -45,7 +45,7 @@ class RequestTemplates:
         self._compiled = lru_cache(KEPT)(compiled)
 
     def get(self, source: str) -> ChatTemplate:
-        """The template of this text. Raises BadRequest."""
+        """Returns the template of this text. Raises BadRequest."""
         if len(source) > MAX_CHARS:
             raise BadRequest(f"chat_template is longer than {MAX_CHARS} characters", param="chat_template")
         template = self._compiled(source)

@@ -33,7 +33,7 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
     """Render a template of a ChatEnvironment. seconds: as for limits.Budget. Raises any exception."""
     env = template.environment
     assert isinstance(env, ChatEnvironment)
-    env.budgets.now = limits.Budget(seconds)
+    env.budgets.now = limits.TemplateBudget(seconds)
     pieces: list[str] = []
     size = 0
     for piece in template.generate(variables):
@@ -69,7 +69,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().compile(limits.LimitsInserter().visit(tree), *args, **kwargs)
 
     def make_globals(self, d: Any) -> dict[str, Any]:
-        """The globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
+        """Returns the globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
         return {**self.globals, **(d or {})}
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
@@ -116,5 +116,5 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Signature and result of transformers'; jinja2's own would escape HTML."""
+    """Writes JSON with the signature and result of transformers' filter; jinja2's own would escape HTML."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -25,7 +25,7 @@ from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
 from .sockets import peer_name, tune
 from .timer import Deadline
-from .writer import Writer
+from .writer import ResponseWriter
 
 if TYPE_CHECKING:
     from .websocket import Http11WebSocket
@@ -44,7 +44,7 @@ LINGER_S = 2.0
 kernel send a reset, which can destroy the response before the client has read it (RFC 9112 9.6; nginx: 5 to 30 s)."""
 
 SURPLUS_S = 2.0
-"""For a connection beyond the limits: time for its only request to arrive whole."""
+"""Seconds that a connection beyond the limits has for its only request to arrive whole."""
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -57,14 +57,14 @@ class ServerContext(Protocol):
     check_head: Callable[[Request], None]
     draining: bool
 
-    def connection_opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: HttpConnection) -> None:
         """Add a connection; the server may refuse it."""
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HttpConnection) -> None:
         """Remove it."""
 
-    def connection_idle(self, connection: Connection) -> None:
-        """It is between two requests."""
+    def connection_idle(self, connection: HttpConnection) -> None:
+        """Called when a connection is between two requests."""
 
     def check_surplus_head(self, head: RequestHead) -> None:
         """Raises RequestError for a request that a surplus connection may not send."""
@@ -79,10 +79,10 @@ class ServerContext(Protocol):
         """Count a request."""
 
     def request_finished(self) -> None:
-        """The response is closed; its connection may have closed before."""
+        """Called when the response is closed; its connection may have closed before."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client's connection. Its one deadline is for the next step, of the peer or of the server."""
 
     def __init__(self, server: ServerContext, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         # while connected
         self._transport: asyncio.Transport
         self._protocol: ServerProtocol
-        self._writer: Writer
+        self._writer: ResponseWriter
         self.client = ""  # whom it belongs to, for the limits
         self._peer = ""
         self._surplus = False
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = Writer(self._loop, self._transport)
+        self._writer = ResponseWriter(self._loop, self._transport)
         peer = transport.get_extra_info("peername")
         self._peer = peer_name(peer)
         self.client = client_of(peer)
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
             self._limit_turn(len(data))
 
     def _limit_turn(self, size: int) -> None:
-        """Of a sender that is faster than the loop, read only so much until others have had their turn.
+        """Pauses reading from a sender that is faster than the loop, until others have had their turn.
 
         uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new.
         """
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
             self.set_reading(self._discarding or not self._protocol.has_more)
 
     def eof_received(self) -> None:
-        """The peer will send nothing more: it has left (see above). The transport closes now."""
+        """Closes the transport: the peer will send nothing more, so it has left (see above)."""
         self._discarding = True
         if self._cycle is not None:
             self._cycle.cancel()
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
         return size > 0 and not fits
 
     def _continue_reading(self) -> None:
-        """Other connections had their turn: parse the rest of the buffer."""
+        """Parses the rest of the buffer when other connections have had their turn."""
         if not self._discarding and self._cycle is None:
             self._advance()
 
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
         self._limit_ahead()
 
     def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
-        """From now on, what the client sends goes to this WebSocket."""
+        """Opens and returns the WebSocket that gets what the client sends from now on."""
         from ..websocket.frames import Frames
         from .websocket import Http11WebSocket
 
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
         return websocket
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
-        """The response is closed: close the connection, or read the next request."""
+        """Closes the connection when the response is closed, or reads the next request."""
         self._server.request_finished()
         cycle, self._cycle, self._websocket = self._cycle, None, None
         if self._discarding or cycle is None:

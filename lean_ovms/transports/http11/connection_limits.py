@@ -35,7 +35,7 @@ class Limited(Protocol):
         """Close if idle."""
 
     def abort(self) -> None:
-        """Drop."""
+        """Drops the connection."""
 
     def restrict(self) -> None:
         """Serve a single request, which `check_head` accepts and which comes soon."""
@@ -82,7 +82,7 @@ class ConnectionLimits:
             del self._clients[connection.client]
 
     def idle(self, connection: Limited) -> None:
-        """A connection is between two requests."""
+        """Notes that a connection is between two requests."""
         self._idle.pop(connection, None)
         self._idle[connection] = None
 
@@ -115,12 +115,12 @@ class ConnectionLimits:
 
 
 def too_many_connections() -> Unavailable:
-    """The error for a connection beyond the limits."""
+    """Returns the error for a connection beyond the limits."""
     return Unavailable("too many connections", code="too_many_connections")
 
 
 def client_of(peer: object) -> str:
-    """Whom a peer's address belongs to: an IPv4 address, the network of 64 bits of an IPv6 one; "" for Unix sockets."""
+    """Returns whom a peer's address belongs to: an IPv4 address, the /64 of an IPv6 one; "" for Unix sockets."""
     if not isinstance(peer, tuple):
         return ""
     host = str(peer[0]).partition("%")[0]

@@ -1,4 +1,4 @@
-"""One request and its response over HTTP/1.1. Frames with a ServerProtocol and sends through a Writer.
+"""One request and its response over HTTP/1.1. Frames with a ServerProtocol and sends through a ResponseWriter.
 
 Does not know asyncio's transports, nor what becomes of the connection afterwards.
 """
@@ -15,7 +15,7 @@ from ...types import ByteStream, Handle, Response
 from ...websocket_types import Upgrade
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol
-from .writer import Writer
+from .writer import ResponseWriter
 
 if TYPE_CHECKING:
     from .websocket import Http11WebSocket
@@ -25,13 +25,15 @@ class Switchable(Protocol):
     """A connection that can carry a WebSocket."""
 
     def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
-        """From now on, what the client sends goes to this WebSocket."""
+        """Opens and returns the WebSocket that gets what the client sends from now on."""
 
 
 class Http11Cycle(RequestResponseCycle):
-    """started: some of the response is sent."""
+    """One request and its response over HTTP/1.1. started: some of the response is sent."""
 
-    def __init__(self, handle: Handle, protocol: ServerProtocol, writer: Writer, connection: Switchable) -> None:
+    def __init__(
+        self, handle: Handle, protocol: ServerProtocol, writer: ResponseWriter, connection: Switchable
+    ) -> None:
         super().__init__(handle)
         self.started = False
         self._protocol = protocol
@@ -69,7 +71,8 @@ class Http11Cycle(RequestResponseCycle):
             head_first.cancel()
 
     def _paused(self) -> asyncio.Future[None] | None:
-        """Of a client that has left: a cancelled future, also for a body that ignores its cancellation."""
+        """Returns the writer's pause; for a client that has left a cancelled future, as a body may ignore its
+        cancellation."""
         if self.cancelled and self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
             self._gone.cancel()

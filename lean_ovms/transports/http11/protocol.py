@@ -81,17 +81,17 @@ class ServerProtocol:
 
     @property
     def has_more(self) -> bool:
-        """next_request stopped early to let other connections run: call it again soon."""
+        """Whether next_request stopped early to let other connections run: call it again soon."""
         return self._parser.has_more and self.phase is Phase.BODY
 
     # --- from the peer
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Takes bytes from the peer."""
         self._parser.feed(data)
 
     def next_request(self) -> Request | None:
-        """A whole request, which needs a response now; None when there is none yet, or no more.
+        """Returns a whole request, which needs a response now; None when there is none yet, or no more.
 
         A request that must be refused gets its response here (see `take_outgoing`) and ends the connection: the bytes
         that follow cannot be trusted to be a request.
@@ -130,7 +130,7 @@ class ServerProtocol:
         self.client_closes = not head.keep_alive
 
     def check_heads(self, check: Callable[[RequestHead], None]) -> None:
-        """From now on refuse requests whose head makes check raise a RequestError, before their body is read."""
+        """Refuses from now on requests whose head makes check raise a RequestError, before their body is read."""
         self._parser.check_head = check
 
     def discard(self) -> None:
@@ -140,7 +140,7 @@ class ServerProtocol:
     # --- to the peer
 
     def take_outgoing(self) -> bytes:
-        """Bytes to send besides responses: 100 Continue and refusals. Each is returned once."""
+        """Returns the bytes to send besides responses: 100 Continue and refusals. Each is returned once."""
         data, self._outgoing = self._outgoing, b""
         return data
 
@@ -155,7 +155,7 @@ class ServerProtocol:
             self._log_refusal(error, known, len(answer))
 
     def _log_refusal(self, error: RequestError, known: RequestHead | None, size: int) -> None:
-        """The access line of a request that never reaches the handler; bytes: of the whole response."""
+        """Writes the access line of a request that never reaches the handler; bytes: of the whole response."""
         method, path = ("-", "-") if known is None else (known.method, known.path)
         record = RequestRecord(
             "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
@@ -163,11 +163,11 @@ class ServerProtocol:
         log_event(access, Access(record))
 
     def error_response(self, error: RequestError) -> Response:
-        """The response for an error that the transport itself reports, with the CORS headers that the api would add."""
+        """Returns the response for an error that the transport itself reports, with the CORS headers of the api."""
         return error_response(error, self._cors_headers, request=self._head)
 
     def start_response(self, response: Response) -> bytes:
-        """The response's head; with a bytes body the whole response. Raises ValueError for headers that cannot be sent.
+        """Returns the response's head; with a bytes body all of it. Raises ValueError for headers that cannot be sent.
 
         Then come `chunk`s and `end_body`, if `expects_body` is true; else the response is complete.
         """
@@ -198,7 +198,7 @@ class ServerProtocol:
         return data
 
     def switch_protocol(self, headers: Iterable[tuple[str, str]], subprotocol: str) -> bytes:
-        """The head that opens the WebSocket which this request asks for, and with which the connection ends.
+        """Returns the head that opens the WebSocket which this request asks for, and with which the connection ends.
 
         Raises ValueError for headers that cannot be sent.
         """
@@ -209,11 +209,11 @@ class ServerProtocol:
         return switching_head(headers, f"Upgrade: websocket\r\nConnection: Upgrade\r\n{accept}{offered}")
 
     def take_rest(self) -> bytes:
-        """The bytes from the client that are no HTTP: those behind the request that switched the protocol."""
+        """Returns the bytes from the client that are no HTTP: those behind the request that switched the protocol."""
         return self._parser.take_buffer()
 
     def end_switched(self) -> None:
-        """The other protocol has ended."""
+        """Notes that the other protocol has ended."""
         self._answering = False
 
     @property
@@ -227,12 +227,12 @@ class ServerProtocol:
         return self._http_1_1
 
     def chunk(self, data: bytes) -> bytes:
-        """One chunk of a streamed body; b"" for empty data (an empty chunk would end the body)."""
+        """Returns one chunk of a streamed body; b"" for empty data (an empty chunk would end the body)."""
         if not data:
             return b""
         return b"%x\r\n%b\r\n" % (len(data), data) if self._http_1_1 else data
 
     def end_body(self) -> bytes:
-        """The end of a streamed body."""
+        """Returns the end of a streamed body."""
         self._answering = False
         return b"0\r\n\r\n" if self._http_1_1 else b""

@@ -31,7 +31,7 @@ MAX_CHUNKS_PER_READ = 64
 """A chunk costs h11 5 to 17 us whatever its size (2026-11); after this many, `read` returns for other connections."""
 
 LARGE_BODY_BYTES = 262_144
-"""Copying a body of 30 MB would hold the loop for 25 ms."""
+"""Bodies of more bytes get a buffer of their own: copying a body of 30 MB would hold the loop for 25 ms."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -76,9 +76,9 @@ class RequestHead:
 class HttpRequestParser:
     """Parses one connection's bytes into requests, in order. After `read` has raised, it must not be called again.
 
-    head: of the request whose body is being read. body_started: part of the body came together with the head.
-    has_more: `read` stopped early; call it again without new bytes. check_head: raises RequestError for a request that
-    is not to be read further.
+    head: of the request whose body is being read. body_started: part of the body came together with the head. has_more:
+    `read` stopped early; call it again without new bytes. check_head: raises RequestError for a request whose body must
+    not be read.
     """
 
     def __init__(self, max_header_bytes: int, max_body_bytes: int, peer: str = "") -> None:
@@ -113,7 +113,7 @@ class HttpRequestParser:
         self._chunks, self._body, self._missing = None, RequestBody(), 0
 
     def take_buffer(self) -> bytes:
-        """The bytes that are fed and not parsed, which are not read here any more."""
+        """Takes the bytes that are fed and not parsed, which are not read here any more."""
         rest = bytes(self.buffer)
         self.buffer.clear()
         return rest
@@ -124,7 +124,7 @@ class HttpRequestParser:
         return len(self.buffer) + self._body.tell()
 
     def read(self) -> tuple[RequestHead, Request] | None:
-        """The next whole request with its head, or None when bytes are missing. Raises RequestError."""
+        """Returns the next whole request with its head, or None when bytes are missing. Raises RequestError."""
         if self.head is None:
             self._read_head()
         if self.head is None:
@@ -168,7 +168,7 @@ class HttpRequestParser:
             self._chunks = connection
 
     def _find_head_end(self) -> int:
-        """The length of the head, 0 while it is incomplete."""
+        """Returns the length of the head, 0 while it is incomplete."""
         buffer = self.buffer
         if buffer.startswith((b"\r", b"\n")):  # RFC 9112 2.2: ignore empty lines before a request
             buffer[:] = buffer.lstrip(b"\r\n")
@@ -194,7 +194,7 @@ class HttpRequestParser:
         return body
 
     def _read_large_body(self, length: int) -> RequestBody | None:
-        """A large body has a buffer of its own, which becomes the body without being copied, or a file."""
+        """Reads a large body into a buffer of its own, which becomes the body without being copied, or into a file."""
         if not self._missing and not self._body.tell():
             with memoryview(self.buffer) as view:
                 self._missing = length - self._body.write(view[:length])
@@ -238,7 +238,8 @@ class HttpRequestParser:
 
 
 def parse_simple_head(raw: bytes) -> RequestHead | None:
-    """A head in the usual form: HTTP/1.1, one Host, at most one Content-Length, no Transfer-Encoding; None for others.
+    """Returns a head in the usual form: HTTP/1.1, one Host, at most one Content-Length, no Transfer-Encoding; None for
+    others.
 
     Raises BadRequest. Tests compare it with parse_with_h11.
     """
@@ -280,12 +281,12 @@ def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] |
 
 
 def _malformed(what: str, status: int = 400) -> BadRequest:
-    """The error for a request that cannot be parsed. status: 501 and 505 name the part of HTTP that is unsupported."""
+    """Returns the error for a request that cannot be parsed. status: 501 and 505 for an unsupported part of HTTP."""
     return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 
 def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.Connection]:
-    """A complete head, and the h11 connection that parses a chunked body after it. Raises RequestError."""
+    """Returns a complete head, and the h11 connection that parses a chunked body after it. Raises RequestError."""
     connection = h11.Connection(h11.SERVER, max_header_bytes)
     connection.receive_data(raw)
     event = _next_event(connection)
@@ -294,7 +295,7 @@ def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.
 
 
 def _head_from_h11(event: h11.Request) -> RequestHead:
-    """The head of h11's request. Raises BadRequest for some that h11 accepts."""
+    """Returns the head of h11's request. Raises BadRequest for some that h11 accepts."""
     headers = _join_headers(event.headers)
     if not event.http_version.startswith(b"1."):
         raise _malformed("only HTTP/1.0 and HTTP/1.1 are supported", 505)
@@ -317,7 +318,7 @@ def _join_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _decode_path(target: str) -> str:
-    """The decoded path of a request target in origin, absolute or asterisk form (RFC 9112 3.2)."""
+    """Returns the decoded path of a request target in origin, absolute or asterisk form (RFC 9112 3.2)."""
     if not target.startswith("/") and target != "*":
         absolute = _ABSOLUTE.match(target)
         if not absolute:

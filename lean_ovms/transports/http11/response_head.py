@@ -43,13 +43,13 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str)
 
 
 def switching_head(headers: Iterable[tuple[str, str]], framing: str) -> bytes:
-    """As response_head, of a 101."""
+    """Returns the head of a 101, as response_head does of other statuses."""
     _, _, rest = response_head(200, headers, framing).partition(b"\r\n")
     return b"HTTP/1.1 101 Switching Protocols\r\n" + rest
 
 
 def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
-    """Whether a Connection header among these contains close."""
+    """Returns whether a Connection header among these contains close."""
     for name, value in headers:  # noqa: SIM110 - a generator costs as much again
         if name.lower() == "connection" and "close" in tokens(value):
             return True
@@ -57,5 +57,5 @@ def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
 
 
 def tokens(value: str) -> set[str]:
-    """The members of a comma-separated header, in lower case."""
+    """Returns the members of a comma-separated header, in lower case."""
     return {part.strip() for part in value.lower().split(",")}

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...config import Config
 from ...errors import StartError
 from ...types import Handle, Request
-from .connection import Connection
+from .connection import HttpConnection
 from .connection_limits import ConnectionLimits
 from .request_parser import RequestHead
 from .response_head import response_head
@@ -28,7 +28,7 @@ MAX_PENDING_BODIES = 4
 could hold 64 GiB."""
 
 CLOSING_S = 2.0
-"""At the end of drain: time for cancelled requests to close their responses and for last bytes to be sent."""
+"""Seconds at the end of drain for cancelled requests to close their responses and for last bytes to be sent."""
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -61,7 +61,7 @@ class Server:
         self._listeners: list[asyncio.AbstractServer] = []
         self._reload_task: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._limits = ConnectionLimits(config, is_vital)
         self._reserved_bytes = 0
         self._unparsed: deque[Callable[[], None]] = deque()  # of connections with tiny chunks, in turn
@@ -124,7 +124,7 @@ class Server:
 
     # --- the connections' calls
 
-    def connection_opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: HttpConnection) -> None:
         """Add a connection, within the limits; drop it while draining."""
         self._connections.add(connection)
         if self.draining:
@@ -132,14 +132,14 @@ class Server:
         else:
             self._limits.opened(connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HttpConnection) -> None:
         """Remove a connection."""
         self._connections.discard(connection)
         self._limits.closed(connection)
         self._check_idle()
 
-    def connection_idle(self, connection: Connection) -> None:
-        """It may be closed to make room for another."""
+    def connection_idle(self, connection: HttpConnection) -> None:
+        """Notes that the connection may be closed to make room for another."""
         self._limits.idle(connection)
 
     def check_surplus_head(self, head: RequestHead) -> None:
@@ -171,7 +171,7 @@ class Server:
         self.active_requests += 1
 
     def request_finished(self) -> None:
-        """The response is closed; its connection may have closed before."""
+        """Notes that the response is closed; its connection may have closed before."""
         self.active_requests -= 1
         self._check_idle()
 
@@ -195,7 +195,7 @@ class Server:
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
         return await create(
-            lambda: Connection(self, loop),
+            lambda: HttpConnection(self, loop),
             sock=sock,
             backlog=BACKLOG,
             ssl=context,
@@ -214,7 +214,7 @@ class Server:
 
 
 def _hosts(addresses: str) -> list[str]:
-    """The members of a comma-separated list; a superfluous comma must not mean "all addresses"."""
+    """Returns the members of a comma-separated list; a superfluous comma must not mean "all addresses"."""
     hosts = [host.strip().strip("[]") for host in addresses.split(",")]
     return [host for host in hosts if host] or [""]
 

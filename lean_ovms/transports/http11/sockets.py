@@ -72,7 +72,7 @@ def _bind_one(family: int, address: Any, *, reuse: bool) -> socket.socket:
 
 
 def bind_unix(path: Path) -> tuple[socket.socket, int]:
-    """A Unix socket at path, and the path's inode.
+    """Returns a Unix socket at path, and the path's inode.
 
     A socket without a listener is replaced; anything else at the path is left alone.
     """
@@ -130,7 +130,7 @@ def close_all(sockets: list[socket.socket]) -> None:
 
 
 def tune(sock: socket.socket | None) -> None:
-    """No Nagle delay (TTFT), and keep-alive probes that notice a vanished peer in about two minutes."""
+    """Turns Nagle's delay off (TTFT), and keep-alive probes on that notice a vanished peer in about two minutes."""
     if sock is None or sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -141,7 +141,7 @@ def tune(sock: socket.socket | None) -> None:
 
 
 def peer_name(peer: Any) -> str:
-    """host:port of an IP peer's address; Unix sockets have no name."""
+    """Returns host:port of an IP peer's address; Unix sockets have no name."""
     if not isinstance(peer, tuple):
         return "unix"
     host, port = peer[:2]
@@ -149,7 +149,7 @@ def peer_name(peer: Any) -> str:
 
 
 def url(sock: socket.socket, tls: bool) -> str:
-    """Where a listening socket can be reached."""
+    """Returns where a listening socket can be reached."""
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]

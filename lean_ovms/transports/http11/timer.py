@@ -9,7 +9,7 @@ NEVER = float("inf")
 LATE_S = 0.5
 """A timer that fires this much too late means that the process was stopped (SIGSTOP, a paused machine)."""
 GRACE_S = 0.1
-"""After that: time to read what arrived meanwhile, which would else get a 408 or no response at all."""
+"""Seconds after the deadline to read what arrived meanwhile, which would else get a 408 or no response at all."""
 
 
 class Deadline:

@@ -13,7 +13,7 @@ from typing import Protocol
 from ...websocket_types import INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER, Close, Serve
 from ..websocket.channel import STOPPED, Channel
 from ..websocket.frames import Frames
-from .writer import Writer
+from .writer import ResponseWriter
 
 PING_S = 20.0
 """Seconds between two pings."""
@@ -25,7 +25,7 @@ SLICE = 16384
 MAX_FRAMES_PER_TURN = 512
 """Bytes parsed at once, and frames before other connections have their turn: a frame costs 5 us, however small."""
 AHEAD_BYTES = 65536
-"""Of an unfinished message that are read while the handler does not wait for one."""
+"""Bytes of an unfinished message that are read while the handler does not wait for one."""
 
 TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages at once")
 TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
@@ -45,7 +45,12 @@ class Http11WebSocket(Channel):
     """One upgraded connection. feed: its bytes from then on. message_timeout_s: to receive a large message."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, frames: Frames, writer: Writer, link: Link, message_timeout_s: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        frames: Frames,
+        writer: ResponseWriter,
+        link: Link,
+        message_timeout_s: float,
     ) -> None:
         super().__init__(loop)
         self._message_timeout_s = message_timeout_s
@@ -63,13 +68,13 @@ class Http11WebSocket(Channel):
     # --- the connection's calls
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Takes bytes from the client."""
         self._heard = True
         self._backlog += data
         self._parse()
 
     def resume(self) -> None:
-        """The client reads again."""
+        """Notes that the client reads again."""
         self._parse()
 
     def taken(self) -> None:

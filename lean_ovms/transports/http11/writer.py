@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Writer:
+class ResponseWriter:
     """Writes to a transport. The asyncio protocol passes on pause_writing and resume_writing.
 
     paused: a future that is done when the transport accepts more, None while it does.
@@ -36,22 +36,22 @@ class Writer:
             await self.paused
 
     def pause(self) -> None:
-        """The transport's buffer is full."""
+        """Notes that the transport's buffer is full."""
         self.paused = self._loop.create_future()
         self.progressed()
 
     def resume(self) -> None:
-        """The transport has sent most of its buffer."""
+        """Notes that the transport has sent most of its buffer."""
         if self.paused is not None and not self.paused.done():
             self.paused.set_result(None)
         self.paused = None
 
     def close(self) -> None:
-        """The connection is lost: nothing more can be sent, and `drain` returns."""
+        """Notes that the connection is lost: nothing more can be sent, and `drain` returns."""
         self._closed = True
         self.resume()
 
     def progressed(self) -> bool:
-        """Whether the peer read anything since the last call."""
+        """Returns whether the peer read anything since the last call."""
         before, self._sent = self._sent, self._written - self._transport.get_write_buffer_size()
         return self._sent > before

@@ -11,11 +11,11 @@ import logging
 from collections import deque
 from typing import Any
 
-from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Message, Serve
+from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve, WebSocketMessage
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20
-"""Messages that the handler has not received yet; beyond either limit the transport reads no further."""
+"""Messages that the handler has not received yet; beyond either limit the transport stops reading."""
 
 STOPPED = Close(GOING_AWAY, "the server is shutting down")
 
@@ -31,14 +31,14 @@ class Channel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
-        self._messages: deque[Message] = deque()
+        self._messages: deque[WebSocketMessage] = deque()
         self._bytes = 0
         self._arrival: asyncio.Future[None] | None = None
 
     # --- the handler's calls
 
-    async def receive(self) -> Message:
-        """The next message."""
+    async def receive(self) -> WebSocketMessage:
+        """Returns the next message."""
         while not self._messages:
             self._arrival = self._loop.create_future()
             self.taken()
@@ -54,8 +54,8 @@ class Channel:
 
     # --- the transport's calls
 
-    def put(self, message: Message) -> None:
-        """A message from the client."""
+    def put(self, message: WebSocketMessage) -> None:
+        """Queues a message from the client."""
         self._messages.append(message)
         self._bytes += len(message.data)
         if self._arrival is not None and not self._arrival.done():
@@ -63,19 +63,19 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """Read no further until the handler has received something."""
+        """Whether the transport must stop reading until the handler has received something."""
         return len(self._messages) >= MAX_QUEUED_MESSAGES or self._bytes >= MAX_QUEUED_BYTES
 
     @property
     def awaited(self) -> bool:
-        """The handler waits for a message."""
+        """Whether the handler waits for a message."""
         return self._arrival is not None and not self._arrival.done()
 
     def taken(self) -> None:
-        """The handler has received a message, so that there is room for another, or waits for one."""
+        """Notes that the handler has received a message, so that there is room for another, or waits for one."""
 
     def end(self) -> None:
-        """The client has closed or left."""
+        """Notes that the client has closed or left."""
         if not self.ended.done():
             self.ended.set_result(None)
 

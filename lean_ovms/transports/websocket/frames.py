@@ -15,14 +15,15 @@ import logging
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
-from ...websocket_types import MAX_REASON_BYTES, Close, Message
+from ...websocket_types import MAX_REASON_BYTES, Close, WebSocketMessage
 from ..body import RequestBody
 
 PIECE_BYTES = 1 << 15
-"""Of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""
+"""Bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""
 
 _log = logging.Logger("lean_ovms.transports.frames", logging.ERROR)
-"""Without debug lines, which would show what clients say. Not a registered logger, whose level a host could change."""
+"""A logger without debug lines, which would show what clients say; not registered, so that no host changes its
+level."""
 _log.parent = logging.getLogger("lean_ovms.transports")
 
 _utf_8 = codecs.getincrementaldecoder("utf-8")
@@ -33,14 +34,14 @@ class _Messages(Protocol):
 
     def __init__(self, max_message_bytes: int) -> None:
         super().__init__(SERVER, max_size=max_message_bytes, logger=_log)
-        self.messages: list[Message] = []
+        self.messages: list[WebSocketMessage] = []
         self._most = max_message_bytes
         self._parts = RequestBody(expected=max_message_bytes)
         self._text: codecs.IncrementalDecoder | None = None  # checks the message that is read, if it is text
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of the message that is read."""
+        """Bytes of the message that is being read."""
         return self._parts.tell() + len(self.reader.buffer)
 
     def discard_all(self) -> None:
@@ -52,7 +53,7 @@ class _Messages(Protocol):
         self.parser_exc = None
 
     def recv_frame(self, frame: Frame) -> None:
-        """As Protocol's. Raises UnicodeDecodeError, which closes with 1007."""
+        """Receives a frame as Protocol does. Raises UnicodeDecodeError, which closes with 1007."""
         super().recv_frame(frame)
         opcode = frame.opcode
         if opcode not in _DATA:
@@ -63,7 +64,7 @@ class _Messages(Protocol):
             self._text.decode(frame.data, frame.fin)
         self._parts.write(frame.data)
         if frame.fin:
-            self.messages.append(Message(self._parts.getvalue(), self._text is not None))
+            self.messages.append(WebSocketMessage(self._parts.getvalue(), self._text is not None))
             self._parts = RequestBody(expected=self._most)
 
 
@@ -82,7 +83,7 @@ class _Cutter:
         self._left = 0  # bytes that belong to the last head which was returned
 
     def cut(self, data: bytes) -> bytes:
-        """The same messages."""
+        """Returns the same messages with large frames in pieces."""
         if self._left >= len(data):
             self._left -= len(data)
             return data
@@ -106,13 +107,13 @@ class _Cutter:
         return bytes(out)
 
     def _head_bytes(self) -> int:
-        """Of the next frame's head, as far as it is known; the mask is only needed of a frame that is cut."""
+        """Returns the size of the next frame's head, as far as it is known; only a frame that is cut needs its mask."""
         known = len(self._head)
         size = 2 if known < 2 else 2 + {126: 2, 127: 8}.get(self._head[1] & 0x7F, 0)
         return size + 4 if size > 2 and known >= size and self._is_cut(size) else size
 
     def _is_cut(self, size: int) -> bool:
-        """Whether the next frame is large and not refused for its length."""
+        """Returns whether the next frame is large and not refused for its length."""
         return bool(self._head[1] & 0x80) and PIECE_BYTES < int.from_bytes(self._head[2:size], "big") <= self._most
 
     def _begin_frame(self, out: bytearray) -> None:
@@ -161,8 +162,8 @@ class Frames:
         """Bytes of memory that an unfinished message takes."""
         return self._protocol.unfinished_bytes
 
-    def feed(self, data: bytes) -> tuple[list[Message], int]:
-        """The messages that these bytes complete, and the number of frames, or pieces of large ones."""
+    def feed(self, data: bytes) -> tuple[list[WebSocketMessage], int]:
+        """Returns the messages that these bytes complete, and the number of frames, or pieces of large ones."""
         if self._discarded:
             return [], 0
         protocol = self._protocol
@@ -191,5 +192,5 @@ class Frames:
         self._protocol.discard_all()
 
     def take_outgoing(self) -> bytes:
-        """Bytes to send. Each is returned once."""
+        """Returns the bytes to send. Each is returned once."""
         return b"".join(self._protocol.data_to_send())

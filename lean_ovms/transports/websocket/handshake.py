@@ -13,7 +13,7 @@ _KEY_BYTES = 16
 
 
 def asks_for_websocket(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether these are the head of a complete opening handshake. headers: with lower-case names."""
+    """Returns whether these are the head of a complete opening handshake. headers: with lower-case names."""
     return (
         method == "GET"
         and "websocket" in _tokens(headers.get("upgrade", ""))
@@ -24,7 +24,7 @@ def asks_for_websocket(method: str, headers: Mapping[str, str]) -> bool:
 
 
 def is_key(key: str) -> bool:
-    """Whether it is the base64 of 16 bytes."""
+    """Returns whether it is the base64 of 16 bytes."""
     try:
         return len(base64.b64decode(key.encode("latin-1"), validate=True)) == _KEY_BYTES
     except (binascii.Error, ValueError):
@@ -32,7 +32,7 @@ def is_key(key: str) -> bool:
 
 
 def accept_key(key: str) -> str:
-    """Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
+    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
     digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()
 

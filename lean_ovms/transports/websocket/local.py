@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from ...types import Handle, Request, Response
-from ...websocket_types import Close, Message, Upgrade
+from ...websocket_types import Close, Upgrade, WebSocketMessage
 from .channel import STOPPED, Channel
 
 MAX_UNREAD = 64
 """Messages that the client has not received; then the server waits."""
 
 
-class Refused(Exception):
+class WebSocketRefused(Exception):
     """The request got another response than a WebSocket."""
 
     def __init__(self, response: Response) -> None:
@@ -44,10 +44,12 @@ class LocalWebSocket:
             await self._channel.room()
         if self._channel.over and self._close is not None:
             raise Closed(self._close)
-        self._channel.put(Message(message.encode()) if isinstance(message, str) else Message(message, is_text=False))
+        self._channel.put(
+            WebSocketMessage(message.encode()) if isinstance(message, str) else WebSocketMessage(message, is_text=False)
+        )
 
     async def receive(self) -> str:
-        """The next message. Raises Closed after the last."""
+        """Returns the next message. Raises Closed after the last."""
         if self._close is None:
             message = await self._channel.outgoing.get()
             if isinstance(message, bytes):
@@ -94,7 +96,7 @@ async def connect(handle: Handle, request: Request) -> AsyncIterator[LocalWebSoc
     response = await handle(replace(request, websocket=True))
     if not isinstance(response, Upgrade):
         await response.aclose()
-        raise Refused(response)
+        raise WebSocketRefused(response)
     channel = _LocalChannel()
     serving = asyncio.ensure_future(channel.serve(response))
     try:

@@ -14,8 +14,8 @@ from lean_ovms.api.app import BODY_FACTOR
 from lean_ovms.api.realtime import session as session_module
 from lean_ovms.api.realtime.service import Realtime
 from lean_ovms.observability.logging import Access, JsonLines
-from lean_ovms.transports.websocket.local import Closed, Refused
-from lean_ovms.util import json_pieces
+from lean_ovms.transports.websocket.local import Closed, WebSocketRefused
+from lean_ovms.util import chunked_json
 from lean_ovms.websocket_types import GOING_AWAY, NORMAL, Close
 from tests.api.conftest import get
 from tests.api.realtime.fakes import COMMIT, session, silence, speech_app, tone
@@ -94,7 +94,7 @@ async def test_shutdown_sends_the_text_and_then_closes() -> None:
         assert (await client.until(DONE))[-1]["text"] == "three"
         assert await client.closed() == Close(GOING_AWAY, "the server is shutting down")
         await draining
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WebSocketRefused) as refused:
             async with session(app):
                 pass
         assert refused.value.response.status == 503
@@ -164,7 +164,7 @@ async def test_sessions_are_limited_in_all_and_for_one_client() -> None:
     stack = [session(app) for _ in range(3)]
     for one in stack:
         await one.__aenter__()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(WebSocketRefused) as refused:
         async with session(app):
             pass
     response = refused.value.response
@@ -241,13 +241,13 @@ async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
 async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
     app, _ = await speech_app()
     seen: list[tuple[int, bool]] = []
-    original = json_pieces.loads
+    original = chunked_json.loads
 
     def loads(data: bytes) -> object:
         seen.append((app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
         return original(data)
 
-    monkeypatch.setattr(json_pieces, "loads", loads)
+    monkeypatch.setattr(chunked_json, "loads", loads)
     async with session(app) as client:
         await client.send(COMMIT)
         assert not seen

@@ -8,7 +8,7 @@ import sys
 import time
 
 from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.types import SamplingParams
 from tests.streams import pieces
 
@@ -28,7 +28,7 @@ async def running(part="ok", **options):
 
     No limit of loading unless options have one: on a fast loop 600 s are a few real ones, and a child may take longer.
     """
-    engine = Engine(Config(**{"engine_load_timeout_s": 1e9, **options}), command(part))
+    engine = EngineClient(Config(**{"engine_load_timeout_s": 1e9, **options}), command(part))
     try:
         await engine.start()
         yield engine

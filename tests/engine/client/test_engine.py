@@ -15,7 +15,7 @@ import uvloop
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client import engine as engine_module
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
@@ -44,7 +44,7 @@ def gone(pid):
 
 async def test_a_thread_can_ask_why_an_engine_is_not_ready():
     """A large form is read in a thread, which has no event loop."""
-    engine = Engine(Config(), command())
+    engine = EngineClient(Config(), command())
     starting = asyncio.ensure_future(engine.start())
     await asyncio.sleep(0)
     error = await asyncio.to_thread(engine.unavailable)
@@ -55,7 +55,7 @@ async def test_a_thread_can_ask_why_an_engine_is_not_ready():
 
 
 async def test_start_returns_what_the_model_is():
-    engine = Engine(Config(), command())
+    engine = EngineClient(Config(), command())
     assert engine.state == "loading"
     assert engine.pid is None
     info = await engine.start()
@@ -192,7 +192,7 @@ async def test_calls_are_answered():
     [("load_failed", "no such model: /x"), ("die", "exit status 7"), ("die_after_ready", "died as soon as")],
 )
 async def test_an_engine_that_never_served_is_a_start_error(part, words):
-    engine = Engine(Config(), command(part))
+    engine = EngineClient(Config(), command(part))
     if part == "die_after_ready":  # it may also be seen as a death right after the start
         return await dies_at_once(engine)
     with pytest.raises(StartError, match=words):
@@ -217,7 +217,7 @@ async def dies_at_once(engine):
 
 async def test_an_engine_is_not_ready_before_it_is_started():
     with pytest.raises(Unavailable, match="being loaded"):
-        await submit(Engine(Config(), command()), "count 1")
+        await submit(EngineClient(Config(), command()), "count 1")
 
 
 # --- died later ---
@@ -452,7 +452,7 @@ def test_stop_while_a_new_child_loads(tmp_path):
 
 def test_stop_while_the_first_child_loads():
     async def main():
-        engine = Engine(Config(engine_load_timeout_s=1e9), command("hang"))
+        engine = EngineClient(Config(engine_load_timeout_s=1e9), command("hang"))
         start = asyncio.create_task(engine.start())
         await until(lambda: engine.pid)
         await engine.stop()
@@ -464,7 +464,7 @@ def test_stop_while_the_first_child_loads():
 
 
 async def test_an_engine_that_was_stopped_does_not_start():
-    engine = Engine(Config(), command())
+    engine = EngineClient(Config(), command())
     await engine.stop()
     with pytest.raises(StartError, match="stopped"):
         await engine.start()
@@ -472,7 +472,7 @@ async def test_an_engine_that_was_stopped_does_not_start():
 
 
 async def test_a_start_that_is_given_up_leaves_no_process():
-    engine = Engine(Config(), command("hang"))
+    engine = EngineClient(Config(), command("hang"))
     task = asyncio.create_task(engine.start())
     await until(lambda: engine.pid)
     pid = engine.pid
@@ -488,7 +488,7 @@ async def test_a_start_that_is_given_up_leaves_no_process():
 
 @pytest.mark.slow
 async def test_the_real_child_serves_dies_and_is_replaced():
-    engine = Engine(Config(fake_engine=True))
+    engine = EngineClient(Config(fake_engine=True))
     await engine.start()
     try:
         (ids,) = await engine.encode(["<|user|>hello"], False)
@@ -514,7 +514,7 @@ async def test_the_real_child_serves_dies_and_is_replaced():
 @pytest.mark.slow
 def test_the_real_child_that_hangs_in_a_step_is_replaced():
     async def main():
-        engine = Engine(Config(fake_engine=True, engine_watchdog_s=30.0, engine_load_timeout_s=1e9))
+        engine = EngineClient(Config(fake_engine=True, engine_watchdog_s=30.0, engine_load_timeout_s=1e9))
         await engine.start()
         try:
             await lost(submit_and_read(engine, "<|hang|>"))
@@ -528,7 +528,7 @@ def test_the_real_child_that_hangs_in_a_step_is_replaced():
 
 @pytest.mark.slow
 async def test_a_model_that_is_not_there_is_reported_by_the_real_child(tmp_path):
-    engine = Engine(Config(model_path=str(tmp_path / "nothing")))
+    engine = EngineClient(Config(model_path=str(tmp_path / "nothing")))
     with pytest.raises(StartError) as error:
         await engine.start()
     assert "nothing" in str(error.value)
@@ -539,10 +539,10 @@ async def test_a_model_that_is_not_there_is_reported_by_the_real_child(tmp_path)
 PARENT = """
 import asyncio
 from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 
 async def main():
-    engine = Engine(Config(fake_engine=True))
+    engine = EngineClient(Config(fake_engine=True))
     await engine.start()
     print(engine.pid, flush=True)
     await asyncio.sleep(60)

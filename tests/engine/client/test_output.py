@@ -20,7 +20,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client import output, prestart
 from lean_ovms.engine.client.child import Child
-from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.client.output import MAX_LINE, MAX_LINES, MAX_RECORDS, Grouper, OutputLog
 from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, until
@@ -216,7 +216,7 @@ async def test_what_faulthandler_prints_in_the_real_child_is_one_record(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
-    engine = Engine(Config(fake_engine=True))
+    engine = EngineClient(Config(fake_engine=True))
     with caplog.at_level("INFO"):
         try:
             await engine.start()
@@ -256,7 +256,7 @@ async def test_the_log_of_the_real_child_is_as_it_was_and_what_is_printed_in_it_
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setattr(prestart, "is_set_up", lambda: True)
-    engine = Engine(Config(fake_engine=True, log_path=str(tmp_path / "log")), [sys.executable, "-c", NATIVE])
+    engine = EngineClient(Config(fake_engine=True, log_path=str(tmp_path / "log")), [sys.executable, "-c", NATIVE])
     with caplog.at_level("INFO"):
         try:
             await engine.start()

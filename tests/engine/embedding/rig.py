@@ -11,14 +11,14 @@ import numpy as np
 from lean_ovms.config import Config
 from lean_ovms.engine.client.pool_reply import pool_record
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
-from lean_ovms.engine.embedding.task import Limits, PoolingTask
+from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
 from lean_ovms.engine.protocol import Cancel, Pooled, Record, Refused
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.pooling_types import PoolingInput, PoolingParams
 from tests.engine.rig import MemoryTransport
 
-LIMITS = Limits(queued=64, tokens=100_000, batch_tokens=1024)
+LIMITS = PoolingLimits(queued=64, tokens=100_000, batch_tokens=1024)
 
 
 class Rig:
@@ -27,7 +27,9 @@ class Rig:
     shapes: of the batches. first_ids: of the first text of each batch, without padding.
     """
 
-    def __init__(self, task: str = "embeddings", limits: Limits = LIMITS, pooler: Any = None, **options: Any) -> None:
+    def __init__(
+        self, task: str = "embeddings", limits: PoolingLimits = LIMITS, pooler: Any = None, **options: Any
+    ) -> None:
         self.pooler = pooler or FakePooler(Config(fake_engine=True, task=task, **options))
         self.transport = MemoryTransport()
         self.task = PoolingTask(self.pooler, limits)

@@ -213,8 +213,8 @@ def test_without_memory_for_several_passes_texts_are_computed_as_before(
         raise RuntimeError("std::bad_alloc")
 
     monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
-    monkeypatch.setattr(network.Network, "_compile_streams", fails)
-    monkeypatch.setattr(network.Network, "_compile_short", fails)
+    monkeypatch.setattr(network.PoolingNetwork, "_compile_streams", fails)
+    monkeypatch.setattr(network.PoolingNetwork, "_compile_short", fails)
     pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
     rig = Rig(pooler=pooler)
     for _ in range(8):

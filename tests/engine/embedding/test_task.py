@@ -11,7 +11,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.embedding import task as task_module
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.network import LoneLength
-from lean_ovms.engine.embedding.task import Limits
+from lean_ovms.engine.embedding.task import PoolingLimits
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
 from lean_ovms.pooling_types import PER_TOKEN
 from tests.engine.embedding.rig import LIMITS, Rig, texts, with_info
@@ -100,7 +100,7 @@ def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list() -> No
 
 
 def test_a_text_longer_than_a_batch_goes_alone() -> None:
-    rig = Rig(limits=Limits(queued=9, tokens=9999, batch_tokens=64))
+    rig = Rig(limits=PoolingLimits(queued=9, tokens=9999, batch_tokens=64))
     rig.ask("x" * 200, "y" * 200)
     assert rig.shapes == [(1, 208), (1, 208)]
 
@@ -207,7 +207,7 @@ def test_a_wrong_input_refuses_its_whole_request_and_no_other(
 
 
 def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:
-    rig = Rig(limits=Limits(queued=2, tokens=100, batch_tokens=64))
+    rig = Rig(limits=PoolingLimits(queued=2, tokens=100, batch_tokens=64))
     assert rig.ask(*texts(4)) is not None
     large = rig.submit(*texts(5))
     rig.run()
@@ -223,7 +223,7 @@ def test_the_limits_are_options() -> None:
         fake_engine=True, task="embeddings", max_queued_requests=3, max_pooling_tokens=100, pooling_batch_tokens=64
     )
     limits = task_module.load(options, wake=lambda: None).limits
-    assert limits == Limits(queued=3, tokens=100, batch_tokens=64)
+    assert limits == PoolingLimits(queued=3, tokens=100, batch_tokens=64)
 
 
 def test_broken_records_are_refused_and_the_loop_goes_on() -> None:

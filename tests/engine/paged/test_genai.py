@@ -183,7 +183,7 @@ def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
 def test_steps_without_adapters_have_none_of_their_operations(paged, tmp_path):
     """A text without an adapter that goes on in both networks reads in each what the other one wrote to the cache."""
     both = load(blocks=600, enable_prefix_caching=True, pipeline_type="PAGED", allow_runtime_lora=True)
-    adapter = lora_modules.dumps(lora_modules.Module("a", str(make(tmp_path / "a")), 2.0))
+    adapter = lora_modules.dumps(lora_modules.LoraModule("a", str(make(tmp_path / "a")), 2.0))
     tokens = both.encode(chat("Count from 1 to 9."), False)
     table = both._model._networks
     counted = {id(request): Counted(request) for request in table.values()}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lean_ovms.config import Config
-from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.connection_limits import too_many_connections
 from lean_ovms.transports.http11.request_parser import RequestHead
 from lean_ovms.types import Handle, Request, Response
@@ -172,17 +172,17 @@ class FakeServer:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.reserved_bytes = 0
         self.most_reserved_bytes = 1 << 40
-        self.connections: set[Connection] = set()
-        self.on_open: Callable[[Connection], None] = lambda connection: None
+        self.connections: set[HttpConnection] = set()
+        self.on_open: Callable[[HttpConnection], None] = lambda connection: None
 
-    def connection_opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: HttpConnection) -> None:
         self.connections.add(connection)
         self.on_open(connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HttpConnection) -> None:
         self.connections.remove(connection)
 
-    def connection_idle(self, connection: Connection) -> None:
+    def connection_idle(self, connection: HttpConnection) -> None:
         assert connection.idle_since is not None
 
     def check_surplus_head(self, head: RequestHead) -> None:
@@ -213,7 +213,7 @@ class Wire:
         self.server.loop = loop
         for name, value in fakes.items():
             setattr(self.server, name, value)
-        self.connection = Connection(self.server, loop)
+        self.connection = HttpConnection(self.server, loop)
         self.transport = FakeTransport(loop, self.connection)
         self.connection.connection_made(self.transport)
 

@@ -24,7 +24,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.transports.http11 import connection as connection_module
 from lean_ovms.transports.http11 import connection_limits, tls
-from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.connection_limits import MAX_SURPLUS
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request, Response
@@ -746,7 +746,7 @@ def test_a_connection_that_comes_after_the_drain_began_is_dropped(run: Run) -> N
         server = Server(config(), ok)
         await server.drain(0)
         loop = asyncio.get_running_loop()
-        late = Connection(server, loop)
+        late = HttpConnection(server, loop)
         transport = FakeTransport(loop, late)
         late.connection_made(transport)
         await asyncio.sleep(0)

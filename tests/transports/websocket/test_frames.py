@@ -14,7 +14,7 @@ from websockets.frames import Frame
 
 from lean_ovms.transports.websocket import frames
 from lean_ovms.transports.websocket.frames import PIECE_BYTES, Frames
-from lean_ovms.websocket_types import TOO_BIG, Close, Message
+from lean_ovms.websocket_types import TOO_BIG, Close, WebSocketMessage
 from tests.fuzz.targets import masked, websocket, websocket_read
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
@@ -37,7 +37,7 @@ def test_messages_and_pings() -> None:
         + masked(TEXT, b"")
     )
     assert websocket_read([data]) == (
-        [Message("ä".encode()), Message(b"\0\1", is_text=False), Message(b"")],
+        [WebSocketMessage("ä".encode()), WebSocketMessage(b"\0\1", is_text=False), WebSocketMessage(b"")],
         b"\x8a\x01p",
         False,
     )
@@ -51,12 +51,12 @@ def test_fragments_are_joined_with_pings_between() -> None:
         + masked(CONT, b"", fin=False)
         + masked(CONT, letters[2:])
     )
-    assert websocket_read([data]) == ([Message("wäre".encode())], b"\x8a\x00", False)
+    assert websocket_read([data]) == ([WebSocketMessage("wäre".encode())], b"\x8a\x00", False)
 
 
 def test_the_close_is_answered_with_the_same_code() -> None:
     messages, sent, ended = websocket_read([masked(TEXT, b"a") + masked(CLOSE, b"\x0f\xa0why") + masked(TEXT, b"b")])
-    assert (messages, sent, ended) == ([Message(b"a")], b"\x88\x05\x0f\xa0why", True)
+    assert (messages, sent, ended) == ([WebSocketMessage(b"a")], b"\x88\x05\x0f\xa0why", True)
     assert websocket_read([masked(CLOSE, b"")]) == ([], b"\x88\x00", True)
 
 
@@ -85,8 +85,8 @@ def test_the_close_is_answered_with_the_same_code() -> None:
 )
 def test_what_breaks_the_protocol_ends_it(data: bytes, code: int) -> None:
     messages, sent, ended = websocket_read([masked(TEXT, b"before") + data + masked(TEXT, b"after")])
-    assert messages[:1] == [Message(b"before")]
-    assert Message(b"after") not in messages
+    assert messages[:1] == [WebSocketMessage(b"before")]
+    assert WebSocketMessage(b"after") not in messages
     assert ended
     assert closed_with(sent) == code
 
@@ -107,7 +107,7 @@ def test_what_is_sent() -> None:
     reader.close(Close())
     assert reader.take_outgoing() == b""
     assert not reader.ended
-    assert reader.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == ([Message(b"x")], 2)
+    assert reader.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == ([WebSocketMessage(b"x")], 2)
     assert reader.ended
 
 
@@ -165,7 +165,7 @@ def test_the_parser_gets_large_frames_in_pieces(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(frames._Messages, "recv_frame", recv_frame)
     text = "aä€".encode() * 200_000
     reader = Frames(len(text))
-    assert reader.feed(large(TEXT, text)) == ([Message(text)], -(-len(text) // PIECE_BYTES))
+    assert reader.feed(large(TEXT, text)) == ([WebSocketMessage(text)], -(-len(text) // PIECE_BYTES))
     assert max(sizes) == PIECE_BYTES
     assert reader.unfinished_bytes == 0
 

@@ -16,7 +16,7 @@ import orjson
 
 from ....errors import StoreFailure
 from ....types import Json
-from ....util import json_pieces
+from ....util import chunked_json
 from .connection import Connection, Rows
 from .output_items import is_made_here
 
@@ -92,7 +92,7 @@ def items_of(connection: Connection, owner: str) -> list[Entry]:
     rows = connection.execute(
         "SELECT number, body FROM place JOIN item ON number = item WHERE owner = ? ORDER BY position", (owner,)
     )
-    return [Entry(json_pieces.loads(body), number) for number, body in rows]
+    return [Entry(chunked_json.loads(body), number) for number, body in rows]
 
 
 def page_of(
@@ -136,7 +136,7 @@ def find_item(connection: Connection, item_id: str, owner: str = "") -> Entry | 
     row = connection.execute(mine, (owner, item_id)).fetchone()
     if row is None and is_made_here(item_id):
         row = connection.execute(query.format(""), (item_id,)).fetchone()
-    return row and Entry(json_pieces.loads(row[1]), row[0])
+    return row and Entry(chunked_json.loads(row[1]), row[0])
 
 
 def add_items(connection: Connection, owner: str, entries: Iterable[Entry], output: bool = False) -> None:
@@ -156,7 +156,7 @@ def _insert_item(connection: Connection, entry: Entry) -> int:
     if entry.number is not None and connection.execute(known, (entry.number, entry.item["id"])).fetchone():
         return 0
     # Its number may be stale: the item's last owner was deleted after the item was read, or the transaction failed.
-    row = (entry.item["id"], json_pieces.dumps(entry.item))
+    row = (entry.item["id"], chunked_json.dumps(entry.item))
     found = connection.execute("INSERT INTO item (id, body) VALUES (?, ?) RETURNING number", row).fetchall()
     entry.number = found[0][0]
     return len(row[1]) + ROW_BYTES
@@ -199,7 +199,7 @@ def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
 
 def put_response(connection: Connection, body: Json, live: bool, events: bytes | None = None) -> None:
     """Store a response object, new or changed. live: it is still running, and gets a row in `run`."""
-    data = json_pieces.dumps(body)
+    data = chunked_json.dumps(body)
     old = "SELECT length(body) + coalesce(length(events), 0) FROM response WHERE id = ?"
     size = len(data) + len(events or b"") + ROW_BYTES - _sizes(connection.execute(old, (body["id"],)))
     connection.execute(
@@ -217,7 +217,7 @@ def put_response(connection: Connection, body: Json, live: bool, events: bytes |
 def get_response(connection: Connection, response_id: str) -> tuple[Json, bool] | None:
     """(the response object, whether the response was still running when it was written)."""
     row = connection.execute("SELECT body, live FROM response WHERE id = ?", (response_id,)).fetchone()
-    return row and (json_pieces.loads(row[0]), bool(row[1]))
+    return row and (chunked_json.loads(row[0]), bool(row[1]))
 
 
 def has_response(connection: Connection, response_id: str) -> bool:

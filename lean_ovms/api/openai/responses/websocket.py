@@ -22,9 +22,9 @@ from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ....observability.records import current_record
 from ....push_types import StreamIterator
 from ....types import Json, Request, Response, Usage
-from ....util import json_pieces
+from ....util import chunked_json
 from ....util.concurrency import INLINE_CHARACTERS
-from ....websocket_types import GOING_AWAY, NORMAL, Close, Message, Upgrade, WebSocket
+from ....websocket_types import GOING_AWAY, NORMAL, Close, Upgrade, WebSocket, WebSocketMessage
 from ...fields import Field, FieldSet, read
 from ...middleware import keys_in_subprotocols
 from ...route_doc import RouteDoc
@@ -155,11 +155,11 @@ class Turn:
         """The body of the POST. Raises PayloadTooLarge beyond `most` bytes."""
         parts = [part for part in (*self.kept.turns, self.items) if part]
         out = BytesIO()
-        out.write(json_pieces.dumps(self.body)[:-1])
+        out.write(chunked_json.dumps(self.body)[:-1])
         for number, part in enumerate(parts):
             out.write(b"," if number else b',"input":[')
-            for start in range(0, len(part), json_pieces.PIECE_BYTES):
-                out.write(part[start : start + json_pieces.PIECE_BYTES])
+            for start in range(0, len(part), chunked_json.PIECE_BYTES):
+                out.write(part[start : start + chunked_json.PIECE_BYTES])
         out.write(b"]}" if parts else b"}")
         if out.tell() > most:
             raise PayloadTooLarge(f"the conversation has more than {most} bytes")
@@ -201,7 +201,7 @@ class ResponseSocket:
         finally:
             stopped.cancel()
 
-    async def _answer(self, received: list[Message]) -> None:
+    async def _answer(self, received: list[WebSocketMessage]) -> None:
         """received: one message, which is taken out, so that nothing of it stays while the response is generated."""
         self._lane = None
         try:
@@ -233,8 +233,8 @@ class ResponseSocket:
         items = [] if given is None else read_input(given)
         if body.get("store") is False:
             items = without_logprobs(items)
-        written = json_pieces.dumps(items)[1:-1]
-        json_pieces.free(given)
+        written = chunked_json.dumps(items)[1:-1]
+        chunked_json.free(given)
         return Turn(body, written, kept, generate, event.get("max_output_tokens"))
 
     async def _create(self, turn: Turn) -> None:
@@ -245,7 +245,7 @@ class ResponseSocket:
         del data
         final = await (self._generated(response) if turn.generate else self._prepared(response, turn))
         if final is not None and not final.get("store"):
-            output = json_pieces.dumps(without_logprobs(list(filter(is_usable, final["output"]))))[1:-1]
+            output = chunked_json.dumps(without_logprobs(list(filter(is_usable, final["output"]))))[1:-1]
             turns = (*turn.kept.turns, turn.items, output)
             before = turn.body.get("previous_response_id")
             self.kept = Kept(final["id"], before, turns, sum(map(len, turns)))
@@ -327,6 +327,6 @@ def _not_steered(event: Json) -> Json:
         "type": "invalid_request_error",
     }
     steer = {name: event.get(name) for name in ("input", "previous_response_id")}
-    if len(json_pieces.dumps(steer)) > MAX_ECHOED_BYTES:
+    if len(chunked_json.dumps(steer)) > MAX_ECHOED_BYTES:
         steer = dict.fromkeys(steer, "")
     return {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}

@@ -185,7 +185,7 @@ async def test_a_large_list_is_sent_as_it_is_stored(open_app: OpenApp, monkeypat
     item = {"type": "message", "role": "user", "content": "x" * 100_000}
     made = await whole(await post(app, "/v1/conversations", {"items": [item] * 5}))
     url = f"/v1/conversations/{made['id']}/items"
-    monkeypatch.setattr(tables.json_pieces, "loads", None)  # no item is parsed
+    monkeypatch.setattr(tables.chunked_json, "loads", None)  # no item is parsed
     response = await app.handle(Request("GET", url, query="order=asc&limit=4"))
     sent = [piece async for piece in pieces(response.body)]
     assert max(map(len, sent)) < 101_000

@@ -18,9 +18,9 @@ from openai.types.responses import ResponsesServerEvent
 from lean_ovms.api.app import BODY_FACTOR, App
 from lean_ovms.api.openai.responses import websocket as responses_websocket
 from lean_ovms.api.openai.responses.websocket import ResponseSockets
-from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, Refused, connect
+from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from lean_ovms.types import Request
-from lean_ovms.util import budget, json_pieces
+from lean_ovms.util import budget, chunked_json
 from lean_ovms.websocket_types import GOING_AWAY
 from tests.api.conftest import MakeApp, get, whole
 from tests.api.openai.responses.rules import Json, check
@@ -137,13 +137,13 @@ async def test_steering_is_refused_as_openai_refuses_it(make_app: MakeApp) -> No
 
 async def test_the_key_and_the_limit(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"), api_key="k", max_response_websockets=1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(WebSocketRefused) as refused:
         async with opened(app):
             pass
     assert refused.value.response.status == 401
     async with opened(app, sec_websocket_protocol="openai-insecure-api-key.k") as websocket:
         assert (await create(websocket))[-1]["type"] == "response.completed"
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WebSocketRefused) as refused:
             async with opened(app, authorization="Bearer k"):
                 pass
         assert refused.value.response.status == 429
@@ -202,13 +202,13 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
 ) -> None:
     app, engine = await make_app(say("x"))
     seen: list[tuple[int, int, bool]] = []
-    original = json_pieces.loads
+    original = chunked_json.loads
 
     def loads(data: bytes) -> Any:
         seen.append((len(data), app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
         return original(data)
 
-    monkeypatch.setattr(json_pieces, "loads", loads)
+    monkeypatch.setattr(chunked_json, "loads", loads)
     async with opened(app) as websocket:
         await create(websocket, input="a" * 400_000, truncation="auto")
         assert len(seen) == 2  # the message, and the body that it becomes

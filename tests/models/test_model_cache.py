@@ -11,9 +11,9 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
-from lean_ovms.models import loader
-from lean_ovms.models import residency as module
-from lean_ovms.models.residency import Residency
+from lean_ovms.models.model_cache import loader
+from lean_ovms.models.model_cache import policy as module
+from lean_ovms.models.model_cache.policy import ModelCache
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.util.concurrency import InFlight
 
@@ -85,16 +85,16 @@ async def memory() -> Memory:
 
 
 @pytest.fixture
-async def residency() -> AsyncIterator[Residency]:
-    made = Residency(1)
+async def model_cache() -> AsyncIterator[ModelCache]:
+    made = ModelCache(1)
     yield made
     await made.stop()
 
 
-def models(memory: Memory, residency: Residency, names: str, group: str = "", **options: object) -> list[FakeModel]:
+def models(memory: Memory, model_cache: ModelCache, names: str, group: str = "", **options: object) -> list[FakeModel]:
     found = [FakeModel(name, memory, **options) for name in names]  # type: ignore[arg-type]
     for one in found:
-        residency.add(one, group)
+        model_cache.add(one, group)
     return found
 
 
@@ -109,57 +109,57 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def closing(residency: Residency, model: FakeModel) -> None:
+async def closing(model_cache: ModelCache, model: FakeModel) -> None:
     """Return when the model gets no new requests."""
-    await until(lambda: residency._members[model].group.closing_since is not None)
+    await until(lambda: model_cache._members[model].group.closing_since is not None)
 
 
-async def use(residency: Residency, model: FakeModel) -> None:
+async def use(model_cache: ModelCache, model: FakeModel) -> None:
     """One short request."""
-    assert await residency.hold(model)
+    assert await model_cache.hold(model)
     await asyncio.sleep(0)
     assert model.loaded
     model.in_flight.remove()
 
 
-async def test_the_first_request_loads_and_the_next_one_finds_it(memory: Memory, residency: Residency) -> None:
-    [a] = models(memory, residency, "a")
-    assert residency.state(a) == "unloaded"
-    await use(residency, a)
-    await use(residency, a)
-    assert (a.loads, residency.state(a)) == (1, "loaded")
+async def test_the_first_request_loads_and_the_next_one_finds_it(memory: Memory, model_cache: ModelCache) -> None:
+    [a] = models(memory, model_cache, "a")
+    assert model_cache.state(a) == "unloaded"
+    await use(model_cache, a)
+    await use(model_cache, a)
+    assert (a.loads, model_cache.state(a)) == (1, "loaded")
 
 
-async def test_requests_that_come_together_share_one_load(memory: Memory, residency: Residency) -> None:
-    [a] = models(memory, residency, "a")
+async def test_requests_that_come_together_share_one_load(memory: Memory, model_cache: ModelCache) -> None:
+    [a] = models(memory, model_cache, "a")
     a.gate.clear()
-    asked = [asyncio.create_task(use(residency, a)) for _ in range(3)]
+    asked = [asyncio.create_task(use(model_cache, a)) for _ in range(3)]
     await turns()
-    assert (residency.state(a), residency.waiting(a)) == ("loading", 3)
+    assert (model_cache.state(a), model_cache.waiting(a)) == ("loading", 3)
     a.gate.set()
     await asyncio.gather(*asked)
-    assert (a.loads, residency.waiting(a)) == (1, 0)
+    assert (a.loads, model_cache.waiting(a)) == (1, 0)
 
 
 async def test_the_one_that_was_idle_longest_makes_room(memory: Memory) -> None:
-    residency = Residency(2)
-    a, b, c = models(memory, residency, "abc")
+    model_cache = ModelCache(2)
+    a, b, c = models(memory, model_cache, "abc")
     for one in (a, b, a, c):
-        await use(residency, one)
+        await use(model_cache, one)
         await asyncio.sleep(0.001)
     assert memory.names == ["a", "c"]
-    await use(residency, b)
+    await use(model_cache, b)
     assert (memory.names, memory.most) == (["c", "b"], 2)
 
 
 async def test_a_running_request_is_not_cut_and_the_next_model_waits_for_its_end(
-    memory: Memory, residency: Residency
+    memory: Memory, model_cache: ModelCache
 ) -> None:
-    a, b = models(memory, residency, "ab")
-    await residency.hold(a)
-    other = asyncio.create_task(use(residency, b))
-    await closing(residency, a)
-    late = asyncio.create_task(use(residency, a))  # waits behind b, or b would starve
+    a, b = models(memory, model_cache, "ab")
+    await model_cache.hold(a)
+    other = asyncio.create_task(use(model_cache, b))
+    await closing(model_cache, a)
+    late = asyncio.create_task(use(model_cache, a))  # waits behind b, or b would starve
     await turns()
     assert (memory.names, late.done()) == (["a"], False)
     a.in_flight.remove()
@@ -168,18 +168,18 @@ async def test_a_running_request_is_not_cut_and_the_next_model_waits_for_its_end
 
 
 async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
-    memory: Memory, residency: Residency
+    memory: Memory, model_cache: ModelCache
 ) -> None:
-    a, b = models(memory, residency, "ab")
+    a, b = models(memory, model_cache, "ab")
     record = RequestRecord("id", "POST", "/", "", 0.0)
     token = current_record.set(record)
     try:
-        await residency.hold(a)
+        await model_cache.hold(a)
         current_record.reset(token)
-        other = asyncio.create_task(use(residency, b))
-        await closing(residency, a)
+        other = asyncio.create_task(use(model_cache, b))
+        await closing(model_cache, a)
         token = current_record.set(record)
-        assert await asyncio.wait_for(residency.hold(a), 300)  # its second prompt: else both would wait for ever
+        assert await asyncio.wait_for(model_cache.hold(a), 300)  # its second prompt: else both would wait for ever
     finally:
         current_record.reset(token)
     a.in_flight.remove()
@@ -187,23 +187,23 @@ async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
     await other
 
 
-async def test_when_the_waiting_request_leaves_the_busy_model_goes_on(memory: Memory, residency: Residency) -> None:
-    a, b = models(memory, residency, "ab")
-    await residency.hold(a)
-    other = asyncio.create_task(use(residency, b))
-    await closing(residency, a)
+async def test_when_the_waiting_request_leaves_the_busy_model_goes_on(memory: Memory, model_cache: ModelCache) -> None:
+    a, b = models(memory, model_cache, "ab")
+    await model_cache.hold(a)
+    other = asyncio.create_task(use(model_cache, b))
+    await closing(model_cache, a)
     other.cancel()
     await turns()
-    await use(residency, a)
-    assert (a.loads, b.loads, residency.waiting(b)) == (1, 0, 0)
+    await use(model_cache, a)
+    assert (a.loads, b.loads, model_cache.waiting(b)) == (1, 0, 0)
     a.in_flight.remove()
 
 
 async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
-    memory: Memory, residency: Residency, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Memory, model_cache: ModelCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [a] = models(memory, residency, "a", fault="/secret/path")
-    results = await asyncio.gather(*(residency.hold(a) for _ in range(2)), return_exceptions=True)
+    [a] = models(memory, model_cache, "a", fault="/secret/path")
+    results = await asyncio.gather(*(model_cache.hold(a) for _ in range(2)), return_exceptions=True)
     for error in results:
         assert isinstance(error, Unavailable)
         assert "It is broken" in error.message
@@ -211,62 +211,62 @@ async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
         assert error.retry_after_s
     assert "/secret/path" in caplog.text
     with pytest.raises(Unavailable, match="It is broken"):
-        await residency.hold(a)
+        await model_cache.hold(a)
     assert a.loads == 1  # not again for each request
     monkeypatch.setattr(loader, "RETRY_S", 0.0)
-    residency._members[a].retry_at = 0.0
+    model_cache._members[a].retry_at = 0.0
     a.fault = ""
-    await use(residency, a)
+    await use(model_cache, a)
     assert a.loads == 2
 
 
-async def test_a_model_that_does_not_load_leaves_those_of_its_group(memory: Memory, residency: Residency) -> None:
-    a, b = models(memory, residency, "ab", group="g")
+async def test_a_model_that_does_not_load_leaves_those_of_its_group(memory: Memory, model_cache: ModelCache) -> None:
+    a, b = models(memory, model_cache, "ab", group="g")
     b.fault = "broken"
-    await use(residency, a)
+    await use(model_cache, a)
     with pytest.raises(Unavailable):
-        await residency.hold(b)
-    await use(residency, a)
+        await model_cache.hold(b)
+    await use(model_cache, a)
     assert (a.loads, memory.names) == (1, ["a"])
 
 
 async def test_groups_are_loaded_and_unloaded_together_and_permanent_stays(
-    memory: Memory, residency: Residency
+    memory: Memory, model_cache: ModelCache
 ) -> None:
-    a, b = models(memory, residency, "ab", group="g")
-    c, d = models(memory, residency, "cd", group="h")
+    a, b = models(memory, model_cache, "ab", group="g")
+    c, d = models(memory, model_cache, "cd", group="h")
     stays = FakeModel("p", memory)
-    residency.add(stays, "permanent", permanent=True)
-    await residency.load(stays)
-    await use(residency, a)
+    model_cache.add(stays, "permanent", permanent=True)
+    await model_cache.load(stays)
+    await use(model_cache, a)
     await until(lambda: b.loaded)
     assert sorted(memory.names) == ["a", "b", "p"]
-    await use(residency, d)
+    await use(model_cache, d)
     await until(lambda: c.loaded)
     assert (sorted(memory.names), stays.loads) == (["c", "d", "p"], 1)
 
 
 async def test_memory_is_free_before_the_next_one_is_loaded(memory: Memory) -> None:
-    residency = Residency(free_bytes=lambda: 10 - sum(one.memory_bytes for one in memory.models))
+    model_cache = ModelCache(free_bytes=lambda: 10 - sum(one.memory_bytes for one in memory.models))
     small, large = FakeModel("s", memory, size=4), FakeModel("l", memory, size=7)
     third = FakeModel("t", memory, size=3)
     for one in (small, large, third):
-        residency.add(one)
-    await use(residency, small)
-    await use(residency, third)
+        model_cache.add(one)
+    await use(model_cache, small)
+    await use(model_cache, third)
     assert memory.names == ["s", "t"]
-    await use(residency, large)
+    await use(model_cache, large)
     assert memory.names == ["t", "l"]  # the longest idle one alone made room
     huge = FakeModel("h", memory, size=99)
-    residency.add(huge)
-    await use(residency, huge)  # tried without neighbours: the estimate may be wrong
+    model_cache.add(huge)
+    await use(model_cache, huge)  # tried without neighbours: the estimate may be wrong
     assert memory.names == ["h"]
 
 
 async def test_a_load_without_memory_is_tried_again_without_idle_neighbours(memory: Memory) -> None:
-    residency = Residency(free_bytes=lambda: 1 << 40)  # a GPU has its own memory
-    a, b, c = models(memory, residency, "abc")
-    await use(residency, a)
+    model_cache = ModelCache(free_bytes=lambda: 1 << 40)  # a GPU has its own memory
+    a, b, c = models(memory, model_cache, "abc")
+    await use(model_cache, a)
     load = b.load
 
     async def tight() -> None:
@@ -274,46 +274,46 @@ async def test_a_load_without_memory_is_tried_again_without_idle_neighbours(memo
         await load()
 
     b.load = tight  # type: ignore[method-assign]
-    await use(residency, b)
+    await use(model_cache, b)
     assert memory.names == ["b"]
     c.fault = "there is no file openvino_model.xml"
     with pytest.raises(Unavailable):
-        await residency.hold(c)
+        await model_cache.hold(c)
     assert memory.names == ["b"]
 
 
 async def test_an_idle_model_is_unloaded_after_its_time_and_a_busy_one_is_not(memory: Memory) -> None:
-    residency = Residency()
+    model_cache = ModelCache()
     a, b = FakeModel("a", memory), FakeModel("b", memory)
-    residency.add(a, idle_timeout_s=0.01)
-    residency.add(b, idle_timeout_s=0.01)
-    await residency.hold(a)
-    await use(residency, b)
+    model_cache.add(a, idle_timeout_s=0.01)
+    model_cache.add(b, idle_timeout_s=0.01)
+    await model_cache.hold(a)
+    await use(model_cache, b)
     await until(lambda: not b.loaded)
     assert a.loaded
     a.in_flight.remove()
     await until(lambda: not a.loaded)
-    await use(residency, a)
+    await use(model_cache, a)
     assert a.loads == 2
 
 
 async def test_a_model_that_was_never_used_is_unloaded_too(memory: Memory) -> None:
-    residency = Residency()
+    model_cache = ModelCache()
     a = FakeModel("a", memory)
-    residency.add(a, idle_timeout_s=0.01)
-    await residency.load(a)
+    model_cache.add(a, idle_timeout_s=0.01)
+    await model_cache.load(a)
     await until(lambda: not a.loaded)
 
 
-async def test_the_queue_is_bounded_in_all_and_for_each_client(memory: Memory, residency: Residency) -> None:
-    [a] = models(memory, residency, "a", max_queued_requests=2, max_queued_requests_per_client=1)
+async def test_the_queue_is_bounded_in_all_and_for_each_client(memory: Memory, model_cache: ModelCache) -> None:
+    [a] = models(memory, model_cache, "a", max_queued_requests=2, max_queued_requests_per_client=1)
     a.gate.clear()
 
     async def ask(client: str) -> None:
         record = RequestRecord("id", "POST", "/", "", 0.0)
         record.client = client
         current_record.set(record)
-        await use(residency, a)
+        await use(model_cache, a)
 
     first = asyncio.create_task(ask("x"))
     await turns()
@@ -328,13 +328,13 @@ async def test_the_queue_is_bounded_in_all_and_for_each_client(memory: Memory, r
     await asyncio.gather(first, second)
 
 
-async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, residency: Residency) -> None:
-    a, b = models(memory, residency, "ab", engine_load_timeout_s=1.0)
-    await residency.hold(a)
-    waiting = asyncio.create_task(use(residency, b))
+async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, model_cache: ModelCache) -> None:
+    a, b = models(memory, model_cache, "ab", engine_load_timeout_s=1.0)
+    await model_cache.hold(a)
+    waiting = asyncio.create_task(use(model_cache, b))
     await turns()
-    member = residency._members[b]
-    residency._give_up(member, member.waiters[0])
+    member = model_cache._members[b]
+    model_cache._give_up(member, member.waiters[0])
     with pytest.raises(Unavailable) as caught:
         await waiting
     assert (caught.value.code, bool(caught.value.retry_after_s)) == ("models_busy", True)
@@ -342,43 +342,43 @@ async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, reside
 
 
 async def test_sleep_waits_for_running_requests_and_wake_up_restores(memory: Memory) -> None:
-    residency = Residency()
-    a, b, c = models(memory, residency, "abc")
-    await residency.hold(a)
-    await use(residency, b)
-    asleep = asyncio.create_task(residency.sleep())
+    model_cache = ModelCache()
+    a, b, c = models(memory, model_cache, "abc")
+    await model_cache.hold(a)
+    await use(model_cache, b)
+    asleep = asyncio.create_task(model_cache.sleep())
     await until(lambda: not b.loaded)
-    assert (residency.asleep, a.loaded, asleep.done()) == (True, True, False)
+    assert (model_cache.asleep, a.loaded, asleep.done()) == (True, True, False)
     with pytest.raises(Unavailable) as caught:
-        await residency.hold(c)
+        await model_cache.hold(c)
     assert caught.value.code == "sleeping"
     a.in_flight.remove()
     await asleep
-    assert (memory.names, residency.state(a)) == ([], "sleeping")
-    await residency.sleep()  # again
-    assert await residency.wake_up() == []
-    assert (sorted(memory.names), residency.asleep, c.loads) == (["a", "b"], False, 0)
-    await use(residency, c)
+    assert (memory.names, model_cache.state(a)) == ([], "sleeping")
+    await model_cache.sleep()  # again
+    assert await model_cache.wake_up() == []
+    assert (sorted(memory.names), model_cache.asleep, c.loads) == (["a", "b"], False, 0)
+    await use(model_cache, c)
 
 
-async def test_sleep_without_unloading_only_refuses(memory: Memory, residency: Residency) -> None:
-    [a] = models(memory, residency, "a")
-    await use(residency, a)
-    await residency.sleep(keeps=True)
+async def test_sleep_without_unloading_only_refuses(memory: Memory, model_cache: ModelCache) -> None:
+    [a] = models(memory, model_cache, "a")
+    await use(model_cache, a)
+    await model_cache.sleep(keeps=True)
     with pytest.raises(Unavailable):
-        await residency.hold(a)
+        await model_cache.hold(a)
     assert a.loaded
-    await residency.wake_up()
-    await use(residency, a)
+    await model_cache.wake_up()
+    await use(model_cache, a)
     assert a.loads == 1
 
 
-async def test_requests_that_wait_when_it_goes_to_sleep_are_answered(memory: Memory, residency: Residency) -> None:
-    a, b = models(memory, residency, "ab")
-    await residency.hold(a)
-    waiting = asyncio.create_task(use(residency, b))
+async def test_requests_that_wait_when_it_goes_to_sleep_are_answered(memory: Memory, model_cache: ModelCache) -> None:
+    a, b = models(memory, model_cache, "ab")
+    await model_cache.hold(a)
+    waiting = asyncio.create_task(use(model_cache, b))
     await turns()
-    asleep = asyncio.create_task(residency.sleep())
+    asleep = asyncio.create_task(model_cache.sleep())
     with pytest.raises(Unavailable) as caught:
         await waiting
     assert caught.value.code == "sleeping"
@@ -387,45 +387,45 @@ async def test_requests_that_wait_when_it_goes_to_sleep_are_answered(memory: Mem
 
 
 async def test_a_wake_up_names_what_cannot_be_loaded(memory: Memory) -> None:
-    residency = Residency()
-    a, b = models(memory, residency, "ab")
-    await use(residency, a)
-    await use(residency, b)
-    await residency.sleep()
+    model_cache = ModelCache()
+    a, b = models(memory, model_cache, "ab")
+    await use(model_cache, a)
+    await use(model_cache, b)
+    await model_cache.sleep()
     a.fault = "broken"
-    assert await residency.wake_up() == ["a"]
-    await use(residency, b)
+    assert await model_cache.wake_up() == ["a"]
+    await use(model_cache, b)
 
 
 async def test_a_replaced_model_sends_its_requests_on_and_is_gone_before_the_new_one_loads(
-    memory: Memory, residency: Residency
+    memory: Memory, model_cache: ModelCache
 ) -> None:
-    [old] = models(memory, residency, "a")
-    await residency.hold(old)
-    residency.retire(old)
-    assert not await residency.hold(old)
-    [new] = models(memory, residency, "a")
-    waiting = asyncio.create_task(use(residency, new))
+    [old] = models(memory, model_cache, "a")
+    await model_cache.hold(old)
+    model_cache.retire(old)
+    assert not await model_cache.hold(old)
+    [new] = models(memory, model_cache, "a")
+    waiting = asyncio.create_task(use(model_cache, new))
     await turns()
     assert (new.loads, memory.most) == (0, 1)
     old.in_flight.remove()
     await old.unload()
-    residency.remove(old)
+    model_cache.remove(old)
     await waiting
     assert (new.loads, memory.most) == (1, 1)
 
 
-async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, residency: Residency) -> None:
-    [a] = models(memory, residency, "a")
+async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, model_cache: ModelCache) -> None:
+    [a] = models(memory, model_cache, "a")
     a.gate.clear()
-    waiting = asyncio.create_task(use(residency, a))
+    waiting = asyncio.create_task(use(model_cache, a))
     await turns()
-    await residency.stop()
+    await model_cache.stop()
     with pytest.raises(Unavailable) as caught:
         await waiting
     assert (caught.value.code, memory.names) == ("shutting_down", [])
     with pytest.raises(Unavailable):
-        await residency.hold(a)
+        await model_cache.hold(a)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -434,13 +434,13 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
     monkeypatch.setattr(loader, "RETRY_S", 0.002)
     chance, memory = random.Random(seed), Memory()
     limit = chance.choice([1, 2, 3])
-    residency = Residency(limit)
+    model_cache = ModelCache(limit)
     group_of = {name: chance.choice(["", "g", "h"]) for name in "abcdef"}
     served: dict[str, FakeModel] = {}
 
     def install(name: str) -> None:
         served[name] = FakeModel(name, memory)
-        residency.add(served[name], group_of[name], idle_timeout_s=chance.choice([0.0, 0.003]))
+        model_cache.add(served[name], group_of[name], idle_timeout_s=chance.choice([0.0, 0.003]))
 
     for name in group_of:
         install(name)
@@ -450,7 +450,7 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
     async def request() -> None:
         name = chance.choice("abcdef")
         try:
-            while not await residency.hold(model := served[name]):
+            while not await model_cache.hold(model := served[name]):
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             outcomes["cancelled"] += 1
@@ -471,14 +471,14 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
 
     async def replace(name: str) -> None:
         old = served[name]
-        residency.retire(old)
+        model_cache.retire(old)
         install(name)
         await old.in_flight.drained()
-        if (task := residency._members[old].task) is not None:
+        if (task := model_cache._members[old].task) is not None:
             await asyncio.wait([task])
         if old.loaded:
             await old.unload()
-        residency.remove(old)
+        model_cache.remove(old)
 
     tasks: list[asyncio.Task[None]] = []
     for _ in range(400):
@@ -488,9 +488,9 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
             case 1:
                 tasks.append(asyncio.create_task(replace(chance.choice("abcdef"))))
             case 2:
-                asleep = asyncio.create_task(residency.sleep(keeps=chance.random() < 0.3))
+                asleep = asyncio.create_task(model_cache.sleep(keeps=chance.random() < 0.3))
                 await asyncio.sleep(0.002)
-                await residency.wake_up()
+                await model_cache.wake_up()
                 await asleep
             case _:
                 one = asyncio.create_task(request())
@@ -512,19 +512,19 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
     assert outcomes["served"] > 0
     assert set(outcomes) <= {"served", "cancelled", "model_not_loaded", "sleeping"}
     assert not any(one.in_flight for one in served.values())
-    await residency.stop()
+    await model_cache.stop()
 
 
 async def test_a_model_is_unloaded_by_hand_after_its_requests_and_loaded_by_the_next(memory: Memory) -> None:
-    residency = Residency()
-    [one, other] = models(memory, residency, "ab")
+    model_cache = ModelCache()
+    [one, other] = models(memory, model_cache, "ab")
     for model in (one, other):
-        assert await residency.hold(model)
+        assert await model_cache.hold(model)
     other.in_flight.remove()
-    unloading = asyncio.create_task(residency.unload(one))
+    unloading = asyncio.create_task(model_cache.unload(one))
     await turns()
     assert not unloading.done()
-    waiting = asyncio.create_task(residency.hold(one))  # one that arrived later
+    waiting = asyncio.create_task(model_cache.hold(one))  # one that arrived later
     await turns()
     assert not waiting.done()
     one.in_flight.remove()
@@ -532,39 +532,39 @@ async def test_a_model_is_unloaded_by_hand_after_its_requests_and_loaded_by_the_
     assert await waiting
     assert (one.loads, other.loads, other.loaded) == (2, 1, True)
     one.in_flight.remove()
-    await residency.unload(one)
-    await residency.unload(one)
+    await model_cache.unload(one)
+    await model_cache.unload(one)
     assert memory.names == ["b"]
-    await residency.stop()
+    await model_cache.stop()
 
 
-async def test_an_unloading_that_is_given_up_leaves_the_model(memory: Memory, residency: Residency) -> None:
-    [one] = models(memory, residency, "a")
-    assert await residency.hold(one)
-    unloading = asyncio.create_task(residency.unload(one))
+async def test_an_unloading_that_is_given_up_leaves_the_model(memory: Memory, model_cache: ModelCache) -> None:
+    [one] = models(memory, model_cache, "a")
+    assert await model_cache.hold(one)
+    unloading = asyncio.create_task(model_cache.unload(one))
     await turns()
     unloading.cancel()
     await asyncio.gather(unloading, return_exceptions=True)
-    assert await residency.hold(one)
+    assert await model_cache.hold(one)
     for _ in range(2):
         one.in_flight.remove()
     await turns()
     assert (one.loaded, one.loads) == (True, 1)
 
 
-async def test_nothing_is_unloaded_by_hand_while_all_sleep(memory: Memory, residency: Residency) -> None:
-    [one] = models(memory, residency, "a")
-    await residency.sleep(keeps=True)
+async def test_nothing_is_unloaded_by_hand_while_all_sleep(memory: Memory, model_cache: ModelCache) -> None:
+    [one] = models(memory, model_cache, "a")
+    await model_cache.sleep(keeps=True)
     with pytest.raises(Unavailable, match="sleeps"):
-        await residency.unload(one)
+        await model_cache.unload(one)
 
 
 @pytest.mark.parametrize(("seconds", "stays"), [(0.0, False), (0.001, False), (-1.0, True), (60.0, True), (None, True)])
 async def test_a_request_says_how_long_its_model_stays(memory: Memory, seconds: float | None, stays: bool) -> None:
-    residency = Residency()
-    [one] = models(memory, residency, "a")
-    assert residency.keep(one, seconds)
-    assert await residency.hold(one)
+    model_cache = ModelCache()
+    [one] = models(memory, model_cache, "a")
+    assert model_cache.keep(one, seconds)
+    assert await model_cache.hold(one)
     await turns()
     assert one.loaded
     one.in_flight.remove()
@@ -573,23 +573,23 @@ async def test_a_request_says_how_long_its_model_stays(memory: Memory, seconds: 
         assert one.loaded
     else:
         await until(lambda: not one.loaded)
-    assert residency.keep(one, None)
-    assert await residency.hold(one)
+    assert model_cache.keep(one, None)
+    assert await model_cache.hold(one)
     one.in_flight.remove()
-    await residency.stop()
+    await model_cache.stop()
 
 
-async def test_a_configured_idle_time_is_overruled(memory: Memory, residency: Residency) -> None:
+async def test_a_configured_idle_time_is_overruled(memory: Memory, model_cache: ModelCache) -> None:
     one, fixed = FakeModel("a", memory), FakeModel("b", memory)
-    residency.add(one, idle_timeout_s=0.001)
-    residency.add(fixed, permanent=True)
-    assert residency.keep(one, -1.0)
-    assert not residency.keep(fixed, 0.0)
-    assert await residency.hold(one)
+    model_cache.add(one, idle_timeout_s=0.001)
+    model_cache.add(fixed, permanent=True)
+    assert model_cache.keep(one, -1.0)
+    assert not model_cache.keep(fixed, 0.0)
+    assert await model_cache.hold(one)
     one.in_flight.remove()
     await asyncio.sleep(0.01)
     assert one.loaded
-    residency.keep(one, None)
-    assert await residency.hold(one)
+    model_cache.keep(one, None)
+    assert await model_cache.hold(one)
     one.in_flight.remove()
     await until(lambda: not one.loaded)

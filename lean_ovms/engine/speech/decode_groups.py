@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .beams import Beams
+from .decode_rows import DecodeRow
 from .logits import Rules
-from .rows import Row
 from .whisper_files import WhisperFiles
 
 
-def first_logits(decoding: Any, rows: list[Row], files: WhisperFiles, width: int = 1) -> NDArray[np.float32]:
+def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles, width: int = 1) -> NDArray[np.float32]:
     """Read the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
 
     width: copies of each row. The logits of the first token, [rows * width, vocabulary].
@@ -31,10 +31,10 @@ def first_logits(decoding: Any, rows: list[Row], files: WhisperFiles, width: int
     return found
 
 
-class Group:
+class DecodeGroup:
     """Rows that are decoded together, with the decoder's state."""
 
-    def __init__(self, rows: list[Row], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+    def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = rows  # that have not ended
         self._places = rows
         self._decoding = decoding
@@ -43,8 +43,8 @@ class Group:
         self._next = np.full((len(rows), 1), files.eot, np.int64)
         self._started = False
 
-    def step(self) -> list[Row]:
-        """A token of each row; those that have ended, which are in the group no more.
+    def step(self) -> list[DecodeRow]:
+        """Decodes a token of each row. Returns the rows that have ended, which are in the group no more.
 
         What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
         more: openvino (2026.4) fails in the next group after a state was set.
@@ -69,9 +69,9 @@ class Group:
 
 
 class BeamGroup:
-    """A row by beam search. decoding: of as many copies of it as there are beams."""
+    """A row that is decoded by beam search. decoding: of as many copies of it as there are beams."""
 
-    def __init__(self, row: Row, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+    def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = [row]
         self._decoding = decoding
         self._files = files
@@ -79,8 +79,8 @@ class BeamGroup:
         self._beams = Beams(params.beams, row.limit, files.eot, rules, params, row.job.times)
         self._started = False
 
-    def step(self) -> list[Row]:
-        """A token of each beam; the row, when it has ended."""
+    def step(self) -> list[DecodeRow]:
+        """Decodes a token of each beam. Returns the row when it has ended."""
         [row] = self.rows
         if self._started:
             lines = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
@@ -95,30 +95,30 @@ class BeamGroup:
         return [row]
 
 
-class Lane:
-    """Windows in work that wait for each other: to be encoded, encoded, decoded."""
+class DecodeQueue:
+    """Windows at work that wait for each other: to be encoded, encoded, decoded."""
 
     def __init__(self) -> None:
-        self.new: list[Row] = []
-        self.encoded: list[Row] = []
-        self.groups: list[Group | BeamGroup] = []
+        self.new: list[DecodeRow] = []
+        self.encoded: list[DecodeRow] = []
+        self.groups: list[DecodeGroup | BeamGroup] = []
 
     def drop_cancelled(self) -> None:
-        """Forget those that are not wanted any more; a group does it in its next step."""
+        """Drops cancelled rows; a group does it in its next step."""
         self.new = [row for row in self.new if not row.job.cancelled]
         self.encoded = [row for row in self.encoded if not row.job.cancelled]
 
     @property
-    def decoding(self) -> list[Row]:
-        """The rows of the groups that are wanted."""
+    def decoding(self) -> list[DecodeRow]:
+        """The rows of the groups that are not cancelled."""
         return [row for group in self.groups for row in group.rows if not row.job.cancelled]
 
     @property
     def size(self) -> int:
-        """Windows in work."""
+        """The number of windows at work."""
         return len(self.decoding) + sum(not row.job.cancelled for row in (*self.new, *self.encoded))
 
     @property
     def busy(self) -> bool:
-        """A step would do something."""
+        """Whether a step would do something."""
         return bool(self.new or self.encoded or self.groups)

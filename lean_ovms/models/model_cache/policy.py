@@ -13,13 +13,13 @@ import logging
 import time
 from collections.abc import Callable
 
-from ..errors import StartError, Unavailable
+from ...errors import StartError, Unavailable
 from .loader import Loader, settled
-from .resident import (
+from .state import (
     MAX_RETRY_AFTER_S,
-    Group,
+    CachedModel,
     Member,
-    Resident,
+    ModelGroup,
     Waiter,
     arrival,
     choose_victim,
@@ -35,15 +35,16 @@ LINGER_S = 0.05
 """A group counts as idle only after this time without a request: one request may use its model several times."""
 
 
-class Residency:
-    """limit: groups in memory at once, the permanent ones not counted; 0: as many as the free memory holds."""
+class ModelCache:
+    """Decides which models are in memory. limit: groups in memory at once, the permanent ones not counted; 0: as many
+    as the free memory holds."""
 
     def __init__(self, limit: int = 0, free_bytes: Callable[[], int] | None = None) -> None:
         """free_bytes: the memory that is free; None: memory does not limit."""
         self._limit = limit
         self._free_bytes = free_bytes
-        self._groups: dict[str, Group] = {}
-        self._members: dict[Resident, Member] = {}
+        self._groups: dict[str, ModelGroup] = {}
+        self._members: dict[CachedModel, Member] = {}
         self._asleep: frozenset[str] | None = None  # the groups that were in memory when it began
         self._keeps = False
         self._stopped = False
@@ -54,36 +55,36 @@ class Residency:
 
     # --- members
 
-    def add(self, resident: Resident, group: str = "", *, permanent: bool = False, idle_timeout_s: float = 0.0) -> None:
-        """A model from now on. group: "" for one of its own. permanent: it is never unloaded for another."""
-        name = f"group {group}" if group else f"model {resident.name}"
-        found = self._groups.setdefault(name, Group(name))
+    def add(self, model: CachedModel, group: str = "", *, permanent: bool = False, idle_timeout_s: float = 0.0) -> None:
+        """Adds a model. group: "" for one of its own. permanent: it is never unloaded for another."""
+        name = f"group {group}" if group else f"model {model.name}"
+        found = self._groups.setdefault(name, ModelGroup(name))
         found.permanent = permanent
         found.idle_timeout_s = max(found.idle_timeout_s if found.members else 0.0, idle_timeout_s)
-        member = Member(resident, found)
+        member = Member(model, found)
         found.members.append(member)
         if self._asleep is not None:
             found.closing_since = time.monotonic()
-        self._members[resident] = member
-        resident.in_flight.on_none = lambda: self._used(member)
+        self._members[model] = member
+        model.in_flight.on_none = lambda: self._used(member)
 
-    def retire(self, resident: Resident) -> None:
-        """A model takes no more requests: those that wait for it are sent on. `remove` it when it is out of memory."""
-        member = self._members.get(resident)
+    def retire(self, model: CachedModel) -> None:
+        """Stops requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
+        member = self._members.get(model)
         if member is not None:
             member.retired = True
             member.answer(False)
 
-    def remove(self, resident: Resident) -> None:
+    def remove(self, model: CachedModel) -> None:
         """Forget a model that has been stopped. Idempotent."""
-        member = self._members.get(resident)
+        member = self._members.get(model)
         if member is None:
             return
         if member.task is not None:
-            member.task.add_done_callback(lambda _: self.remove(resident))  # its load ends now, with an error
+            member.task.add_done_callback(lambda _: self.remove(model))  # its load ends now, with an error
             return
-        del self._members[resident]
-        resident.in_flight.on_none = None
+        del self._members[model]
+        model.in_flight.on_none = None
         member.group.members.remove(member)
         if not member.group.members:
             del self._groups[member.group.name]
@@ -93,17 +94,17 @@ class Residency:
 
     # --- requests
 
-    async def hold(self, resident: Resident) -> bool:
+    async def hold(self, model: CachedModel) -> bool:
         """Count one use of the model in its in_flight, once it is loaded. False: it has been replaced or removed.
 
         Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
         """
-        member = self._members.get(resident)
+        member = self._members.get(model)
         if member is None or member.retired:
             return False
         closing_since = member.group.closing_since
         if member.open and (closing_since is None or arrival() <= closing_since):
-            resident.in_flight.add()
+            model.in_flight.add()
             return True
         self._check(member)
         return await self._wait(member)
@@ -123,7 +124,7 @@ class Residency:
         waiter = Waiter(loop.create_future(), arrival(), client())
         self._waiting += 1
         member.waiters.append(waiter)
-        limit_s = member.resident.config.engine_load_timeout_s
+        limit_s = member.model.config.engine_load_timeout_s
         late = loop.call_later(limit_s, self._give_up, member, waiter)
         try:
             self._pump()
@@ -133,7 +134,7 @@ class Residency:
                 member.waiters.remove(waiter)
                 self._pump()  # another group may be wanted for it alone
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None and waiter.granted.result():
-                member.resident.in_flight.remove()
+                member.model.in_flight.remove()
             raise
         finally:
             self._waiting -= 1
@@ -149,18 +150,18 @@ class Residency:
 
     # --- operators
 
-    def state(self, resident: Resident) -> str:
-        """ "loaded", "loading", "unloading", "sleeping" or "unloaded"."""
-        member = self._members.get(resident)
+    def state(self, model: CachedModel) -> str:
+        """Returns "loaded", "loading", "unloading", "sleeping" or "unloaded"."""
+        member = self._members.get(model)
         if member is not None and member.task is not None:
             return "unloading" if member.unloading else "loading"
         if self._asleep is not None:
             return "sleeping"
-        return "loaded" if resident.loaded else "unloaded"
+        return "loaded" if model.loaded else "unloaded"
 
-    def waiting(self, resident: Resident) -> int:
-        """Requests that wait for the model to be loaded."""
-        member = self._members.get(resident)
+    def waiting(self, model: CachedModel) -> int:
+        """Returns the number of requests that wait for the model to be loaded."""
+        member = self._members.get(model)
         return len(member.waiters) if member is not None else 0
 
     @property
@@ -168,19 +169,19 @@ class Residency:
         """Requests are refused until `wake_up`."""
         return self._asleep is not None
 
-    async def load(self, resident: Resident) -> None:
+    async def load(self, model: CachedModel) -> None:
         """Load a model now, whether there is room or not: at the start. Raises StartError."""
-        member = self._members[resident]
-        if member.task is None and not resident.loaded:
+        member = self._members[model]
+        if member.task is None and not model.loaded:
             failures: list[StartError] = []
             self._loader.load(member, failures.append)
             await settled(member.task)
             if failures:
                 raise failures[0]
 
-    async def unload(self, resident: Resident) -> None:
+    async def unload(self, model: CachedModel) -> None:
         """Unload a model and its group once their running requests have finished. Raises RequestError: all sleep."""
-        member = self._members.get(resident)
+        member = self._members.get(model)
         if member is None:
             return
         if self._stopped or self._asleep is not None:
@@ -199,12 +200,13 @@ class Residency:
                 group.closing_since = None
             self._pump()
 
-    def keep(self, resident: Resident, seconds: float | None) -> bool:
-        """How long the model stays in memory after its running and coming requests; False: it is not unloaded.
+    def keep(self, model: CachedModel, seconds: float | None) -> bool:
+        """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
+        unloaded.
 
-        None: as configured. Negative: until its memory is needed. It holds until it is called again. Thread-safe.
+        None: as configured. Negative: until its memory is needed. The value holds until the next call. Thread-safe.
         """
-        member = self._members.get(resident)
+        member = self._members.get(model)
         if member is None or member.group.permanent:
             return False
         member.group.keep_s = seconds
@@ -236,7 +238,7 @@ class Residency:
             await (settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
 
     async def wake_up(self) -> list[str]:
-        """Serve requests again, and load what was in memory before; the names of models that could not be loaded."""
+        """Serves requests again and loads what was in memory before. Returns the names of models that did not load."""
         before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
         for group in self._groups.values():
             group.closing_since = None
@@ -244,13 +246,13 @@ class Residency:
             member
             for name in before
             for member in (self._groups[name].members if name in self._groups else ())
-            if member.task is None and not member.resident.loaded and not member.retired
+            if member.task is None and not member.model.loaded and not member.retired
         ]
         for member in woken:
             self._loader.load(member)
         await settled(*(member.task for member in woken))
         self._pump()
-        return [member.resident.name for member in woken if not member.resident.loaded]
+        return [member.model.name for member in woken if not member.model.loaded]
 
     async def unload_all(self) -> None:
         """Unload every model: their requests must have ended."""
@@ -274,7 +276,7 @@ class Residency:
     # --- what to load and unload
 
     def _used(self, member: Member) -> None:
-        """The last request of a model has ended."""
+        """Notes that the last request of a model has ended."""
         if self._stopped:
             return
         group = member.group
@@ -312,7 +314,7 @@ class Residency:
         for group in list(self._groups.values()):
             if group.closing_since is not None and not (self._keeps or group.changing) and self._idle(group):
                 for member in group.members:
-                    if member.resident.loaded:
+                    if member.model.loaded:
                         self._loader.unload(member)
 
     def _serve_all(self) -> None:
@@ -320,7 +322,7 @@ class Residency:
             if group.closing_since is None:
                 self._serve(group)
 
-    def _serve(self, group: Group) -> None:
+    def _serve(self, group: ModelGroup) -> None:
         """Let waiting requests of a group in memory go on, and load those of its models that are not there yet."""
         for member in group.members:
             if member.waiters and member.open:
@@ -328,18 +330,20 @@ class Residency:
         if group.occupied and group.wanted_since is not None:
             self._load_members(group, wanted=True)
 
-    def _load_members(self, group: Group, *, wanted: bool = False) -> None:
-        """wanted: only those that requests wait for. None while a retired one is in memory still."""
-        if any(one.retired and (one.resident.loaded or one.task is not None) for one in group.members):
+    def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
+        """Loads models of a group; none while a retired one is still in memory. wanted: only those that requests wait
+        for."""
+        if any(one.retired and (one.model.loaded or one.task is not None) for one in group.members):
             return
         now = asyncio.get_running_loop().time()
         for member in group.members:
             waits = bool(member.waiters) if wanted else (member.failure is None or now >= member.retry_at)
-            if waits and not member.retired and member.task is None and not member.resident.loaded:
+            if waits and not member.retired and member.task is None and not member.model.loaded:
                 self._loader.load(member)
 
-    def _victim(self) -> Group | None:
-        """The group to unload for another; None while one is on its way out, or must be served a little longer."""
+    def _victim(self) -> ModelGroup | None:
+        """Returns the group to unload for another; None while one is being unloaded, or must be served a little
+        longer."""
         victim = choose_victim(self._groups.values())
         if victim is not None and victim.busy:
             # Loads take no more than half of the time, however requests for several groups alternate.
@@ -349,7 +353,7 @@ class Residency:
                 return None
         return victim
 
-    def _close_only(self, victim: Group | None) -> None:
+    def _close_only(self, victim: ModelGroup | None) -> None:
         for group in self._groups.values():
             if group is not victim:
                 if not group.leaving and not any(one.unloading for one in group.members):
@@ -357,8 +361,8 @@ class Residency:
             elif group.closing_since is None:
                 group.closing_since = time.monotonic()
 
-    def _idle(self, group: Group) -> bool:
-        """Whether a closing group can be unloaded now; otherwise it is looked at again when it may be."""
+    def _idle(self, group: ModelGroup) -> bool:
+        """Returns whether a closing group can be unloaded now; otherwise it is looked at again when it may be."""
         if group.busy:
             return False
         until = group.last_used + LINGER_S
@@ -369,19 +373,19 @@ class Residency:
 
     # --- idle time
 
-    def _schedule_idle_check(self, group: Group) -> None:
+    def _schedule_idle_check(self, group: ModelGroup) -> None:
         if group.timer is not None:
             group.timer.cancel()
         if (idle_after_s := group.idle_after_s) is not None and not group.busy:
             loop = asyncio.get_running_loop()
             group.timer = loop.call_at(group.last_used + max(idle_after_s, LINGER_S), self._unload_idle, group)
 
-    def _unload_idle(self, group: Group) -> None:
+    def _unload_idle(self, group: ModelGroup) -> None:
         if group.busy or group.changing or group.wanted_since is not None or self._asleep is not None:
             return
         loaded = [member for member in group.members if member.open]
         if loaded:
-            names = ", ".join(member.resident.name for member in loaded)
+            names = ", ".join(member.model.name for member in loaded)
             log.info("%s: idle for %g s, unloaded", names, group.idle_after_s or 0.0)
         for member in loaded:
             self._loader.unload(member)

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.util import json_pieces
-from lean_ovms.util.json_pieces import TextTooLong, TooDeep, dumps, free, loads
+from lean_ovms.util import chunked_json
+from lean_ovms.util.chunked_json import TextTooLong, TooDeep, dumps, free, loads
 
 TEXTS = ("", "plain", 'q"\\u\n😀é', "a, [b] {c}: \\", "x" * 70, 'é"' * 40, "😀" * 30, "\\" * 41)
 
@@ -51,9 +51,9 @@ def outcome(read: Any, data: bytes) -> str:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "PIECE_BYTES", 64)
-    monkeypatch.setattr(json_pieces, "SLICE_BYTES", 40)
-    monkeypatch.setattr(json_pieces, "ESCAPED_SLICE_BYTES", 20)
+    monkeypatch.setattr(chunked_json, "PIECE_BYTES", 64)
+    monkeypatch.setattr(chunked_json, "SLICE_BYTES", 40)
+    monkeypatch.setattr(chunked_json, "ESCAPED_SLICE_BYTES", 20)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -103,7 +103,7 @@ def test_no_call_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None
     watched = SimpleNamespace(
         loads=counted(orjson.loads), dumps=counted(orjson.dumps), JSONDecodeError=orjson.JSONDecodeError
     )
-    monkeypatch.setattr(json_pieces, "orjson", watched)
+    monkeypatch.setattr(chunked_json, "orjson", watched)
     whole = {
         "text": "all work and no play " * 100_000,
         "quotes": '"' * 100_000,
@@ -113,16 +113,16 @@ def test_no_call_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None
     data = orjson.dumps(whole)
     assert loads(data) == whole
     assert len(sizes) > 20
-    assert max(sizes) <= json_pieces.PIECE_BYTES + json_pieces.FLAT_BYTES
+    assert max(sizes) <= chunked_json.PIECE_BYTES + chunked_json.FLAT_BYTES
     sizes.clear()
     assert dumps(whole) == data
     assert len(sizes) > 20
-    assert max(sizes) <= 8 * json_pieces.SLICE_BYTES
+    assert max(sizes) <= 8 * chunked_json.SLICE_BYTES
 
 
 def test_a_text_has_a_limit_and_data_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "MAX_TEXT_CHARS", 900_000)
-    monkeypatch.setattr(json_pieces, "MAX_WIDE_TEXT_CHARS", 300_000)
+    monkeypatch.setattr(chunked_json, "MAX_TEXT_CHARS", 900_000)
+    monkeypatch.setattr(chunked_json, "MAX_WIDE_TEXT_CHARS", 300_000)
     for fits in ("a b" * 250_000, "data:image/png;base64," + "QUJD" * 400_000, "QUJD" * 400_000, "é " * 140_000):
         assert loads(orjson.dumps([fits])) == [fits]
     for text in ("a b" * 310_000, "é " + "a " * 200_000, "data:image/png;base64," + "QUJ-! " * 400_000):
@@ -150,7 +150,7 @@ def test_levels_names_and_gaps_have_limits() -> None:
 def test_a_name_longer_than_a_piece_is_refused_by_name() -> None:
     body = b'{"a": 1, "%b" : 2}' % (b"x" * 70_000)
     with pytest.raises(ValueError, match="a name is too long: near byte 9"):
-        json_pieces.loads(body)
+        chunked_json.loads(body)
 
 
 def test_a_long_text_grows_in_place() -> None:
@@ -189,7 +189,7 @@ def test_a_large_value_is_freed_in_pieces() -> None:
     assert whole == {}
     assert inner == []
     assert members == {}
-    assert max(before - after for before, after in pairwise(sizes)) == json_pieces.FREED_MEMBERS
+    assert max(before - after for before, after in pairwise(sizes)) == chunked_json.FREED_MEMBERS
 
 
 def test_what_was_read_of_a_broken_document_is_freed() -> None:

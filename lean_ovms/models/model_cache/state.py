@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..config import Config
-from ..errors import RequestError, TooManyRequests, Unavailable
-from ..observability.records import current_record
-from ..util.concurrency import InFlight
+from ...config import Config
+from ...errors import RequestError, TooManyRequests, Unavailable
+from ...observability.records import current_record
+from ...util.concurrency import InFlight
 
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
 
 
-class Resident(Protocol):
+class CachedModel(Protocol):
     """A model, as far as it is loaded and unloaded."""
 
     name: str
@@ -32,7 +32,7 @@ class Resident(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What it will take, roughly."""
+        """The memory that the model will take, roughly."""
 
     async def load(self) -> None:
         """Raises StartError."""
@@ -54,8 +54,8 @@ class Member:
     """One model. task: the load or unload in progress. retry_at: loop time before which a failed load is not tried
     again. retired: it takes no more requests, and is still in memory."""
 
-    resident: Resident
-    group: Group
+    model: CachedModel
+    group: ModelGroup
     waiters: list[Waiter] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
     unloading: bool = False
@@ -65,12 +65,12 @@ class Member:
 
     @property
     def open(self) -> bool:
-        """Loaded, and not about to be unloaded."""
-        return self.resident.loaded and self.task is None
+        """Whether the model is loaded and not about to be unloaded."""
+        return self.model.loaded and self.task is None
 
     def check_queue(self, client: str) -> None:
         """Raises TooManyRequests if this client's request may not wait, too."""
-        config, waiting = self.resident.config, len(self.waiters)
+        config, waiting = self.model.config, len(self.waiters)
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0
         if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
             error = TooManyRequests(f"{waiting} requests are waiting for this model to be loaded already")
@@ -87,14 +87,14 @@ class Member:
                 waiter.granted.set_exception(result())
                 continue
             if result:
-                self.resident.in_flight.add()
+                self.model.in_flight.add()
             waiter.granted.set_result(result)
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ModelGroup:
     """Models that are in memory together. permanent: they stay. closing_since: requests that arrived later wait until
-    it is loaded again (time.monotonic()). leaving: an operator unloads it. keep_s: as in Residency.keep. last_used,
+    it is loaded again (time.monotonic()). leaving: an operator unloads it. keep_s: as in ModelCache.keep. last_used,
     loaded_at: loop times. load_s: how long the last load took."""
 
     name: str
@@ -111,8 +111,8 @@ class Group:
 
     @property
     def occupied(self) -> bool:
-        """In memory, or on its way in or out."""
-        return any(one.resident.loaded or one.task is not None for one in self.members)
+        """Whether the group is in memory, or on its way in or out."""
+        return any(one.model.loaded or one.task is not None for one in self.members)
 
     @property
     def changing(self) -> bool:
@@ -120,7 +120,7 @@ class Group:
 
     @property
     def busy(self) -> bool:
-        return any(one.resident.in_flight for one in self.members)
+        return any(one.model.in_flight for one in self.members)
 
     @property
     def idle_after_s(self) -> float | None:
@@ -131,7 +131,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """In memory, and may be unloaded now."""
+        """Whether the group is in memory and may be unloaded now."""
         return self.occupied and not (self.permanent or self.busy or self.changing)
 
     @property
@@ -141,7 +141,7 @@ class Group:
 
     @property
     def wanted(self) -> bool:
-        """Requests wait for it, and it is not in memory."""
+        """Whether requests wait for the group and it is not in memory."""
         return self.wanted_since is not None and not (self.occupied or self.leaving)
 
     @property
@@ -150,8 +150,10 @@ class Group:
         return min((waiter.since for one in self.members for waiter in one.waiters), default=None)
 
 
-def has_room(wanted: Group, groups: Iterable[Group], limit: int, free_bytes: Callable[[], int] | None) -> bool:
-    """Whether a group may be loaded beside those that are in memory. limit, free_bytes: as in Residency."""
+def has_room(
+    wanted: ModelGroup, groups: Iterable[ModelGroup], limit: int, free_bytes: Callable[[], int] | None
+) -> bool:
+    """Returns whether a group may be loaded in addition to those in memory. limit, free_bytes: as in ModelCache."""
     others = [one for one in groups if one.occupied and not one.permanent]
     if wanted.permanent or not others:
         return True
@@ -160,12 +162,12 @@ def has_room(wanted: Group, groups: Iterable[Group], limit: int, free_bytes: Cal
     if free_bytes is None:
         return True
     loading = [one for other in others for one in other.members if one.task is not None and not one.unloading]
-    return sum(one.resident.memory_bytes for one in [*wanted.members, *loading]) <= free_bytes()
+    return sum(one.model.memory_bytes for one in [*wanted.members, *loading]) <= free_bytes()
 
 
-def choose_victim(groups: Iterable[Group]) -> Group | None:
-    """The group to unload for another: the one that was idle longest, or else the one that was loaded first. None
-    while one is on its way out, or all are on their way in."""
+def choose_victim(groups: Iterable[ModelGroup]) -> ModelGroup | None:
+    """Returns the group to unload for another: the one that was idle longest, or else the one that was loaded first.
+    None while one is on its way out, or all are on their way in."""
     loaded = [one for one in groups if one.occupied and not one.permanent]
     if any(member.unloading for one in loaded for member in one.members):
         return None
@@ -176,27 +178,27 @@ def choose_victim(groups: Iterable[Group]) -> Group | None:
 
 
 def sleeping() -> Unavailable:
-    """The error for requests while the server sleeps."""
+    """Returns the error for requests while the server sleeps."""
     return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MAX_RETRY_AFTER_S)
 
 
 def with_retry(error: RequestError, seconds: float) -> RequestError:
-    """The same error for another request, with the time after which it may be sent again."""
+    """Returns the same error for another request, with the time after which it may be sent again."""
     return Unavailable(error.message, code=error.code, retry_after_s=bounded(seconds))
 
 
 def bounded(seconds: float) -> int:
-    """For Retry-After."""
+    """Returns the seconds as a value for Retry-After."""
     return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
 
 
 def arrival() -> float:
-    """When the request of this task arrived, time.monotonic()."""
+    """Returns when the request of this task arrived (time.monotonic())."""
     record = current_record.get()
     return record.started if record is not None else time.monotonic()
 
 
 def client() -> str:
-    """The client of this task's request; "" without one."""
+    """Returns the client of this task's request; "" without one."""
     record = current_record.get()
     return record.client if record is not None else ""

@@ -1,4 +1,4 @@
-"""Forward passes: one that this thread waits for, or several at once, each in a thread of its own."""
+"""Runs forward passes: one that this thread waits for, or several at once, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .pooler import Array, Batch
 
 
-class Requests:
+class InferRequestPool:
     """The infer requests of one compiled network."""
 
     def __init__(self, compiled: Any, count: int) -> None:
@@ -21,7 +21,7 @@ class Requests:
         self.stateful = bool(self._free[0].query_state())
 
     def start(self, batch: Batch) -> Any:
-        """A request that computes the batch; at most `count` at once. Raises RuntimeError."""
+        """Returns a request that computes the batch; at most `count` at once. Raises RuntimeError."""
         request = self._free.pop()
         if self.stateful:
             request.reset_state()  # without it the next answer is silently another
@@ -34,7 +34,7 @@ class Requests:
         return request
 
     def wait(self, request: Any) -> Array:
-        """Its output. Raises RuntimeError."""
+        """Returns the output of a request. Raises RuntimeError."""
         try:
             request.wait()
             output: Array = np.array(request.get_output_tensor(0).data, np.float32)
@@ -57,27 +57,27 @@ def _input(name: str, batch: Batch) -> Array:
             return np.ascontiguousarray(np.broadcast_to(np.arange(batch.ids.shape[1]), batch.ids.shape))
 
 
-class Passes:
-    """The passes that are computed now."""
+class InferRunner:
+    """Runs the passes that are computed now."""
 
     def __init__(self) -> None:
-        self._own: tuple[Batch, Requests, Any] | None = None
+        self._own: tuple[Batch, InferRequestPool, Any] | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
 
-    def start(self, batch: Batch, requests: Requests) -> None:
-        """One for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
+    def start(self, batch: Batch, requests: InferRequestPool) -> None:
+        """Starts a pass for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
         assert self._own is None
         self._own = batch, requests, requests.start(batch)
 
-    def start_in_thread(self, batch: Batch, requests: Requests) -> None:
-        """One of several."""
+    def start_in_thread(self, batch: Batch, requests: InferRequestPool) -> None:
+        """Starts one of several passes."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(requests.count, "pass")
         self._threads.submit(self._compute, batch, requests)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """A batch that has been computed, with its output or its error; at least one is started."""
+        """Returns a batch that has been computed, with its output or its error; at least one is started."""
         if self._own is None:
             return self._finished.get()
         (batch, requests, request), self._own = self._own, None
@@ -86,7 +86,7 @@ class Passes:
         except RuntimeError as error:
             return batch, error
 
-    def _compute(self, batch: Batch, requests: Requests) -> None:
+    def _compute(self, batch: Batch, requests: InferRequestPool) -> None:
         output: Array | RuntimeError
         try:
             output = requests.wait(requests.start(batch))

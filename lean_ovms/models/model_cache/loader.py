@@ -8,24 +8,24 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from ..errors import InternalError, StartError, Unavailable
-from .resident import Group, Member, with_retry
+from ...errors import InternalError, StartError, Unavailable
+from .state import Member, ModelGroup, with_retry
 
 log = logging.getLogger("lean_ovms.models")
 
 RETRY_S = 10.0
-"""After a load that failed, requests get its error for this time; the next one after it loads again."""
+"""Seconds after a failed load in which requests get its error; the next one after it loads again."""
 LACKS_MEMORY = re.compile(r"memory|alloc|CL_OUT_OF|signal 9|killed", re.IGNORECASE)
-"""In the message of a load that may succeed when there is more memory."""
+"""Matches the message of a load that may succeed when there is more memory."""
 
 
 class Loader:
-    """Member.task is the load or unload in progress."""
+    """Loads and unloads models. Member.task is the load or unload in progress."""
 
     def __init__(
         self,
-        groups: Mapping[str, Group],
-        on_loaded: Callable[[Group], None],
+        groups: Mapping[str, ModelGroup],
+        on_loaded: Callable[[ModelGroup], None],
         on_change: Callable[[], None],
         *,
         by_memory: bool,
@@ -73,9 +73,9 @@ class Loader:
             if on_failure is not None:
                 on_failure(error)
             elif not member.retired:
-                log.error("%s cannot be served: %s", member.resident.name, error)
+                log.error("%s cannot be served: %s", member.model.name, error)
         except Exception:
-            log.exception("loading %s failed", member.resident.name)
+            log.exception("loading %s failed", member.model.name)
             member.answer(InternalError)
         else:
             member.failure = None
@@ -87,34 +87,36 @@ class Loader:
             self._on_change()
 
     async def _load_or_make_room(self, member: Member) -> None:
-        """A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example:
-        it is tried again without them."""
+        """Loads a model. A load that fails while others are idle in memory may have failed for want of memory, on a GPU
+        for example: it is tried again without them."""
         try:
-            await member.resident.load()
+            await member.model.load()
         except StartError as error:
             idle = [one for one in self._groups.values() if one is not member.group and one.idle]
             if not self._by_memory or not idle or not LACKS_MEMORY.search(str(error)):
                 raise
-            log.warning("%s could not be loaded beside %d idle groups: %s", member.resident.name, len(idle), error)
+            log.warning(
+                "%s could not be loaded while %d idle groups are in memory: %s", member.model.name, len(idle), error
+            )
             victims = [one for group in idle for one in group.members if one.open]
             for one in victims:
                 self.unload(one)
             await settled(*(one.task for one in victims))
-            await member.resident.load()
+            await member.model.load()
 
     async def _unload(self, member: Member) -> None:
         member.unloading = True
         try:
-            await member.resident.unload()
+            await member.model.unload()
         except Exception:
-            log.exception("unloading %s failed", member.resident.name)
+            log.exception("unloading %s failed", member.model.name)
         finally:
             member.task, member.unloading = None, False
             self._on_change()
 
 
 async def settled(*tasks: asyncio.Task[None] | None) -> None:
-    """Return when all of them have ended, however they did."""
+    """Returns when all of them have ended, however they did."""
     running = [task for task in tasks if task is not None]
     if running:
         await asyncio.wait(running)

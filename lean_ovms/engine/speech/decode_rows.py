@@ -24,7 +24,7 @@ NO_SPEECH = 0.6
 """Whisper's thresholds."""
 
 
-class Row:
+class DecodeRow:
     """One job's decoding at one temperature. prompt: tokens before <|startoftranscript|>.
 
     language: "" until it is known. hidden: what the encoder made of the window.
@@ -70,7 +70,7 @@ class Row:
         return len(self.prompt) + (3 if self._files.languages else 1)
 
     def opening(self) -> list[int]:
-        """The tokens after <|startoftranscript|>."""
+        """Returns the tokens after <|startoftranscript|>."""
         files = self._files
         if not files.languages:
             return []
@@ -91,7 +91,7 @@ class Row:
     # --- decoding
 
     def take(self, line: NDArray[np.float32], rules: Rules) -> int:
-        """The next token, by these logits; they may be changed."""
+        """Chooses and returns the next token by these logits, which may be changed."""
         params = self.job.params
         penalize(line, self.tokens, params)
         rules.apply(line, self.tokens, self.job.times)
@@ -101,7 +101,7 @@ class Row:
         return token
 
     def add(self, token: int, logprob: float) -> None:
-        """A token was chosen."""
+        """Adds a chosen token."""
         self._sum += logprob
         if token == self._files.eot:
             self.ended = True
@@ -114,7 +114,7 @@ class Row:
             self.ended = True
 
     def take_all(self, beam: Beam) -> None:
-        """What a search has found; it ends the row."""
+        """Takes the result of a beam search, which ends the row."""
         self.tokens, self.logprobs = list(beam.tokens), list(beam.logprobs)
         self._sum = beam.total
         self.ended = True
@@ -130,16 +130,16 @@ class Row:
 
     @property
     def avg_logprob(self) -> float:
-        """As Whisper computes it: the end counts as a token."""
+        """The average log probability, as Whisper computes it: the end counts as a token."""
         return self._sum / (len(self.tokens) + 1)
 
     @property
     def text_tokens(self) -> list[int]:
-        """Those that are text."""
+        """The tokens that are text."""
         return [token for token in self.tokens if token < self._files.eot]
 
     def credible(self) -> bool:
-        """False: the next temperature should be tried, and there is one."""
+        """Returns False if the next temperature should be tried, and there is one."""
         if self._rung + 1 >= len(self._ladder):
             return True
         if self._is_silence:
@@ -177,7 +177,7 @@ class Row:
         )
 
     def _send_rest(self, text: str) -> None:
-        """What was not sent while it was decoded."""
+        """Sends what was not sent while it was decoded."""
         if self._streams:
             rest = self._decoder.decode(b"", final=True)
             if rest:

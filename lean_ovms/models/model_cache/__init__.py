@@ -1,0 +1,1 @@
+"""Which models of the registry are in memory."""

@@ -1,0 +1,64 @@
+"""Names and docstrings that a reader finds in one place and understands there."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lean_ovms
+
+ROOT = Path(lean_ovms.__file__).parent
+
+FAMILIES = {"Thinking", "Tools"}
+"""A registry: each file of text/parsers that has a parser names it so."""
+SHARED = {
+    "Asked", "Bounds", "Calls", "ChatRequest", "Client", "Compiler", "EventWriter", "Limits",
+    "MessageRenderer", "Outcome", "Output", "Realtime", "Renderer", "Sequence", "Sink", "SpeechStream", "Tokens",
+}  # fmt: skip
+"""Names that api/, engine/generation/ and engine/paged/ have twice. The list may only get shorter."""
+
+FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
+"""Beginnings of docstrings that need the name above them to be read."""
+OTHERS = ("api/", "engine/", "models/", "text/parsers/")
+SENTENCES = (
+    "api/pooling/", "engine/client/", "engine/embedding/", "engine/loading/", "engine/speech/", "engine/voice/",
+    "models/model_cache/",
+)  # fmt: skip
+"""Folders of OTHERS whose docstrings are sentences, as everywhere else."""
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yields line and text of every string that stands alone: docstrings, and those of constants and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def test_no_public_class_name_occurs_twice() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for name, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{name}:{node.lineno}")
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not {name: found for name, found in twice.items() if name not in FAMILIES | SHARED}
+
+
+@pytest.mark.parametrize("begin", FRAGMENTS)
+def test_docstrings_have_a_subject_or_a_verb(begin: str) -> None:
+    assert not [
+        f"{name}:{line}: {text[:60]}"
+        for name, tree in trees()
+        if (not name.startswith(OTHERS) or name.startswith(SENTENCES))
+        for line, text in docstrings(tree)
+        if text.startswith(begin)
+    ]
