@@ -21,7 +21,7 @@ import jsonschema
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.errors import RequestError
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.push_types import StreamIterator
@@ -174,14 +174,14 @@ def library(name: str, pieces: list[bytes]) -> Any:
 
         return Guidance(pieces, len(pieces), end)
     from lean_ovms.engine.paged.xgrammar_matcher import XGrammar
-    from lean_ovms.engine.paged.xgrammar_process import Compiler
+    from lean_ovms.engine.paged.xgrammar_process import XGrammarCompiler
 
     class Here:
         """A checker without its process."""
 
-        compiler = Compiler(pieces, end)
+        compiler = XGrammarCompiler(pieces, end)
 
-        def ask(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+        def ask(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
             return self.compiler.check(tag, bounds)
 
         def stop(self) -> None:
@@ -212,13 +212,13 @@ def compiling(name: str, wanted: list[Json], size: int) -> str:
     """A row of the report: compiling and masks."""
     pieces = vocabulary(size)
     found = library(name, pieces)
-    found.check(tag_of({}), Bounds())
+    found.check(tag_of({}), GrammarBounds())
     times, tokens, reasons = [], [], Counter[str]()
     for schema in wanted:
         try:
             began = time.process_time()
             tag = tag_of(schema)
-            found.check(tag, Bounds())
+            found.check(tag, GrammarBounds())
             times.append(time.process_time() - began)
             tokens += masks(found, tag, size)
         except RequestError as error:

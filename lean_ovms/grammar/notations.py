@@ -37,7 +37,7 @@ _IGNORED = frozenset(
 )
 
 
-class Writer(Protocol):
+class NotationWriter(Protocol):
     """lark._Writer."""
 
     rules: list[str]
@@ -48,7 +48,7 @@ class Writer(Protocol):
     def json(self, schema: Any, **more: Any) -> str: ...
 
 
-def write(style: str, schema: Schema, writer: Writer) -> str:
+def write(style: str, schema: Schema, writer: NotationWriter) -> str:
     """The name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
     if style not in STYLES:
         raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema cannot be imposed here")
@@ -63,7 +63,7 @@ class _Values:
     comma = "/, ?/"
     colon = "/: ?/"
 
-    def __init__(self, root: Schema, writer: Writer) -> None:
+    def __init__(self, root: Schema, writer: NotationWriter) -> None:
         self.root = root
         self.writer = writer
         self._references: dict[str, str] = {}

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
-from lean_ovms.engine.generation.task import GenerationTask, Limits
+from lean_ovms.engine.generation.task import GenerationTask, QueueLimits
 from lean_ovms.engine.protocol import (
     Accepted,
     Cancel,
@@ -24,7 +24,7 @@ from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.types import SamplingParams
 
-LIMITS = Limits(queued=64, sequences=20)
+LIMITS = QueueLimits(queued=64, sequences=20)
 RUNNING = 64
 
 

@@ -18,7 +18,7 @@ from ..fields import parsed
 TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
 
 
-class Sink(Protocol):
+class BlockSink(Protocol):
     """Takes the steps of Blocks. index: of the block, from 0. kind: text, thinking or tool_use."""
 
     def begin(self, index: int, block: Json) -> None:
@@ -40,7 +40,7 @@ class Blocks:
     has_calls: there was a tool call. finish, stop: of the answer, as in Delta.
     """
 
-    def __init__(self, sink: Sink, *, omit_thinking: bool = False) -> None:
+    def __init__(self, sink: BlockSink, *, omit_thinking: bool = False) -> None:
         self.has_calls = False
         self.finish = "stop"
         self.stop: str | int | None = None
@@ -100,7 +100,7 @@ def _thinking() -> Json:
 
 
 class Content:
-    """A Sink that adds the steps up to `blocks`, the content of a message."""
+    """A BlockSink that adds the steps up to `blocks`, the content of a message."""
 
     def __init__(self) -> None:
         self.blocks: list[Json] = []

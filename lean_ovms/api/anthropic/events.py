@@ -92,7 +92,7 @@ _DELTAS = {
 }
 
 
-class EventWriter:
+class MessageEventWriter:
     """A Sink that writes the steps as events. The part of a delta that a block's deltas share is joined once."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class MessageRenderer:
     def __init__(self, message: MessageObject, request_id: str, *, omit_thinking: bool) -> None:
         self._message = message
         self._request_id = request_id
-        self._writer = EventWriter()
+        self._writer = MessageEventWriter()
         self._blocks = Blocks(self._writer, omit_thinking=omit_thinking)
 
     def start(self, usage: Usage) -> bytes:

@@ -18,11 +18,11 @@ from ..route_doc import RouteDoc
 from ..services import Services
 from ..sse import HEADERS, EventStream
 from . import chat_fields as fields
-from .chat_message import MessageEnd, MessageRenderer, whole
+from .chat_message import CohereMessageRenderer, MessageEnd, whole
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class CohereChatRequest:
     """A checked body."""
 
     generation: GenerationBody
@@ -37,7 +37,7 @@ async def handle(request: Request, services: Services) -> Response:
     headers = asked.generation.headers + warning_headers(generation.warnings)
     deltas, logprobs = asked.generation.deltas(generation), asked.generation.sampling.logprobs
     if asked.generation.stream:
-        renderer = MessageRenderer(asked.end, logprobs=logprobs)
+        renderer = CohereMessageRenderer(asked.end, logprobs=logprobs)
         stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=renderer.start())
         return Response(200, HEADERS + headers, stream)
     try:
@@ -47,7 +47,7 @@ async def handle(request: Request, services: Services) -> Response:
         await generation.aclose()
 
 
-def _parse(body: Json, services: Services) -> ChatRequest:
+def _parse(body: Json, services: Services) -> CohereChatRequest:
     reader = BodyReader(fields.FIELDS, body, services)
     values = reader.values
     messages = fields.messages(values)
@@ -57,4 +57,4 @@ def _parse(body: Json, services: Services) -> ChatRequest:
     logprobs = LogprobsRequest(chosen=values["logprobs"])
     generation = reader.generation(fields.named_as_chat(values), offer=offer, logprobs=logprobs)
     prompt = ChatPrompt(messages=messages, tools=offer.tools, template_kwargs=fields.template_variables(values))
-    return ChatRequest(generation, prompt, MessageEnd(values["stop_sequences"] or ()))
+    return CohereChatRequest(generation, prompt, MessageEnd(values["stop_sequences"] or ()))

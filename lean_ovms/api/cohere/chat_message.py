@@ -70,7 +70,7 @@ def _logprobs(tokens: Iterable[TokenLogprob]) -> Json:
     return shown if None in found else shown | {"logprobs": found}
 
 
-class MessageRenderer:
+class CohereMessageRenderer:
     """Deltas to the events of a stream (sse.Renderer)."""
 
     def __init__(self, end: MessageEnd, *, logprobs: bool) -> None:

@@ -26,7 +26,7 @@ from ..route_doc import RouteDoc
 from ..services import Services
 from ..sse import HEADERS, EventStream, event
 from .fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
-from .results import Asked, head, last, probabilities, selected
+from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic
 Parsed = tuple[Values, GenerationBody]
@@ -81,13 +81,13 @@ async def _with_words(values: Values, generation: GenerationBody) -> GenerationB
 async def _respond(
     values: Values, generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
 ) -> Response:
-    asked = Asked(values, await _with_words(values, generation), prompts)
+    asked = CompletionCall(values, await _with_words(values, generation), prompts)
     generations = await asked.generation.start_all(prompts)
     group = joined(generations, 1)
     warnings = generations[0].warnings + [RAW] * bool(values["n_probs"] and values["post_sampling_probs"])
     headers = asked.generation.headers + warning_headers(warnings)
     if asked.generation.stream:
-        renderer = Renderer(asked, generations)
+        renderer = LlamaCppRenderer(asked, generations)
         return Response(200, HEADERS + headers, EventStream(group, renderer, services.config.sse_ping_s, done=b""))
     try:
         choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
@@ -126,10 +126,10 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
     return choices
 
 
-class Renderer:
+class LlamaCppRenderer:
     """Deltas to llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
 
-    def __init__(self, asked: Asked, generations: Sequence[Generation]) -> None:
+    def __init__(self, asked: CompletionCall, generations: Sequence[Generation]) -> None:
         self._asked = asked
         self._generations = generations
         self._choices = [CompletedChoice() for _ in generations]

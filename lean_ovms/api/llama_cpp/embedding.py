@@ -51,7 +51,7 @@ FIELDS = FieldSet(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EmbeddingCall:
     """A body. contents: each becomes one vector."""
 
     call: PoolingRequest
@@ -77,10 +77,10 @@ def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
     return bare_list(items, call.headers)
 
 
-def _read(body: Json, services: Services) -> Asked:
+def _read(body: Json, services: Services) -> EmbeddingCall:
     call = parse(body, services, fields=FIELDS)
     values = call.values
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return Asked(call, read_several(values[name], call.config.max_pooling_inputs, name))
+    return EmbeddingCall(call, read_several(values[name], call.config.max_pooling_inputs, name))

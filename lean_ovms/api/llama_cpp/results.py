@@ -17,7 +17,7 @@ from .settings import settings
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletionCall:
     """A request. values: its fields by llama.cpp's names. prompts: one generation of each is started."""
 
     values: Values
@@ -37,7 +37,7 @@ def head(generation: Generation, index: int) -> Json:
     return {"index": index, "id_slot": 0, **counts}
 
 
-def last(asked: Asked, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
+def last(asked: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
     """The last object of a prompt. text: what was not streamed before."""
     values, prompt = asked.values, asked.prompts[index]
     word = choice.stop if isinstance(choice.stop, str) else ""

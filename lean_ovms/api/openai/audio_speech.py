@@ -100,7 +100,7 @@ async def handle(request: Request, services: Services) -> Response:
     blocks = asked.model.speak(asked.text, asked.params)
     if not asked.sse and (alone or (asked.whole and ovms)):
         return await _whole(asked, services, rate, blocks)
-    stream = SpeechStream(services, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
+    stream = SpokenAnswer(services, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
     await stream.start()
     headers = SSE_HEADERS if asked.sse else [("Content-Type", FORMATS[asked.format])]
     return Response(200, headers + asked.headers, stream)
@@ -223,7 +223,7 @@ class _Events:
         return event({"type": "speech.audio.done", "usage": usage})
 
 
-class SpeechStream:
+class SpokenAnswer:
     """The ByteStream of one answer. `start` comes first: an error before the first sound has a status of its own."""
 
     def __init__(

@@ -22,7 +22,7 @@ EVENTS = (
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
 
 
-class Session(Protocol):
+class RealtimeSession(Protocol):
     """What a dialect may do with its session (session.py). settings: for the next stream. model_name: from the URL."""
 
     id: str
@@ -64,7 +64,7 @@ class Dialect(Protocol):
 
     events: ClassVar[tuple[str, ...]]
 
-    def __init__(self, session: Session) -> None: ...
+    def __init__(self, session: RealtimeSession) -> None: ...
 
     async def handle(self, event: Json) -> None:
         """Act on an event of the client, of a type in events. Raises RequestError."""

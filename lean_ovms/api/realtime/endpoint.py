@@ -21,7 +21,7 @@ from ..websockets import no_upgrade
 from . import openai_beta
 from .dialect import Dialect
 from .openai import OpenAi
-from .service import Realtime
+from .service import RealtimeService
 from .session import TranscriptionSession
 from .vllm import Vllm
 
@@ -44,7 +44,7 @@ async def handle(request: Request, services: Services) -> Response:
 
     name = await services.when_known(find)
     dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
-    service, record = services.get(Realtime), current_record.get()
+    service, record = services.get(RealtimeService), current_record.get()
     client = record.client if record is not None else ""
 
     async def serve(websocket: WebSocket) -> Close:

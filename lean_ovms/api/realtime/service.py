@@ -11,7 +11,7 @@ from ..websockets import Places
 from .session import TranscriptionSession
 
 
-class Realtime:
+class RealtimeService:
     """One for each App. reserve, then add the session."""
 
     def __init__(self, config: Config) -> None:

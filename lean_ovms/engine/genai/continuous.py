@@ -17,7 +17,7 @@ from ...config import EngineConfig
 from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
-from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, BesideEncoder
+from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, LongTextEncoder
 from ..loading import model_info, vocabulary
 from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from ..loading.lora import adapters
@@ -57,7 +57,7 @@ class ContinuousPipeline:
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
-        self.beside: BesideEncoder | None = self._encode
+        self.long_text_encoder: LongTextEncoder | None = self._encode
         self.grammars = grammar_compiler.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
 

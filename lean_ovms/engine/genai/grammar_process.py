@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator, SchemaError
 from ...errors import GrammarInvalid
 from ..generation import grammar_limits
 from ..generation.grammar_answers import data_bytes, limit_memory, serve
-from ..generation.grammar_limits import Bounds, members
+from ..generation.grammar_limits import GrammarBounds, members
 from ..generation.pipeline import GrammarCost
 from .grammar_compiler import GrammarCompiler, lowered, reason
 from .grammar_probe import GrammarProbe
@@ -48,14 +48,14 @@ class Checker:
         self._compiler = compiler
         self._probe = GrammarProbe(compiler)
 
-    def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+    def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """What a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
         try:
             return self._cost(tag, bounds)._asdict()
         except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
             raise GrammarInvalid(reason(error)) from error
 
-    def _cost(self, tag: str, bounds: Bounds) -> GrammarCost:
+    def _cost(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         check_schemas(grammar_limits.check(tag, bounds))
         before, began = data_bytes(), time.monotonic()
         self._compiler.compile(tag)

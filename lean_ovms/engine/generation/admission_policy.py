@@ -7,9 +7,9 @@ from typing import Generic, Protocol, TypeVar
 
 from . import preemption
 from .fair_queue import FairQueue
-from .sequence import Client, Group, Sequence
+from .sequence import ClientQueue, QueuedSequence, SequenceGroup
 
-S = TypeVar("S", bound=Sequence)
+S = TypeVar("S", bound=QueuedSequence)
 MAX_PASSES = 64
 """Sequences of other clients that start before one that lacks KV blocks."""
 MAX_PASSED = 64
@@ -35,7 +35,7 @@ class Runner(Protocol[S]):
     @property
     def total_blocks(self) -> int: ...
 
-    def blocks_of(self, client: Client) -> int:
+    def blocks_of(self, client: ClientQueue) -> int:
         """KV blocks of its running sequences."""
         ...
 
@@ -43,7 +43,7 @@ class Runner(Protocol[S]):
         """KV blocks with which a sequence would start."""
         ...
 
-    def prompts_full(self, client: Client) -> bool:
+    def prompts_full(self, client: ClientQueue) -> bool:
         """The client has prompts that are not computed yet, and another one would only wait for them."""
         ...
 
@@ -79,7 +79,7 @@ class AdmissionPolicy(Generic[S]):
         """
         queue, scheduler = self._queue, self._scheduler
         passed: list[S] = []
-        lacking: Client | None = None  # its next sequence lacks blocks
+        lacking: ClientQueue | None = None  # its next sequence lacks blocks
         while (group := queue.next_group()) is not None:
             client, leaving = group.client, None
             if scheduler.full and (leaving := self._leaving(group)) is None:
@@ -104,7 +104,7 @@ class AdmissionPolicy(Generic[S]):
         queue.resume()
         queue.restore(passed)
 
-    def _leaving(self, group: Group) -> S | None:
+    def _leaving(self, group: SequenceGroup) -> S | None:
         """Who gives its slot to the next sequence of a group."""
         giver = self._queue.giver(group)
         if giver is None:
@@ -112,7 +112,7 @@ class AdmissionPolicy(Generic[S]):
         least = group.priority if self._queue.across else None
         return preemption.for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
-    def _makes_room(self, sequence: S, lacking: Client | None, leaving: S | None) -> bool:
+    def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:
         """Whether a sequence may start, where needed after others of clients beyond their share were preempted.
 
         lacking: the client that has to be passed. leaving: as in Runner.reserve.

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...engine_types import EngineStats, ModelInfo, Vocabulary
 from ..protocol import Record
 from .fair_queue import FairQueue
-from .pipeline import BesideEncoder, Grammars, ImagePlaceholders
+from .pipeline import Grammars, ImagePlaceholders, LongTextEncoder
 from .sequence import GenerationRequest
 
 
@@ -28,7 +28,7 @@ class Backend(Protocol):
     """None: no structured output."""
     image_placeholders: ImagePlaceholders | None
     """None: a text model."""
-    beside: BesideEncoder | None
+    long_text_encoder: LongTextEncoder | None
     """None: every text is tokenized between two steps."""
     out: list[Record]
     requests: dict[int, GenerationRequest]

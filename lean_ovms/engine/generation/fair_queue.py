@@ -16,9 +16,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from .sequence import Client, GenerationRequest, Group, Sequence
+from .sequence import ClientQueue, GenerationRequest, QueuedSequence, SequenceGroup
 
-S = TypeVar("S", bound=Sequence)
+S = TypeVar("S", bound=QueuedSequence)
 
 
 class FairQueue(Generic[S]):
@@ -27,7 +27,7 @@ class FairQueue(Generic[S]):
     def __init__(self, slots: int, *, across: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """slots: sequences that run at once. across: priorities order the requests of all clients."""
         self.clock = clock
-        self.clients: dict[str, Client] = {}  # those with waiting or running sequences
+        self.clients: dict[str, ClientQueue] = {}  # those with waiting or running sequences
         self.queued = 0  # requests of which no sequence has started
         self.slots = slots
         self.across = across
@@ -35,7 +35,7 @@ class FairQueue(Generic[S]):
         self._size = 0
         self._serial = 0
         self._mean = 0.0  # grows as the clients' `charged` does on average
-        self._held: list[Client] = []
+        self._held: list[ClientQueue] = []
 
     def __len__(self) -> int:
         return self._size
@@ -53,11 +53,11 @@ class FairQueue(Generic[S]):
         client = self.clients.get(request.client)
         if client is None:
             self._serial += 1
-            client = self.clients[request.client] = Client(request.client, self._serial, self._mean)
+            client = self.clients[request.client] = ClientQueue(request.client, self._serial, self._mean)
         key = request.group_key or -request.id
         group = client.groups.get(key)
         if group is None:
-            group = client.groups[key] = Group(client, key, request.priority)
+            group = client.groups[key] = SequenceGroup(client, key, request.priority)
         request.group, request.queued = group, True
         self.queued += 1
         client.queued += 1
@@ -75,7 +75,7 @@ class FairQueue(Generic[S]):
         if first:
             group.client.levels[group.priority].move_to_end(group.key, last=False)
 
-    def pop(self, group: Group) -> S:
+    def pop(self, group: SequenceGroup) -> S:
         """The group's next sequence, out of the queue."""
         sequence: S = group.waiting.popleft()
         self._size -= 1
@@ -111,20 +111,20 @@ class FairQueue(Generic[S]):
         self.clients.clear()
         self.queued = self._size = 0
 
-    def _insert(self, group: Group) -> None:
+    def _insert(self, group: SequenceGroup) -> None:
         """It has waiting sequences: last of its level, unless it is there."""
         client = group.client
         self.clients.setdefault(client.name, client)
         client.groups.setdefault(group.key, group)
         client.levels.setdefault(group.priority, OrderedDict()).setdefault(group.key, group)
 
-    def _leave_level(self, group: Group) -> None:
+    def _leave_level(self, group: SequenceGroup) -> None:
         levels = group.client.levels
         del levels[group.priority][group.key]
         if not levels[group.priority]:
             del levels[group.priority]
 
-    def _tidy(self, group: Group) -> None:
+    def _tidy(self, group: SequenceGroup) -> None:
         client = group.client
         if not group.waiting and not group.running:
             client.groups.pop(group.key, None)
@@ -152,7 +152,7 @@ class FairQueue(Generic[S]):
         group.client.running -= 1
         self._tidy(group)
 
-    def charge(self, client: Client, tokens: int) -> None:
+    def charge(self, client: ClientQueue, tokens: int) -> None:
         """The engine has computed tokens for a client, or is about to."""
         client.charged += tokens
         self._mean += tokens / max(1, len(self.clients))
@@ -163,7 +163,7 @@ class FairQueue(Generic[S]):
 
     # --- the order
 
-    def next_group(self) -> Group | None:
+    def next_group(self) -> SequenceGroup | None:
         """The request whose sequence is next; None if none waits but those of clients on hold."""
         if len(self.clients) == 1:
             [client] = self.clients.values()
@@ -178,7 +178,7 @@ class FairQueue(Generic[S]):
                     best, least = client, rank
         return self._first(best) if best is not None else None
 
-    def _first(self, client: Client) -> Group:
+    def _first(self, client: ClientQueue) -> SequenceGroup:
         """Of the best priority, the first in turn that has less than its share, or else the first."""
         level = client.levels[min(client.levels)]
         if len(client.groups) > 1:
@@ -192,10 +192,10 @@ class FairQueue(Generic[S]):
         """An equal share of something for each client with work, at least 1."""
         return max(1, total // max(1, len(self.clients)))
 
-    def _group_share(self, client: Client) -> int:
+    def _group_share(self, client: ClientQueue) -> int:
         return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
 
-    def giver(self, group: Group) -> Client | Group | None:
+    def giver(self, group: SequenceGroup) -> ClientQueue | SequenceGroup | None:
         """Who has more than its share of the slots, where this request, or its client, has less: it gives one."""
         client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
@@ -210,7 +210,7 @@ class FairQueue(Generic[S]):
                     return largest
         return None
 
-    def hold(self, client: Client) -> None:
+    def hold(self, client: ClientQueue) -> None:
         """Pass over a client until `resume`."""
         client.held = True
         self._held.append(client)
@@ -226,5 +226,5 @@ class FairQueue(Generic[S]):
             self.put_back(sequence, first=True)
 
 
-def _running(one: Client | Group) -> int:
+def _running(one: ClientQueue | SequenceGroup) -> int:
     return one.running

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...errors import GrammarInvalid, GrammarTooComplex
 from ...util.child_process import EXIT_USAGE, inherit_socket
-from .grammar_limits import Bounds
+from .grammar_limits import GrammarBounds
 
-Check = Callable[[str, Bounds], dict[str, Any]]
+Check = Callable[[str, GrammarBounds], dict[str, Any]]
 
 
 def serve(name: str, argv: list[str], load: Callable[[dict[str, Any]], Check]) -> int:
@@ -38,7 +38,7 @@ def serve(name: str, argv: list[str], load: Callable[[dict[str, Any]], Check]) -
 
 def _answer(check: Check, message: dict[str, Any]) -> dict[str, Any]:
     try:
-        return check(message["tag"], Bounds(**message["bounds"]))
+        return check(message["tag"], GrammarBounds(**message["bounds"]))
     except GrammarTooComplex as error:
         return {"complex": error.message}
     except GrammarInvalid as error:

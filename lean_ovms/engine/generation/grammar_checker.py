@@ -24,7 +24,7 @@ from typing import Any
 
 from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, Unavailable
 from ...util.child_process import spawn_with_socket
-from .grammar_limits import Bounds, too_complex
+from .grammar_limits import GrammarBounds, too_complex
 from .pipeline import GrammarCost
 
 log = logging.getLogger(__name__)
@@ -69,12 +69,12 @@ class ProcessGrammarChecker:
         """The process id, None while there is none."""
         return self._process.pid if self._process else None
 
-    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """pipeline.GrammarChecker.check."""
         answer = self.ask(tag, bounds)
         return GrammarCost(**{**answer, "notices": tuple(answer.get("notices", ()))})
 
-    def ask(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+    def ask(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """The process's answer. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
         if self._process is not None and self._process.poll() is not None:
             log.warning("the grammar process was ended from outside (status %s); another is started", self.stop())

@@ -21,7 +21,7 @@ MAX_REPEAT = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class GrammarBounds:
     """Inclusive. bytes: of the whole text. nesting: brackets of any kind. repetition: of all counted repetitions in
     an expression, nested ones multiplied. overlap: of those, places at which one can begin (grammar_overlap). count:
     minLength and the like. properties, choices: in one schema. multiple: of multipleOf, without its factors 2 and 5."""
@@ -36,7 +36,7 @@ class Bounds:
     multiple: int = 10_000
 
 
-def check(text: str, bounds: Bounds) -> Any:
+def check(text: str, bounds: GrammarBounds) -> Any:
     """The parsed structural tag. Raises GrammarInvalid and GrammarTooComplex."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > bounds.bytes:
@@ -90,7 +90,7 @@ def members(value: Any) -> Iterator[tuple[str, Any]]:
 _COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))
 
 
-def _check_member(key: str, value: Any, bounds: Bounds) -> None:
+def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
     if key in ("properties", "patternProperties", "$defs", "definitions") and isinstance(value, dict):
         if len(value) > bounds.properties:
             raise too_complex(f"{len(value)} {key}, the limit is {bounds.properties}")
@@ -117,7 +117,7 @@ def _odd_part(value: float) -> int:
     return number
 
 
-def _check_expression(text: str, quotes: bool, bounds: Bounds) -> None:
+def _check_expression(text: str, quotes: bool, bounds: GrammarBounds) -> None:
     depth, weight = expression(text, quotes=quotes)
     if depth > bounds.nesting:
         raise too_complex(f"its groups are nested deeper than {bounds.nesting} levels")

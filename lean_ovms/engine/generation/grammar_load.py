@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from .sequence import Sequence
+from .sequence import QueuedSequence
 
 MASKS_S = 0.1
 """CPU time of the masks of a step, of sequences whose masks cost about the same; one alone may take longer."""
@@ -28,7 +28,7 @@ class GrammarLoad:
         self._clock = clock
         self._next_start = 0.0
 
-    def must_wait(self, sequence: Sequence, running: Seq[Sequence]) -> bool:
+    def must_wait(self, sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
         """A sequence with a grammar may not start now."""
         cost = sequence.request.cost
         if cost is None or not running:
@@ -41,7 +41,7 @@ class GrammarLoad:
         alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
         return alike > 0 and alike + cost.mask_s > MASKS_S
 
-    def started(self, sequence: Sequence) -> None:
+    def started(self, sequence: QueuedSequence) -> None:
         cost = sequence.request.cost
         if cost is not None and cost.start_s > 5 * FREE_S:
             self._next_start = self._clock() + (1 + START_SHARE) * cost.start_s

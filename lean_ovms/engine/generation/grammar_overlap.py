@@ -16,37 +16,37 @@ _COUNT = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
 MOST = 1 << 60
 
 
-class Item(NamedTuple):
+class PatternItem(NamedTuple):
     """width: characters with which it may begin, each place counted. empty: it may be empty."""
 
     width: int
     empty: bool
 
 
-_CHARACTER = Item(1, False)
+_CHARACTER = PatternItem(1, False)
 
 
 class _Group:
     """An open group: its finished alternatives, and the present one."""
 
     def __init__(self) -> None:
-        self._before = Item(0, False)
-        self._present = Item(0, True)
-        self.last: Item | None = None
+        self._before = PatternItem(0, False)
+        self._present = PatternItem(0, True)
+        self.last: PatternItem | None = None
 
-    def add(self, item: Item | None) -> None:
+    def add(self, item: PatternItem | None) -> None:
         """The next item; the last one had its quantifiers."""
         if self.last is not None:
             width = self._present.width + (self.last.width if self._present.empty else 0)
-            self._present = Item(min(MOST, width), self._present.empty and self.last.empty)
+            self._present = PatternItem(min(MOST, width), self._present.empty and self.last.empty)
         self.last = item
 
     def alternative(self) -> None:
         self.add(None)
-        self._before = Item(self._before.width + self._present.width, self._before.empty or self._present.empty)
-        self._present = Item(0, True)
+        self._before = PatternItem(self._before.width + self._present.width, self._before.empty or self._present.empty)
+        self._present = PatternItem(0, True)
 
-    def closed(self) -> Item:
+    def closed(self) -> PatternItem:
         self.alternative()
         return self._before
 
@@ -69,7 +69,7 @@ def overlap(text: str, *, quotes: bool) -> int:
         elif char == "|":
             group.alternative()
         elif char in "*+?" and group.last is not None:
-            group.last = Item(group.last.width, char != "+" or group.last.empty)
+            group.last = PatternItem(group.last.width, char != "+" or group.last.empty)
         elif char == "{" and group.last is not None and (count := _COUNT.fullmatch(part)) is not None:
             group.last = _counted(group.last, count)
             most = max(most, group.last.width)
@@ -77,11 +77,11 @@ def overlap(text: str, *, quotes: bool) -> int:
             empty = quotes and part == '""'
             if len(part) > 1 and char not in '[\\"':
                 group.add(_CHARACTER)  # the others of a row of characters
-            group.add(Item(0 if empty else 1, empty))
+            group.add(PatternItem(0 if empty else 1, empty))
     return most
 
 
-def _counted(item: Item, count: re.Match[str]) -> Item:
+def _counted(item: PatternItem, count: re.Match[str]) -> PatternItem:
     least = int(count[1][:9] or 0)
     times = max(least, int(count[3][:9] or 0), 1)
-    return Item(min(MOST, item.width * times) if item.empty else item.width, item.empty or not least)
+    return PatternItem(min(MOST, item.width * times) if item.empty else item.width, item.empty or not least)

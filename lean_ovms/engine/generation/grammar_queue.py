@@ -39,14 +39,14 @@ MIN_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GrammarQueueLimits:
     """queue: most grammars waiting to be compiled, and half of them of one client; more are a 429.
 
     results, result_bytes: check results remembered. compiled_bytes: of compiled grammars; beyond it all are dropped.
     idle_s: without a new grammar, until the checker's process is stopped.
     """
 
-    bounds: grammar_limits.Bounds = field(default_factory=grammar_limits.Bounds)
+    bounds: grammar_limits.GrammarBounds = field(default_factory=grammar_limits.GrammarBounds)
     queue: int = 32
     results: int = 512
     result_bytes: int = 8 << 20
@@ -61,7 +61,7 @@ class Waiting(NamedTuple):
     request: GenerationRequest
 
 
-class Outcome(NamedTuple):
+class GrammarOutcome(NamedTuple):
     """A request that no longer waits. error: None when it may run."""
 
     submit: Submit
@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 class GrammarQueue:
     """Releases requests with a grammar when that is safe. tag: the grammar, as a structural tag (JSON text)."""
 
-    def __init__(self, grammars: Grammars, wake: Callable[[], None], limits: Limits) -> None:
+    def __init__(self, grammars: Grammars, wake: Callable[[], None], limits: GrammarQueueLimits) -> None:
         """wake: ends the loop's wait; called from threads."""
         self._compiler, checker = grammars
         self.limits = limits
@@ -134,11 +134,11 @@ class GrammarQueue:
         """A grammar that proved to be too slow: no further request may have it."""
         self._results.add(tag, error)
 
-    def poll(self, calm: bool) -> list[Outcome]:
+    def poll(self, calm: bool) -> list[GrammarOutcome]:
         """Requests that no longer wait. calm: no request with a grammar is about to have its first step."""
         if not self._waiting and not self._compiling:
             return []
-        outcomes: list[Outcome] = []
+        outcomes: list[GrammarOutcome] = []
         while not self._done.empty():
             step, tag, result = self._done.get()
             if step == "compiled":
@@ -186,11 +186,11 @@ class GrammarQueue:
             self._checking = tag
             self._checks.add(tag)
 
-    def _release(self, tag: str, error: RequestError | None) -> list[Outcome]:
+    def _release(self, tag: str, error: RequestError | None) -> list[GrammarOutcome]:
         items = self._waiting.pop(tag, [])
         for item in items:
             item.request.cost = self._compiled.get(tag)
-        return [Outcome(item.submit, item.request, error) for item in items]
+        return [GrammarOutcome(item.submit, item.request, error) for item in items]
 
     def _compile_next(self) -> None:
         while self._checked:
@@ -249,7 +249,7 @@ class GrammarQueue:
 class _CheckResults:
     """Cost or error by grammar, the least recently used dropped first. Two threads use it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: GrammarQueueLimits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
         self._results: OrderedDict[str, GrammarCost | RequestError] = OrderedDict()

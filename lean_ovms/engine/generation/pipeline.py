@@ -1,4 +1,4 @@
-"""What generation needs of a loaded model beside its tokens: grammars, images and tokenizing in a thread.
+"""What generation needs of a loaded model besides its tokens: grammars, images and tokenizing in a thread.
 
 No openvino here.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ...types import Image
-from .grammar_limits import Bounds
+from .grammar_limits import GrammarBounds
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -65,7 +65,7 @@ class GrammarChecker(Protocol):
     """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
     and takes no time of other threads."""
 
-    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """What it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
         ...
 
@@ -85,7 +85,7 @@ class ImagePlaceholders(Protocol):
         ...
 
 
-class BesideEncoder(Protocol):
+class LongTextEncoder(Protocol):
     """Tokenizes long texts in a thread, without the interpreter's lock."""
 
     def is_long(self, text: str) -> bool:

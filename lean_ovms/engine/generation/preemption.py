@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from typing import Any, TypeVar
 
-from .sequence import Client, Group, Sequence
+from .sequence import ClientQueue, QueuedSequence, SequenceGroup
 
-S = TypeVar("S", bound=Sequence)
+S = TypeVar("S", bound=QueuedSequence)
 MIN_RUN_STEPS = 16
 """Steps with output that a sequence has before its slot may be given to another client; computing it again costs less,
 because most of it is in the prefix cache."""
 
 
 def over_budget(
-    running: Seq[S], clients: Iterable[Client], blocks_of: Callable[[Client], int], rank: Callable[[S], Any]
+    running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int], rank: Callable[[S], Any]
 ) -> S:
     """The one to preempt because the KV cache is exceeded: of the client with most blocks, that of the least rank.
 
@@ -35,7 +35,9 @@ def over_budget(
     return min(movable, key=rank)
 
 
-def for_another(running: Seq[S], giver: Client | Group, steps: int, *, least_priority: int | None = None) -> S | None:
+def for_another(
+    running: Seq[S], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
+) -> S | None:
     """The one of a client or a request that gives its place to another; None if none can at the moment.
 
     least_priority: only those of this priority or a less urgent one.

@@ -15,7 +15,7 @@ from .pipeline import GrammarCost, ImagePrompt, Thinking
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class ClientQueue:
     """A client with work. charged: its tokens, from where the others were when it came.
 
     groups: all its requests; levels: those with waiting sequences, by priority, the next one first.
@@ -26,8 +26,8 @@ class Client:
     name: str
     serial: int
     charged: float
-    groups: dict[int, Group] = field(default_factory=dict)
-    levels: dict[int, OrderedDict[int, Group]] = field(default_factory=dict)
+    groups: dict[int, SequenceGroup] = field(default_factory=dict)
+    levels: dict[int, OrderedDict[int, SequenceGroup]] = field(default_factory=dict)
     running: int = 0
     queued: int = 0
     queued_tokens: int = 0
@@ -36,10 +36,10 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class SequenceGroup:
     """The sequences of one HTTP request, which may be several Submits (a list of prompts)."""
 
-    client: Client
+    client: ClientQueue
     key: int
     priority: int
     waiting: deque[Any] = field(default_factory=deque)
@@ -73,7 +73,7 @@ class GenerationRequest:
     client: str = ""
     group_key: int = 0
     priority: int = 0
-    group: Group | None = None
+    group: SequenceGroup | None = None
     queued: bool = False
     bad_words: tuple[tuple[int, ...], ...] = ()
     thinking: Thinking | None = None
@@ -87,7 +87,7 @@ class GenerationRequest:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Sequence:
+class QueuedSequence:
     """One text that is generated for a request, from the queue to its last token.
 
     started: it has run at least once, first at started_at by the scheduler's clock. has_output: since it was last
@@ -111,13 +111,13 @@ class Sequence:
         raise NotImplementedError
 
     @property
-    def group(self) -> Group:
+    def group(self) -> SequenceGroup:
         """Of a sequence that was added to a FairQueue."""
         assert self.request.group is not None
         return self.request.group
 
     @property
-    def client(self) -> Client:
+    def client(self) -> ClientQueue:
         """Of a sequence that was added to a FairQueue."""
         return self.group.client
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from typing import Generic, TypeVar
 
-from .sequence import Sequence
+from .sequence import QueuedSequence
 
-S = TypeVar("S", bound=Sequence)
+S = TypeVar("S", bound=QueuedSequence)
 MAX_RETRIES = 3
 """Failed steps that one sequence may live through; one that is present every time is probably at fault."""
 

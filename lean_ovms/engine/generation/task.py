@@ -16,7 +16,7 @@ from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, T
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
 from .backend import Backend
-from .grammar_limits import Bounds
+from .grammar_limits import GrammarBounds
 from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
@@ -42,7 +42,7 @@ GRAMMAR_GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class QueueLimits:
     """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts.
 
     sequences: most of one request.
@@ -59,7 +59,7 @@ def load(
 ) -> GenerationTask:
     """The task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
     backend = load_model(config)
-    limits = Limits(
+    limits = QueueLimits(
         queued=config.max_queued_requests,
         sequences=config.best_of_limit,
         queued_by_client=config.max_queued_requests_per_client,
@@ -72,8 +72,8 @@ def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[]
     """The queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
     if backend.grammars is None:
         return None
-    bounds = Bounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
-    limits = grammar_queue.Limits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
+    bounds = GrammarBounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
+    limits = grammar_queue.GrammarQueueLimits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
     return GrammarQueue(backend.grammars, wake, limits)
 
 
@@ -83,7 +83,7 @@ class GenerationTask:
     def __init__(
         self,
         backend: Backend,
-        limits: Limits,
+        limits: QueueLimits,
         grammars: GrammarQueue | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Commands with a long text, which is tokenized in a thread beside the step loop. Knows no openvino and no sockets.
+"""Commands with a long text, which is tokenized in a thread during the steps. Knows no openvino and no sockets.
 
 A tokenizer reads a text in one call: 65,536 characters in 20 to 100 ms, a million in 0.4 to 0.9 s (2026-11), during
 which no other request would get a token. One text is tokenized at a time, the clients take turns. All but the work
@@ -20,7 +20,7 @@ from ...util.turns import Turns
 from ..protocol import Encode, Submit
 from .backend import Backend
 from .item_thread import ItemThread
-from .pipeline import BesideEncoder
+from .pipeline import LongTextEncoder
 from .request_validator import BadWords, RequestValidator, kept
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class _Waiting:
     cancelled: set[int] = field(default_factory=set)
 
 
-class Outcome(NamedTuple):
+class TokenizeOutcome(NamedTuple):
     """A command that no longer waits: the ids of its texts, or an error."""
 
     command: Command
@@ -100,24 +100,24 @@ class TokenizeQueue:
 
     def work(self, command: Command) -> Work | None:
         """What the thread would do for a command; None: its texts are short."""
-        beside = self._backend.beside
-        if beside is None:
+        encoder = self._backend.long_text_encoder
+        if encoder is None:
             return None
         if isinstance(command, Encode):
-            return partial(_texts, command, beside) if any(map(beside.is_long, command.texts)) else None
+            return partial(_texts, command, encoder) if any(map(encoder.is_long, command.texts)) else None
         text, words = command.prompt, command.sampling.get("bad_words", ())
-        if self._backend.image_placeholders is not None or not isinstance(text, str) or not beside.is_long(text):
+        if self._backend.image_placeholders is not None or not isinstance(text, str) or not encoder.is_long(text):
             text = ""
         if not text and (len(words) <= FEW_WORDS or not all(isinstance(word, str) for word in words)):
             return None
-        return partial(self._of_submit, command, text, words if len(words) > FEW_WORDS else (), beside)
+        return partial(self._of_submit, command, text, words if len(words) > FEW_WORDS else (), encoder)
 
-    def _of_submit(self, submit: Submit, text: str, words: Sequence[str], beside: BesideEncoder) -> Ids:
-        bad_words = self._validator.bad_words(words, beside.encode) if words else None
-        return Ids(self._prompt(submit, text, beside) if text else None, (), bad_words)
+    def _of_submit(self, submit: Submit, text: str, words: Sequence[str], encoder: LongTextEncoder) -> Ids:
+        bad_words = self._validator.bad_words(words, encoder.encode) if words else None
+        return Ids(self._prompt(submit, text, encoder) if text else None, (), bad_words)
 
-    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> list[int]:
-        ids, context = self._validator.encode(text, submit, beside.encode), self._backend.info.context_length
+    def _prompt(self, submit: Submit, text: str, encoder: LongTextEncoder) -> list[int]:
+        ids, context = self._validator.encode(text, submit, encoder.encode), self._backend.info.context_length
         if submit.truncate is None:
             self._validator.check_length(len(ids))
         elif type(submit.truncate) is int and len(ids) > context:
@@ -143,25 +143,25 @@ class TokenizeQueue:
         elif key in self._waiting:
             self._waiting[key].cancelled.add(index)
 
-    def poll(self) -> list[Outcome]:
+    def poll(self) -> list[TokenizeOutcome]:
         """The commands that no longer wait."""
-        outcomes: list[Outcome] = []
+        outcomes: list[TokenizeOutcome] = []
         while not self._done.empty():
             key, result = self._done.get()
             self._busy = ""
             if (item := self._waiting.pop(key, None)) is not None:
                 self._learn(item.command, result)
-                outcomes.append(Outcome(item.command, result, item.cancelled))
+                outcomes.append(TokenizeOutcome(item.command, result, item.cancelled))
         self._next()
         return outcomes
 
     def _learn(self, command: Command, result: Ids | RequestError) -> None:
-        beside = self._backend.beside
-        if beside is None or isinstance(result, RequestError) or isinstance(command, Encode):
+        encoder = self._backend.long_text_encoder
+        if encoder is None or isinstance(result, RequestError) or isinstance(command, Encode):
             return
         if result.prompt is not None and isinstance(command.prompt, str):
             if command.truncate is None:
-                beside.learn(command.prompt, result.prompt, command.add_special_tokens)
+                encoder.learn(command.prompt, result.prompt, command.add_special_tokens)
             command.prompt = ""  # nobody needs it
 
     def _next(self) -> None:
@@ -184,5 +184,5 @@ class TokenizeQueue:
         self._wake()
 
 
-def _texts(command: Encode, beside: BesideEncoder) -> Ids:
-    return Ids(None, [beside.encode(text, command.add_special_tokens) for text in command.texts])
+def _texts(command: Encode, encoder: LongTextEncoder) -> Ids:
+    return Ids(None, [encoder.encode(text, command.add_special_tokens) for text in command.texts])

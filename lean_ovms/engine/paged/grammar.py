@@ -18,7 +18,7 @@ FORBIDDEN = _BITS.astype(np.float32)
 """[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
 
 
-class Tokens:
+class GrammarTokens:
     """A vocabulary in the form that llguidance reads, which tokenizes for both libraries.
 
     It tokenizes by the longest pieces; no mask depends on that.
@@ -66,7 +66,7 @@ class Matcher(Protocol):
         ...
 
     def forced(self) -> list[int]:
-        """Tokens of the text that has to come next, as far as the grammar leaves no choice.
+        """GrammarTokens of the text that has to come next, as far as the grammar leaves no choice.
 
         The same text may have other tokens, of which the model chooses: these are a guess.
         """

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..generation import grammar_limits
 from ..generation.grammar_answers import Check, limit_memory, serve
-from ..generation.grammar_limits import Bounds
+from ..generation.grammar_limits import GrammarBounds
 from . import guidance
 
 
@@ -24,7 +24,7 @@ def load(message: dict[str, Any]) -> Check:
     return read
 
 
-def read(tag: str, bounds: Bounds) -> dict[str, Any]:
+def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
     """The grammar of a structural tag. Raises GrammarInvalid and GrammarTooComplex."""
     began = time.process_time()
     reading = guidance.read(grammar_limits.check(tag, bounds))

@@ -21,9 +21,9 @@ from ...errors import GrammarInvalid, GrammarTooComplex
 from ...grammar import lark
 from ..generation import grammar_limits
 from ..generation.grammar_checker import ProcessGrammarChecker
-from ..generation.grammar_limits import Bounds
+from ..generation.grammar_limits import GrammarBounds
 from ..generation.pipeline import GrammarCost
-from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, Tokens, forbid
+from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
 from .logits import NoToken
 from .reductions import cores
 
@@ -101,7 +101,7 @@ class Guidance:
         self._tokenizer: Any = None
         self._lock = threading.Lock()
         self._compiled: dict[str, Any] = {}
-        self._tokens = Tokens(self._pieces, self._eos)
+        self._tokens = GrammarTokens(self._pieces, self._eos)
 
     def compile(self, tag: str) -> None:
         """Make it ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
@@ -114,7 +114,7 @@ class Guidance:
             self._read.clear()
             self._read_bytes = 0
 
-    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """pipeline.GrammarChecker.check."""
         start = time.perf_counter()
         if self._reader is None or (len(tag) <= INLINE_BYTES and not any(word in tag for word in _COSTLY)):
@@ -262,7 +262,7 @@ class GuidanceMatcher:
 
     __slots__ = ("_ready", "_slow", "_stops", "_tokens", "mask", "state")
 
-    def __init__(self, state: Any, stops: frozenset[int], tokens: Tokens) -> None:
+    def __init__(self, state: Any, stops: frozenset[int], tokens: GrammarTokens) -> None:
         self.state = state
         self._stops = stops
         self._tokens = tokens

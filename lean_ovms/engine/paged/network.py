@@ -16,7 +16,7 @@ Part = tuple[int, int, NDArray[np.float32]]
 """Row and column at which a matrix begins in a larger one."""
 
 
-class Tensor(Protocol):
+class InferTensor(Protocol):
     """An input's memory. The user writes into `data`; `shape` is the part of it that is read."""
 
     data: NDArray[Any]
@@ -43,7 +43,7 @@ class Network(Protocol):
         """Make the KV cache, and the states of so many sequences."""
         ...
 
-    def tensor(self, name: str, shape: list[int]) -> Tensor:
+    def tensor(self, name: str, shape: list[int]) -> InferTensor:
         """A new tensor for an input."""
         ...
 

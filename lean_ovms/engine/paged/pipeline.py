@@ -19,7 +19,7 @@ from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
 from ...types import SamplingParams
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ..generation.pipeline import ASSISTANT_TOKENS, BesideEncoder, Grammars, ImagePlaceholders
+from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders, LongTextEncoder
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading import lora, model_info, pipeline_choice, vocabulary
@@ -135,7 +135,7 @@ class PagedPipeline(Engine):
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
-        self.beside: BesideEncoder | None = self._encode
+        self.long_text_encoder: LongTextEncoder | None = self._encode
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)

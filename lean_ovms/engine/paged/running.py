@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..generation.fair_queue import FairQueue
-from ..generation.sequence import Client
+from ..generation.sequence import ClientQueue
 from .adapters import AdapterTable
 from .block_manager import BlockManager, Parent
 from .block_tables import BlockTables
@@ -50,7 +50,7 @@ class RunningSequences:
     def running(self) -> list[Sequence]:
         return self.decoding + self.prefilling
 
-    def blocks_of(self, client: Client) -> int:
+    def blocks_of(self, client: ClientQueue) -> int:
         return sum(len(s.blocks) for s in self.running if s.client is client)
 
     def computed(self, sequence: Sequence, tokens: int) -> None:

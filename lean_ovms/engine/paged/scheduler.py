@@ -18,7 +18,7 @@ from ..generation import preemption
 from ..generation.admission_policy import AdmissionPolicy
 from ..generation.fair_queue import FairQueue
 from ..generation.grammar_load import GrammarLoad
-from ..generation.sequence import Client, GenerationRequest
+from ..generation.sequence import ClientQueue, GenerationRequest
 from ..generation.suspects import Suspects
 from .adapters import AdapterTable
 from .block_manager import BlockManager, Parent
@@ -111,7 +111,7 @@ class Scheduler(RunningSequences):
     def blocks_needed(self, sequence: Sequence) -> int:
         return self.blocks.blocks(len(sequence.ids))
 
-    def prompts_full(self, client: Client) -> bool:
+    def prompts_full(self, client: ClientQueue) -> bool:
         """A long prompt leaves half of each step to prompts that fit into it, so these wait for one another alone."""
         if not any(s.client is client for s in self.prefilling):
             return False

@@ -42,7 +42,7 @@ class Search(Protocol):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Sequence(generation.Sequence):
+class Sequence(generation.QueuedSequence):
     """One text. ids: prompt and generated tokens; all but the newest are in the KV cache when it decodes.
 
     prompt: tokens of the prompt. limit: most tokens of the text. arrival: the order in which requests came.

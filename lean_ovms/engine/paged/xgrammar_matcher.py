@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from ...errors import BadRequest, GrammarTooComplex, Unavailable
 from ..generation.grammar_checker import ProcessGrammarChecker
-from ..generation.grammar_limits import Bounds
+from ..generation.grammar_limits import GrammarBounds
 from ..generation.pipeline import GrammarCost
 from . import xgrammar_core
 from .bounded_calls import LIMIT_S, CallThread
-from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, Matcher, Tokens, forbid
+from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
 from .logits import NoToken
 from .reductions import cores
 
@@ -68,13 +68,13 @@ class XGrammar:
         CPU time of a mask. Raises NotUsable."""
         self._core = xgrammar_core.load()
         self._pieces, self._eos = padded(pieces, width), sorted(eos)
-        self._tokens = Tokens(self._pieces, self._eos)
+        self._tokens = GrammarTokens(self._pieces, self._eos)
         self._checker = checker
         self._threads = MaskThreads(limit_s)
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._vocabulary: Any = None
-        self._bounds = Bounds()
+        self._bounds = GrammarBounds()
         self._compiled: dict[str, _Compiled] = {}
         self._dropped: dict[str, _Compiled] = {}
 
@@ -87,7 +87,7 @@ class XGrammar:
         with self._lock:
             self._dropped, self._compiled = self._compiled, {}
 
-    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """pipeline.GrammarChecker.check; compiles it as well."""
         if self._threads.left >= MOST_LEFT:
             raise Unavailable("Structured output is not available at the moment.", code="grammar_unavailable")
@@ -180,7 +180,7 @@ class XGrammarMatcher:
     """grammar.Matcher. `compute` and `look_ahead` belong to the threads, all else to their user."""
 
     def __init__(
-        self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: Tokens, threads: MaskThreads
+        self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens, threads: MaskThreads
     ) -> None:
         self.threads = threads
         self._state = state

@@ -23,7 +23,7 @@ from ...grammar.xgrammar import Lowered
 from ..errors import last_line
 from ..generation import grammar_limits
 from ..generation.grammar_answers import Check, limit_memory, serve
-from ..generation.grammar_limits import Bounds, too_complex
+from ..generation.grammar_limits import GrammarBounds, too_complex
 from . import xgrammar_core
 
 Choose = Callable[[NDArray[np.int64]], Any]
@@ -37,12 +37,12 @@ MAX_COMPILED_BYTES = 16 << 20
 
 def load(message: dict[str, Any]) -> Check:
     """What compiles grammars for a vocabulary; from here on no more memory than allowed."""
-    compiler = Compiler([piece.encode("latin-1") for piece in message["pieces"]], message["eos"])
+    compiler = XGrammarCompiler([piece.encode("latin-1") for piece in message["pieces"]], message["eos"])
     limit_memory(message["memory_bytes"])
     return compiler.check
 
 
-class Compiler:
+class XGrammarCompiler:
     """Compiles and tries grammars for one vocabulary."""
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class Compiler:
         self._width = len(pieces)
         self._x = next((i for i, piece in enumerate(pieces) if piece == b"x"), 0)
 
-    def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+    def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """Raises GrammarInvalid and GrammarTooComplex."""
         began = time.process_time()
         form = grammar_limits.check(tag, bounds)

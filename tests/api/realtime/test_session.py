@@ -12,7 +12,7 @@ import pytest
 
 from lean_ovms.api.app import BODY_FACTOR
 from lean_ovms.api.realtime import session as session_module
-from lean_ovms.api.realtime.service import Realtime
+from lean_ovms.api.realtime.service import RealtimeService
 from lean_ovms.observability.logging import Access, JsonLines
 from lean_ovms.transports.websocket.local import Closed, WebSocketRefused
 from lean_ovms.util import chunked_json
@@ -39,7 +39,7 @@ def test_an_idle_session_is_closed_after_its_text(loop: JumpLoop) -> None:
             began = loop.time()
             events = await client.until(DONE)
             assert events[-1]["text"] == "three"
-            assert await client.closed() == Close(NORMAL, "Realtime session idle timeout.")
+            assert await client.closed() == Close(NORMAL, "RealtimeService session idle timeout.")
             assert 5 <= loop.time() - began < 7
         await stopped(app)
 
@@ -72,7 +72,7 @@ def test_a_session_has_an_end(loop: JumpLoop) -> None:
                 await asyncio.sleep(10)
                 await client.append(silence(0.1))
             began = loop.time()
-            assert await client.closed() == Close(NORMAL, "Realtime session reached its maximum duration.")
+            assert await client.closed() == Close(NORMAL, "RealtimeService session reached its maximum duration.")
             assert loop.time() - began <= 11
         await stopped(app)
 
@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
         await engine.caught_up()
         assert engine.open
     assert not engine.open
-    service = app.services.get(Realtime)
+    service = app.services.get(RealtimeService)
     assert not service._sessions
     assert not service._places._clients
 
@@ -232,7 +232,7 @@ async def test_the_access_line_and_the_metrics() -> None:
 async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
     app, _ = await speech_app()
     async with session(app) as client:
-        app.services.get(Realtime)._sessions.copy().pop().stop()
+        app.services.get(RealtimeService)._sessions.copy().pop().stop()
         await client.closed()
         with pytest.raises(Closed):
             await client.send(COMMIT)

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import model_info, vocabulary
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
@@ -260,7 +260,7 @@ def test_a_grammar_works_with_it(pipeline):
 
     tag = json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": "[0-9]{3} Grüße"}})
     pipeline.grammars.compiler.compile(tag)
-    seconds = pipeline.grammars.checker.check(tag, Bounds()).seconds
+    seconds = pipeline.grammars.checker.check(tag, GrammarBounds()).seconds
     pipeline.grammars.checker.stop()
     assert seconds >= 0
     from tests.engine.test_pipeline_contract import finish, work

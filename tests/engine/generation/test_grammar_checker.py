@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.generation.pipeline import GrammarCost
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.grammar.constraint import GrammarContext, build
@@ -50,15 +50,15 @@ def alive(pid):
 def test_it_is_started_by_the_first_grammar_and_kept(make):
     checker = make()
     assert checker.pid is None
-    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
+    assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
     pid = checker.pid
-    assert checker.check("better", Bounds()) == GrammarCost(0.5, 6)
+    assert checker.check("better", GrammarBounds()) == GrammarCost(0.5, 6)
     assert checker.pid == pid
 
 
 def test_a_wrong_grammar_is_refused_in_the_helpers_words(make):
     with pytest.raises(GrammarInvalid, match="it is wrong"):
-        make().check("wrong", Bounds())
+        make().check("wrong", GrammarBounds())
 
 
 @pytest.mark.slow
@@ -68,32 +68,32 @@ def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_process(make,
     checker._start()
     pid = checker.pid
     with pytest.raises(GrammarTooComplex, match=r"0\.1 s"):
-        checker.check(tag, Bounds())
+        checker.check(tag, GrammarBounds())
     assert checker.pid is None
     assert not alive(pid)
     checker.settings = SETTINGS
-    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
+    assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
 def test_time_without_cpu_does_not_count_on_a_busy_machine(make):
-    assert make(settings=IMPATIENT).check("wait", Bounds()) == GrammarCost(0.5, 4)
+    assert make(settings=IMPATIENT).check("wait", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
 def test_one_that_dies_is_replaced(make):
     checker = make()
     with pytest.raises(GrammarTooComplex, match="memory"):
-        checker.check("crash", Bounds())
-    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
+        checker.check("crash", GrammarBounds())
+    assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
 def test_a_helper_that_does_not_start_is_unavailable(make):
     with pytest.raises(Unavailable):
-        make("dies").check("good", Bounds())
+        make("dies").check("good", GrammarBounds())
 
 
 def test_stop_ends_it(make):
     checker = make()
-    checker.check("good", Bounds())
+    checker.check("good", GrammarBounds())
     pid = checker.pid
     checker.stop()
     assert not alive(pid)
@@ -106,7 +106,7 @@ def test_the_real_helper_distinguishes_good_from_wrong_and_survives_what_kills_i
     checker = ProcessGrammarChecker(settings)
 
     def check(form):
-        return checker.check(structural(form), Bounds(bytes=1 << 20, nesting=1 << 20))
+        return checker.check(structural(form), GrammarBounds(bytes=1 << 20, nesting=1 << 20))
 
     try:
         seconds, used, *_ = check({"type": "regex", "pattern": "[a-z]{3}"})
@@ -131,15 +131,15 @@ def test_the_real_helper_distinguishes_good_from_wrong_and_survives_what_kills_i
 
 def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
     checker = make()
-    checker.check("good", Bounds())
+    checker.check("good", GrammarBounds())
     os.kill(checker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, checker.pid, os.WEXITED | os.WNOWAIT)
-    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
+    assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
 def test_a_process_that_cannot_be_had_is_unavailable():
     with pytest.raises(Unavailable):
-        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good", Bounds())
+        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good", GrammarBounds())
 
 
 SLOW = {
@@ -167,11 +167,11 @@ def test_slow_masks_are_found_before_a_grammar_is_let_in_and_ordinary_ones_pass(
         for name, text in SLOW.items():
             form = {"type": "grammar", "grammar": text}
             with pytest.raises(GrammarTooComplex):
-                pytest.fail(f"{name}: {checker.check(structural(form), Bounds())}")
+                pytest.fail(f"{name}: {checker.check(structural(form), GrammarBounds())}")
         for name, schema in FAST.items():
             context = GrammarContext(form=output_form(None, None), prompt_tail="", tools=())
             wanted = OutputConstraint(format={"type": "json_schema", "json_schema": schema})
-            cost = checker.check(build(wanted, context).tag, Bounds(bytes=1 << 19))
+            cost = checker.check(build(wanted, context).tag, GrammarBounds(bytes=1 << 19))
             assert 0 < cost.mask_s < 0.2, name
             assert cost.start_s > 0, name
     finally:

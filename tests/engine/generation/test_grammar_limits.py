@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from lean_ovms.engine.generation.grammar_limits import Bounds, check, expression, nesting
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds, check, expression, nesting
 from lean_ovms.engine.generation.grammar_overlap import overlap
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 
@@ -31,7 +31,7 @@ GOOD = [
 
 @pytest.mark.parametrize("form", GOOD)
 def test_what_is_ordinary_passes(form):
-    assert check(tag(form), Bounds()) == {"type": "structural_tag", "format": form}
+    assert check(tag(form), GrammarBounds()) == {"type": "structural_tag", "format": form}
 
 
 def nested(levels):
@@ -68,17 +68,17 @@ BAD = [
 @pytest.mark.parametrize("form", BAD)
 def test_what_would_be_too_much_is_refused(form):
     with pytest.raises(GrammarTooComplex):
-        check(tag(form), Bounds())
+        check(tag(form), GrammarBounds())
 
 
 def test_deep_brackets_are_refused_before_anything_recurses():
     with pytest.raises(GrammarTooComplex):
-        check("[" * 30000, Bounds())
+        check("[" * 30000, GrammarBounds())
 
 
 def test_text_that_is_no_json_is_invalid():
     with pytest.raises(GrammarInvalid):
-        check("{", Bounds())
+        check("{", GrammarBounds())
 
 
 def test_brackets_in_strings_do_not_nest():

@@ -10,7 +10,7 @@ from lean_ovms.engine.generation import grammar_limits, grammar_queue
 from lean_ovms.engine.generation.grammar_load import GrammarLoad
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
-from lean_ovms.engine.generation.sequence import GenerationRequest, Sequence
+from lean_ovms.engine.generation.sequence import GenerationRequest, QueuedSequence
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
@@ -85,7 +85,7 @@ class GrammarRig(Rig):
         self.compiler = Compiler()
         self.transport = WakingTransport()
         self.queue = GrammarQueue(
-            Grammars(self.compiler, self.compiler), self.transport.wake, grammar_queue.Limits(**changes)
+            Grammars(self.compiler, self.compiler), self.transport.wake, grammar_queue.GrammarQueueLimits(**changes)
         )
         self.task = GenerationTask(self.backend, limits, self.queue)
         self.worker = Worker(self.task, self.transport)
@@ -409,8 +409,8 @@ def test_costly_first_steps_are_spread_over_time_while_others_run():
     now = [0.0]
     load = GrammarLoad(lambda: now[0])
     request = GenerationRequest(1, SamplingParams(), {0}, "g", GrammarCost(0.1, 1000, 0.05, 0.0))
-    sequence = Sequence(request=request, index=0)
-    others = [Sequence(request=GenerationRequest(2, SamplingParams(), {0}), index=0)]
+    sequence = QueuedSequence(request=request, index=0)
+    others = [QueuedSequence(request=GenerationRequest(2, SamplingParams(), {0}), index=0)]
     assert not load.must_wait(sequence, others)
     load.started(sequence)
     assert load.must_wait(sequence, others)
@@ -460,8 +460,8 @@ def test_slow_steps_without_grammars_or_beside_a_compilation_make_no_suspect():
         now[0] += seconds
         return watch.suspect(compiling=compiling)
 
-    plain = Sequence(request=GenerationRequest(1, SamplingParams(), {0}), index=0, has_output=True)
-    matched = Sequence(request=GenerationRequest(2, SamplingParams(), {0}, "g"), index=0, has_output=True)
+    plain = QueuedSequence(request=GenerationRequest(1, SamplingParams(), {0}), index=0, has_output=True)
+    matched = QueuedSequence(request=GenerationRequest(2, SamplingParams(), {0}, "g"), index=0, has_output=True)
     assert not any(step(0.2, [plain]) for _ in range(20))
     assert not any(step(60, [plain]) for _ in range(3))
     assert not any(step(60, [plain, matched], compiling=True) for _ in range(3))

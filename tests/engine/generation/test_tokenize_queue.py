@@ -9,13 +9,13 @@ import pytest
 
 from lean_ovms.engine.generation import tokenize_queue
 from lean_ovms.engine.generation.fake_tokenizer import encode
-from lean_ovms.engine.generation.task import GenerationTask, Limits
+from lean_ovms.engine.generation.task import GenerationTask, QueueLimits
 from lean_ovms.engine.protocol import Accepted, Encode, Encoded, Refused
 from lean_ovms.errors import BadRequest, from_wire
 from tests.engine.rig import Rig
 
 LONG = "x" * 200
-LIMITS = Limits(queued=64, sequences=20)
+LIMITS = QueueLimits(queued=64, sequences=20)
 
 
 class Beside:
@@ -48,11 +48,11 @@ class BesideRig(Rig):
     def __init__(self, limits=LIMITS, **changes):
         super().__init__(limits=limits, **changes)
         self.woken = threading.Semaphore(0)
-        self.beside = self.backend.beside = Beside()
+        self.long_text_encoder = self.backend.long_text_encoder = Beside()
         self.worker.task = self.task = GenerationTask(self.backend, limits, wake=self.woken.release)
 
     def finish_text(self):
-        self.beside.go.set()
+        self.long_text_encoder.go.set()
         assert self.woken.acquire(timeout=300)
         self.turn_without_waiting()
 
@@ -65,7 +65,7 @@ class BesideRig(Rig):
 def rig():
     made = BesideRig(context=1000, blocks=100)
     yield made
-    made.beside.go.set()  # no thread is left waiting
+    made.long_text_encoder.go.set()  # no thread is left waiting
 
 
 def test_t38_a_neighbour_goes_on_while_a_long_text_is_tokenized(rig):
@@ -80,8 +80,8 @@ def test_t38_a_neighbour_goes_on_while_a_long_text_is_tokenized(rig):
     rig.run()
     assert rig.answer(long).accepted == Accepted(long, len(LONG), None)
     assert rig.answer(long).reasons == {0: "length"}
-    assert rig.beside.threads == {"tokenize"}
-    assert rig.beside.learnt == [(LONG, encode(LONG, False))]
+    assert rig.long_text_encoder.threads == {"tokenize"}
+    assert rig.long_text_encoder.learnt == [(LONG, encode(LONG, False))]
 
 
 def test_a_short_text_behind_a_long_one_of_the_same_client_does_not_wait_for_it(rig):
@@ -105,7 +105,7 @@ def test_a_text_beyond_the_context_is_refused_by_its_beginning(rig):
     rig.turn()
     rig.finish_text()
     assert "exceeds model max length: 1000" in from_wire(rig.answer(long).refused).message
-    assert [len(text) for text in rig.beside.texts] == [8000]
+    assert [len(text) for text in rig.long_text_encoder.texts] == [8000]
 
 
 def test_truncation_is_as_for_short_texts(rig):
@@ -114,7 +114,7 @@ def test_truncation_is_as_for_short_texts(rig):
     rig.finish_text()
     rig.run()
     assert rig.answer(long).text() == "abc"
-    assert rig.beside.learnt == []
+    assert rig.long_text_encoder.learnt == []
 
 
 def test_truncation_from_the_right_keeps_the_beginning(rig):
@@ -133,7 +133,7 @@ def test_a_cancelled_request_is_not_started(rig):
     rig.turn()
     rig.finish_text()
     assert rig.answer(first).accepted is rig.answer(second).accepted is None
-    assert rig.beside.texts == [LONG]
+    assert rig.long_text_encoder.texts == [LONG]
     assert rig.stats().queued == 0
 
 
@@ -152,10 +152,10 @@ def test_clients_take_turns(rig):
         rig.submit(f"{LONG}{number}", client="a", max_tokens=1)
     rig.submit(f"{LONG}b", client="b", max_tokens=1)
     rig.turn()
-    rig.beside.go.set()
+    rig.long_text_encoder.go.set()
     for _ in range(4):
         rig.finish_text()
-    assert rig.beside.texts == [f"{LONG}{end}" for end in ("0", "b", "1", "2")]
+    assert rig.long_text_encoder.texts == [f"{LONG}{end}" for end in ("0", "b", "1", "2")]
 
 
 def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
@@ -168,7 +168,7 @@ def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
 
 
 def test_long_texts_count_as_queued():
-    limits = Limits(queued=64, sequences=20, queued_by_client=1)
+    limits = QueueLimits(queued=64, sequences=20, queued_by_client=1)
     rig = BesideRig(limits, context=1000, blocks=100)
     try:
         rig.submit(LONG, client="a")
@@ -176,7 +176,7 @@ def test_long_texts_count_as_queued():
         rig.turn()
         assert from_wire(rig.answer(second).refused).status == 429
     finally:
-        rig.beside.go.set()
+        rig.long_text_encoder.go.set()
 
 
 def test_texts_of_an_encode_are_tokenized_beside_the_loop_too(rig):
@@ -205,4 +205,4 @@ def test_many_bad_words_are_tokenized_beside_the_loop():
         rig.finish_text()
     rig.run()
     assert [rig.answer(number).accepted.prompt_tokens for number in (many, both)] == [3, len(LONG)]
-    assert rig.beside.threads == {"tokenize"}
+    assert rig.long_text_encoder.threads == {"tokenize"}

@@ -14,7 +14,7 @@ from llguidance import LLParserLimits
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading.vocabulary import read
 from lean_ovms.engine.paged import grammar_process
 from lean_ovms.engine.paged import guidance as guidance_module
@@ -286,7 +286,7 @@ NOTICES = [
 @pytest.mark.parametrize(("schema", "notices"), NOTICES)
 def test_keywords_that_are_not_imposed_are_told(guidance, schema, notices):
     form = constraint({"type": "json_schema", "json_schema": schema})
-    assert list(guidance.check(form, Bounds()).notices) == notices
+    assert list(guidance.check(form, GrammarBounds()).notices) == notices
 
 
 ARGUMENTS = {
@@ -445,7 +445,7 @@ def test_masks_of_several_texts_are_those_of_each_alone(guidance, monkeypatch, c
 )
 def test_what_would_take_long_is_refused_at_once(guidance, source):
     with pytest.raises(GrammarTooComplex):
-        guidance.check(grammar(source), Bounds())
+        guidance.check(grammar(source), GrammarBounds())
 
 
 def test_a_state_that_is_too_complex_leaves_no_token(guidance):
@@ -487,7 +487,7 @@ HOSTILE = {
 def test_no_mask_of_a_hostile_grammar_takes_long(guidance, name):
     """0.1 s of CPU time are five times what is meant, on a machine that is busy; the second of these took seconds."""
     try:
-        guidance.check(HOSTILE[name], Bounds())
+        guidance.check(HOSTILE[name], GrammarBounds())
         matcher = guidance.matcher(HOSTILE[name], frozenset({EOS}))
     except GrammarTooComplex:
         return
@@ -523,14 +523,14 @@ def test_grammars_that_may_be_costly_are_read_in_a_process_and_others_here():
     reader = Reader()
     guidance = Guidance(PIECES, WIDTH, [EOS], reader)
     short, long = regex("[a-z]+"), constraint({"type": "regex", "pattern": "|".join(f"word{i}" for i in range(900))})
-    assert guidance.check(short, Bounds()).mask_s >= 0
+    assert guidance.check(short, GrammarBounds()).mask_s >= 0
     assert reader.read == 0
-    guidance.check(long, Bounds(bytes=1 << 20))
+    guidance.check(long, GrammarBounds(bytes=1 << 20))
     assert reader.read == 1
     assert fits(guidance, long, "word7")
     for schema in ({"multipleOf": 3}, {"allOf": [{}]}, {"patternProperties": {"^a": {}}}):
         reader.read = 0
-        guidance.check(constraint({"type": "json_schema", "json_schema": schema}), Bounds())
+        guidance.check(constraint({"type": "json_schema", "json_schema": schema}), GrammarBounds())
         assert reader.read == 1
     guidance.stop()
     assert reader.read == 0
@@ -540,17 +540,19 @@ def test_the_process_that_reads_costly_grammars():
     settings = CheckerSettings(model_dir="", width=0, timeout_s=20, memory_bytes=64 << 20, probe_s=0)
     reader = ProcessGrammarChecker(settings, GRAMMAR_PROCESS)
     try:
-        answer = reader.ask(grammar('root ::= "a" | "b"'), Bounds())
+        answer = reader.ask(grammar('root ::= "a" | "b"'), GrammarBounds())
         assert answer["text"].startswith("%llguidance")
         with pytest.raises(GrammarTooComplex, match="bytes"):
-            reader.ask(grammar('root ::= "a" | "b"'), Bounds(bytes=10))
+            reader.ask(grammar('root ::= "a" | "b"'), GrammarBounds(bytes=10))
         with pytest.raises(GrammarInvalid, match="'x' not found"):
-            reader.ask(grammar("root ::= x"), Bounds())
+            reader.ask(grammar("root ::= x"), GrammarBounds())
         clash = {"oneOf": [{"type": "string"}, {"const": "a"}]}
-        assert reader.ask(constraint({"type": "json_schema", "json_schema": clash}), Bounds())["notices"] == []
+        assert reader.ask(constraint({"type": "json_schema", "json_schema": clash}), GrammarBounds())["notices"] == []
         slow = [{"anyOf": [{"pattern": f"^a{i}b{j}.*$"} for j in range(8)]} for i in range(5)]
         reader.settings = CheckerSettings(model_dir="", width=0, timeout_s=0.3, memory_bytes=0, probe_s=0)
         with pytest.raises((GrammarTooComplex, GrammarInvalid)):
-            reader.ask(constraint({"type": "json_schema", "json_schema": {"type": "string", "allOf": slow}}), Bounds())
+            reader.ask(
+                constraint({"type": "json_schema", "json_schema": {"type": "string", "allOf": slow}}), GrammarBounds()
+            )
     finally:
         reader.stop()

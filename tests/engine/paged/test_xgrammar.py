@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.engine.paged import xgrammar_matcher
 from lean_ovms.engine.paged.grammar import TOO_COMPLEX
@@ -126,13 +126,13 @@ def test_a_regular_expression_that_it_cannot_impose_is_refused(library):
     ],
 )
 def test_what_it_ignores_in_a_schema_is_told(library, value, notices):
-    assert list(library.check(schema(value), Bounds()).notices) == notices
+    assert list(library.check(schema(value), GrammarBounds()).notices) == notices
 
 
 @pytest.mark.parametrize("family", ["pythonic", "gemma4", "functiongemma", "lfm2"])
 def test_calls_in_a_notation_of_their_own_are_held_to_its_syntax_alone(library, family):
     form = build(OutputConstraint(tool_calls="required"), grammars.context(family, None, TOOL)).tag
-    assert library.check(form, Bounds()).notices == ("the arguments' schemas in the notation of this model",)
+    assert library.check(form, GrammarBounds()).notices == ("the arguments' schemas in the notation of this model",)
     values = {
         "pythonic": '[f(x=1, y="a", z=[True, {"b": None}])]',
         "lfm2": "<|tool_call_start|>[f(x=-1.5)]<|tool_call_end|>",
@@ -251,13 +251,13 @@ def test_the_process_compiles_and_is_killed_when_it_takes_too_long():
     )
     checker = ProcessGrammarChecker(settings, XGRAMMAR_PROCESS)
     try:
-        answer = checker.ask(grammar('root ::= "a" | "b"'), Bounds())
+        answer = checker.ask(grammar('root ::= "a" | "b"'), GrammarBounds())
         assert json.loads(answer["compiled"])
         with pytest.raises(GrammarInvalid, match="not defined"):
-            checker.ask(grammar("root ::= x"), Bounds())
+            checker.ask(grammar("root ::= x"), GrammarBounds())
         checker.settings = CheckerSettings(model_dir="", width=0, timeout_s=0.3, memory_bytes=0, probe_s=0)
         with pytest.raises(GrammarTooComplex, match="compiling it takes more than"):
-            checker.ask(constraint({"type": "regex", "pattern": "([a-z]{1,90}[0-9a-z]{1,90}){1,100}"}), Bounds())
+            checker.ask(constraint({"type": "regex", "pattern": "([a-z]{1,90}[0-9a-z]{1,90}){1,100}"}), GrammarBounds())
         assert checker.pid is None
     finally:
         checker.stop()

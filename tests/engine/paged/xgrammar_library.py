@@ -28,9 +28,9 @@ def xgrammar_library(pieces, width, eos, **options):
     if not pipeline_choice.has_xgrammar():
         pytest.skip(f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}")
     from lean_ovms.engine.paged.xgrammar_matcher import XGrammar, padded
-    from lean_ovms.engine.paged.xgrammar_process import Compiler
+    from lean_ovms.engine.paged.xgrammar_process import XGrammarCompiler
 
-    found = XGrammar(pieces, width, eos, Here(Compiler(padded(pieces, width), eos)), **options)
+    found = XGrammar(pieces, width, eos, Here(XGrammarCompiler(padded(pieces, width), eos)), **options)
     try:
         yield found
     finally:

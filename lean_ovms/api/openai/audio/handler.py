@@ -14,7 +14,7 @@ from ...middleware import release_all
 from ...services import INLINE_BYTES, Services
 from .answers import answer
 from .request import AudioRequest, parse
-from .stream import SpeechStream, TranscriptRenderer
+from .stream import TranscriptionStream, TranscriptRenderer
 from .transcript import Transcript
 
 
@@ -23,7 +23,7 @@ async def serve(request: Request, services: Services, fields: FieldSet, task: st
     asked, audio = await _open(request, services, fields, task)
     transcript = Transcript()
     if asked.stream:
-        stream = SpeechStream(asked.model.transcribe(audio, asked.params), audio, transcript)
+        stream = TranscriptionStream(asked.model.transcribe(audio, asked.params), audio, transcript)
         try:
             await stream.begin(services.config.sse_ping_s)
         except BaseException:

@@ -22,7 +22,7 @@ from .request import AudioRequest
 from .transcript import Logprobs, Transcript
 
 
-class SpeechStream:
+class TranscriptionStream:
     """The events of a running transcription (sse.Source). Closed in any case, and its audio with it."""
 
     def __init__(self, events: AsyncGenerator[SpeechEvent, None], audio: AudioStream, transcript: Transcript) -> None:

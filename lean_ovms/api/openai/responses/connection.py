@@ -38,7 +38,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """One connection to a database. types: names for the schema's column types."""
 
     types: Mapping[str, str]

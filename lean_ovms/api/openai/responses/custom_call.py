@@ -5,13 +5,13 @@ from __future__ import annotations
 from ....types import Json
 from ...fields import parsed
 from .agent_tools import ToolOrigin
-from .output_items import EventWriter, JsonDepth, item_id, named
+from .output_items import JsonDepth, ResponseEventWriter, item_id, named
 
 
 class CustomCall:
     """A custom_tool_call. Its input is one delta: a text inside of JSON is known when the JSON is complete."""
 
-    def __init__(self, writer: EventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
+    def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
         self.id = item_id("ctc")
         self.complete = False
         self._writer = writer

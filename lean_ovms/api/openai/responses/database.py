@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from ....errors import RequestError, StartError, StoreFailure, StoreUnavailable
 from . import postgres
-from .connection import FULL, Connection, Sqlite, sqlite_failure
+from .connection import FULL, DatabaseConnection, Sqlite, sqlite_failure
 
 logger = logging.getLogger("lean_ovms.responses")
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
+Work = Callable[[DatabaseConnection], T]
 
 JOB_TIMEOUT_S = 20.0
 """Longest wait for a database that neither answers nor fails."""
@@ -70,7 +70,7 @@ class Database:
         self._cleanup_due = cleanup_due
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
         self._unavailable = False
         self._closed = False
 
@@ -167,7 +167,7 @@ class Database:
             if not retryable:
                 return
 
-    def _repeat_on_full_disk(self, connection: Connection, jobs: list[_Job]) -> None:
+    def _repeat_on_full_disk(self, connection: DatabaseConnection, jobs: list[_Job]) -> None:
         """Run the jobs again that found the disk full: what deletes with the reserve's space, then the others."""
         full = [job for job in jobs if _found_full(job)]
         if not full:
@@ -182,13 +182,13 @@ class Database:
         if any(_found_full(job) for job in full):
             logger.error("the response store failed: %s", FULL)
 
-    def _repeat(self, connection: Connection, jobs: list[_Job]) -> None:
+    def _repeat(self, connection: DatabaseConnection, jobs: list[_Job]) -> None:
         for job in jobs:
             job.error = None
         if jobs:
             self._transact(connection, jobs)
 
-    def _connected(self, jobs: list[_Job]) -> Connection | None:
+    def _connected(self, jobs: list[_Job]) -> DatabaseConnection | None:
         """The connection; None if it cannot be opened, with the error set on each job."""
         if self._connection is not None:
             return self._connection
@@ -207,9 +207,9 @@ class Database:
         self._unavailable = False
         return self._connection
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> DatabaseConnection:
         url = postgres.is_url(self._path)
-        connection: Connection = postgres.Postgres(self._path) if url else Sqlite(self._path)
+        connection: DatabaseConnection = postgres.Postgres(self._path) if url else Sqlite(self._path)
         try:
             connection.begin(write=True)
             self._prepare(connection)
@@ -219,7 +219,7 @@ class Database:
             raise
         return connection
 
-    def _transact(self, connection: Connection, jobs: list[_Job]) -> bool:
+    def _transact(self, connection: DatabaseConnection, jobs: list[_Job]) -> bool:
         """Run jobs in one transaction; whether it failed and certainly changed nothing, so that a retry is safe."""
         write, committing = any(job.write for job in jobs), False
         try:
@@ -248,7 +248,7 @@ class Database:
                 job.error = failure
             return not committing
 
-    def _run_job(self, connection: Connection, job: _Job) -> None:
+    def _run_job(self, connection: DatabaseConnection, job: _Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)

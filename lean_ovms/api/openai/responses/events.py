@@ -13,7 +13,7 @@ from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCal
 from ...response import prompt_progress, with_timings
 from .agent_tools import ToolOrigin
 from .custom_call import CustomCall
-from .output_items import EventWriter, FunctionCall, Item, Message, ReasoningItem
+from .output_items import FunctionCall, Item, MessageItem, ReasoningItem, ResponseEventWriter
 from .response import ResponseObject
 
 
@@ -37,7 +37,7 @@ class Events:
     ) -> None:
         self.body = body
         self.status = "queued" if queued else "in_progress"
-        self._writer = EventWriter(obfuscate=obfuscate, silent=silent)
+        self._writer = ResponseEventWriter(obfuscate=obfuscate, silent=silent)
         self._in_progress = False
         self._choices: dict[int, _Choice] = {}
         self._output: list[Json | None] = []
@@ -120,12 +120,12 @@ class Events:
             if choice.open.complete:
                 self._close(choice, "completed")
 
-    def _message(self, choice: _Choice) -> Message:
-        if isinstance(choice.open, Message):
+    def _message(self, choice: _Choice) -> MessageItem:
+        if isinstance(choice.open, MessageItem):
             return choice.open
         self._close(choice, "completed")
         choice.has_output = True
-        message = Message(self._writer, len(self._output), named_by_id=self.body.named_by_id)
+        message = MessageItem(self._writer, len(self._output), named_by_id=self.body.named_by_id)
         self._open(choice, message)
         return message
 
@@ -152,7 +152,7 @@ class Events:
         complete = reason != "length"
         if not choice.has_output and (complete or choice.open is None):
             self._message(choice)
-        if isinstance(choice.open, Message):
+        if isinstance(choice.open, MessageItem):
             choice.open.add_logprobs(choice.logprobs)
         self._close(choice, "completed" if complete else "incomplete")
 

@@ -1,7 +1,7 @@
 """The output items of a response while they grow: message, reasoning, function call. Each writes its own events.
 
 Order and fields of the events are those of OVMS and of OpenAI's published schema. An item knows no other items, no
-choices and no response; it adds numbered frames to an EventWriter.
+choices and no response; it adds numbered frames to an ResponseEventWriter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
 
 
-class EventWriter:
+class ResponseEventWriter:
     """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i.
 
     obfuscate: pad deltas so that their length reveals less about the tokens in them (stream_options). silent: frames
@@ -87,12 +87,12 @@ def entry(token: TokenLogprob, *, by_id: bool) -> Json:
     return found
 
 
-class Message:
+class MessageItem:
     """An assistant message with one text part."""
 
     _HEAD = delta_head("response.output_text.delta")
 
-    def __init__(self, writer: EventWriter, index: int, *, named_by_id: bool = False) -> None:
+    def __init__(self, writer: ResponseEventWriter, index: int, *, named_by_id: bool = False) -> None:
         self.id = item_id("msg")
         self._named_by_id = named_by_id
         self._writer = writer
@@ -145,7 +145,7 @@ class ReasoningItem:
 
     _HEAD = delta_head("response.reasoning_summary_text.delta")
 
-    def __init__(self, writer: EventWriter, index: int) -> None:
+    def __init__(self, writer: ResponseEventWriter, index: int) -> None:
         self.id = item_id("rs")
         self._writer = writer
         self._index = index
@@ -185,7 +185,7 @@ class FunctionCall:
 
     _HEAD = delta_head("response.function_call_arguments.delta")
 
-    def __init__(self, writer: EventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
+    def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
         self.id = item_id("fc")
         self.complete = False
         self._writer = writer
@@ -229,7 +229,7 @@ def named(origin: ToolOrigin) -> Json:
     return {"name": origin.name} | ({} if origin.namespace is None else {"namespace": origin.namespace})
 
 
-Item = Message | ReasoningItem | FunctionCall
+Item = MessageItem | ReasoningItem | FunctionCall
 
 
 class JsonDepth:

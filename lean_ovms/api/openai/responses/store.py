@@ -19,12 +19,12 @@ from ....config import Config
 from ....errors import BadRequest, NotFound
 from ....types import Json
 from . import tables
-from .connection import Connection
+from .connection import DatabaseConnection
 from .database import Database
 from .items import REFERENCE, is_usable
 from .pages import PageQuery
 from .store_file import set_aside_if_damaged
-from .tables import Entry
+from .tables import StoredItem
 
 logger = logging.getLogger("lean_ovms.responses")
 
@@ -47,8 +47,8 @@ class Context:
     conversation: the conversation to which the finished turn is added.
     """
 
-    history: list[Entry] = field(default_factory=list)
-    input: list[Entry] = field(default_factory=list)
+    history: list[StoredItem] = field(default_factory=list)
+    input: list[StoredItem] = field(default_factory=list)
     conversation: str | None = None
 
     @property
@@ -81,24 +81,24 @@ class Store:
         """Close the database. Idempotent."""
         await self._db.close()
 
-    def _bounds(self) -> tables.Bounds:
+    def _bounds(self) -> tables.StoreLimits:
         since = self._clock() - self._max_age_s if self._max_age_s else float("-inf")
-        return tables.Bounds(since=since, max_count=self._max_count, max_bytes=self._max_bytes)
+        return tables.StoreLimits(since=since, max_count=self._max_count, max_bytes=self._max_bytes)
 
-    def _prepare(self, connection: Connection) -> None:
+    def _prepare(self, connection: DatabaseConnection) -> None:
         """Set up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
         self._connected, self._clock_ahead = time.monotonic(), connection.now() - time.monotonic()
         tables.prepare(connection)
 
-    def _cleanup(self, connection: Connection) -> None:
+    def _cleanup(self, connection: DatabaseConnection) -> None:
         tables.drop_old(connection, self._bounds())
         for body in self._stale(connection):
             tables.put_response(connection, interrupted(body), live=False)
 
-    def _cleanup_due(self, connection: Connection) -> bool:
+    def _cleanup_due(self, connection: DatabaseConnection) -> bool:
         return tables.any_old(connection, self._bounds()) or bool(self._stale(connection))
 
-    def _stale(self, connection: Connection) -> list[Json]:
+    def _stale(self, connection: DatabaseConnection) -> list[Json]:
         """Unfinished responses whose server has stopped. When the clock was set, or the machine slept, every heartbeat
         looks old, so LEASE_S starts again then too.
         """
@@ -115,13 +115,13 @@ class Store:
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
         """The input of a response. Raises BadRequest and NotFound for unknown ids."""
         if previous is None and conversation is None and not any(item["type"] == REFERENCE for item in items):
-            return Context(input=[Entry(item) for item in items])
+            return Context(input=[StoredItem(item) for item in items])
         return await self._db.run(
             lambda c: self._context(c, previous, conversation, items), write=conversation is not None
         )
 
     def _context(
-        self, connection: Connection, previous: str | None, conversation: str | None, items: list[Json]
+        self, connection: DatabaseConnection, previous: str | None, conversation: str | None, items: list[Json]
     ) -> Context:
         context = Context(conversation=conversation)
         if previous is not None:
@@ -137,7 +137,7 @@ class Store:
     async def start(self, body: Json, context: Context) -> None:
         """Store a response that has just started, so that it survives a crash of the process."""
 
-        def work(connection: Connection) -> None:
+        def work(connection: DatabaseConnection) -> None:
             self._write(connection, body, context, live=True)
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
@@ -151,7 +151,7 @@ class Store:
         """
         mine = list(self.running)
 
-        def work(connection: Connection) -> list[str]:
+        def work(connection: DatabaseConnection) -> list[str]:
             if heartbeat:
                 for response_id in mine:
                     tables.touch_run(connection, response_id)
@@ -169,7 +169,7 @@ class Store:
         A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed. Safe to retry.
         """
 
-        def work(connection: Connection) -> None:
+        def work(connection: DatabaseConnection) -> None:
             if started:
                 events = zlib.compress(frames, 1) if frames else None
                 if tables.stop_requested(connection, body["id"]) is None:
@@ -184,12 +184,12 @@ class Store:
         self.running.discard(body["id"])
 
     @staticmethod
-    def _write(connection: Connection, body: Json, context: Context, live: bool) -> None:
+    def _write(connection: DatabaseConnection, body: Json, context: Context, live: bool) -> None:
         tables.add_items(connection, body["id"], [*context.history, *context.input])
         tables.put_response(connection, body, live)
 
-    def _add_output(self, connection: Connection, body: Json, context: Context) -> None:
-        output = [Entry(item) for item in body["output"]]
+    def _add_output(self, connection: DatabaseConnection, body: Json, context: Context) -> None:
+        output = [StoredItem(item) for item in body["output"]]
         tables.add_items(connection, body["id"], output, output=True)
         conversation_id = context.conversation
         if conversation_id is None or body["status"] not in ("completed", "incomplete"):
@@ -207,7 +207,7 @@ class Store:
     async def frames(self, response_id: str) -> bytes | None:
         """The whole stream of a response, if it was stored."""
 
-        def work(connection: Connection) -> bytes | None:
+        def work(connection: DatabaseConnection) -> bytes | None:
             events = tables.get_events(connection, response_id)
             return None if events is None else zlib.decompress(events)
 
@@ -216,7 +216,7 @@ class Store:
     async def input_items(self, response_id: str, query: PageQuery) -> Page:
         """Input items of a response, earlier turns included. Raises NotFound, and BadRequest for `after`."""
 
-        def work(connection: Connection) -> Page:
+        def work(connection: DatabaseConnection) -> Page:
             _require(tables.has_response(connection, response_id), "Response", response_id)
             return _page(connection, response_id, query, output=False)
 
@@ -233,7 +233,7 @@ class Store:
     async def create_conversation(self, body: Json, items: list[Json]) -> None:
         """Store a new conversation."""
 
-        def work(connection: Connection) -> None:
+        def work(connection: DatabaseConnection) -> None:
             tables.put_conversation(connection, body, self._clock())
             tables.add_items(connection, body["id"], [_resolve(connection, item) for item in items])
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
@@ -243,7 +243,7 @@ class Store:
     async def conversation(self, conversation_id: str, metadata: Json | None = None) -> Json:
         """The conversation object; metadata, if given, replaces its metadata first. Raises NotFound."""
 
-        def work(connection: Connection) -> Json:
+        def work(connection: DatabaseConnection) -> Json:
             body = tables.get_conversation(connection, conversation_id)
             if body is None:
                 raise not_found("Conversation", conversation_id)
@@ -262,7 +262,7 @@ class Store:
     async def conversation_items(self, conversation_id: str, query: PageQuery) -> Page:
         """Items of a conversation. Raises NotFound, and BadRequest for `after`."""
 
-        def work(connection: Connection) -> Page:
+        def work(connection: DatabaseConnection) -> Page:
             _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
             return _page(connection, conversation_id, query)
 
@@ -271,7 +271,7 @@ class Store:
     async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[tuple[str, bytes]]:
         """Append items to a conversation; returns them as stored, in order. Raises NotFound."""
 
-        def work(connection: Connection) -> list[tuple[str, bytes]]:
+        def work(connection: DatabaseConnection) -> list[tuple[str, bytes]]:
             found = tables.touch_conversation(connection, conversation_id, self._clock())
             _require(found, "Conversation", conversation_id)
             tables.add_items(
@@ -286,7 +286,7 @@ class Store:
     async def conversation_item(self, conversation_id: str, item_id: str) -> bytes:
         """The JSON of one item of a conversation. Raises NotFound."""
 
-        def work(connection: Connection) -> bytes:
+        def work(connection: DatabaseConnection) -> bytes:
             _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
             item = tables.item_of(connection, conversation_id, item_id)
             if item is None:
@@ -298,7 +298,7 @@ class Store:
     async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
         """Remove one item from a conversation; returns the conversation object. Raises NotFound."""
 
-        def work(connection: Connection) -> Json:
+        def work(connection: DatabaseConnection) -> Json:
             body = tables.get_conversation(connection, conversation_id)
             if body is None:
                 raise not_found("Conversation", conversation_id)
@@ -323,7 +323,7 @@ def _require(found: object, what: str, name: str) -> None:
         raise not_found(what, name)
 
 
-def _page(connection: Connection, owner: str, query: PageQuery, *, output: bool = True) -> Page:
+def _page(connection: DatabaseConnection, owner: str, query: PageQuery, *, output: bool = True) -> Page:
     """Raises BadRequest."""
     found = tables.page_of(
         connection, owner, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
@@ -333,7 +333,7 @@ def _page(connection: Connection, owner: str, query: PageQuery, *, output: bool 
     return found[: query.limit], len(found) > query.limit
 
 
-def _turns_through(connection: Connection, previous: str) -> list[Entry]:
+def _turns_through(connection: DatabaseConnection, previous: str) -> list[StoredItem]:
     """All items up to the end of a response. Raises BadRequest."""
     found = tables.get_response(connection, previous)
     if found is None:
@@ -349,15 +349,15 @@ def _turns_through(connection: Connection, previous: str) -> list[Entry]:
     return _usable(tables.items_of(connection, previous))
 
 
-def _usable(output: list[Entry]) -> list[Entry]:
+def _usable(output: list[StoredItem]) -> list[StoredItem]:
     """The items that a next turn can use: without truncated calls, whose arguments are incomplete."""
     return [entry for entry in output if is_usable(entry.item)]
 
 
-def _resolve(connection: Connection, item: Json, before: str = "") -> Entry:
+def _resolve(connection: DatabaseConnection, item: Json, before: str = "") -> StoredItem:
     """The item itself, or the stored item of a reference. before: what it follows. Raises NotFound."""
     if item["type"] != REFERENCE:
-        return Entry(item)
+        return StoredItem(item)
     entry = tables.find_item(connection, item["id"], before)
     if entry is None:
         raise NotFound(f"Item with id {item['id'][:100]!r} not found: it was not stored, or has expired.")

@@ -17,7 +17,7 @@ import orjson
 from ....errors import StoreFailure
 from ....types import Json
 from ....util import chunked_json
-from .connection import Connection, Rows
+from .connection import DatabaseConnection, Rows
 from .output_items import is_made_here
 
 VERSION = 2
@@ -48,7 +48,7 @@ CREATE TABLE kept (bytes {integer} NOT NULL)
 
 
 @dataclass(slots=True)
-class Entry:
+class StoredItem:
     """An item, and its number once it is stored. Numbers are never reused."""
 
     item: Json
@@ -56,7 +56,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class StoreLimits:
     """The limits of the store. since: oldest creation time. max_count: of responses, and of conversations."""
 
     since: float
@@ -64,7 +64,7 @@ class Bounds:
     max_bytes: int
 
 
-def prepare(connection: Connection) -> None:
+def prepare(connection: DatabaseConnection) -> None:
     """Creates the tables of a new database. Raises StoreFailure for a database with other tables."""
     version = connection.version()
     if version not in (0, VERSION):
@@ -78,7 +78,7 @@ def prepare(connection: Connection) -> None:
     connection.set_version(VERSION)
 
 
-def _add_bytes(connection: Connection, size: int) -> None:
+def _add_bytes(connection: DatabaseConnection, size: int) -> None:
     """Add size, which may be negative, to the stored total of bytes."""
     if size:
         connection.execute("UPDATE kept SET bytes = bytes + ?", (size,))
@@ -87,16 +87,22 @@ def _add_bytes(connection: Connection, size: int) -> None:
 # --- items ---
 
 
-def items_of(connection: Connection, owner: str) -> list[Entry]:
+def items_of(connection: DatabaseConnection, owner: str) -> list[StoredItem]:
     """The items of a response (input, then output) or of a conversation, in order."""
     rows = connection.execute(
         "SELECT number, body FROM place JOIN item ON number = item WHERE owner = ? ORDER BY position", (owner,)
     )
-    return [Entry(chunked_json.loads(body), number) for number, body in rows]
+    return [StoredItem(chunked_json.loads(body), number) for number, body in rows]
 
 
 def page_of(
-    connection: Connection, owner: str, *, after: str | None, limit: int, newest_first: bool, output: bool = True
+    connection: DatabaseConnection,
+    owner: str,
+    *,
+    after: str | None,
+    limit: int,
+    newest_first: bool,
+    output: bool = True,
 ) -> list[tuple[str, bytes]] | None:
     """(id, JSON) of at most `limit` items of an owner, behind the item with the id `after`; None without that item.
 
@@ -117,7 +123,7 @@ def page_of(
     return [(item_id, bytes(body)) for item_id, body in rows]
 
 
-def item_of(connection: Connection, owner: str, item_id: str) -> bytes | None:
+def item_of(connection: DatabaseConnection, owner: str, item_id: str) -> bytes | None:
     """The JSON of an owner's first item with this id."""
     row = connection.execute(
         "SELECT body FROM place JOIN item ON number = item WHERE owner = ? AND id = ? ORDER BY position LIMIT 1",
@@ -126,7 +132,7 @@ def item_of(connection: Connection, owner: str, item_id: str) -> bytes | None:
     return row and bytes(row[0])
 
 
-def find_item(connection: Connection, item_id: str, owner: str = "") -> Entry | None:
+def find_item(connection: DatabaseConnection, item_id: str, owner: str = "") -> StoredItem | None:
     """The newest item with this id: of this owner, or else of any, if the id is one that cannot be guessed.
 
     A client may name its items as it likes ("msg_1"), and must not get those that another client names so.
@@ -136,10 +142,10 @@ def find_item(connection: Connection, item_id: str, owner: str = "") -> Entry | 
     row = connection.execute(mine, (owner, item_id)).fetchone()
     if row is None and is_made_here(item_id):
         row = connection.execute(query.format(""), (item_id,)).fetchone()
-    return row and Entry(chunked_json.loads(row[1]), row[0])
+    return row and StoredItem(chunked_json.loads(row[1]), row[0])
 
 
-def add_items(connection: Connection, owner: str, entries: Iterable[Entry], output: bool = False) -> None:
+def add_items(connection: DatabaseConnection, owner: str, entries: Iterable[StoredItem], output: bool = False) -> None:
     """Append items to those of owner; sets their numbers."""
     row = connection.execute("SELECT max(position) FROM place WHERE owner = ?", (owner,)).fetchone()
     first = 0 if row[0] is None else row[0] + 1
@@ -150,7 +156,7 @@ def add_items(connection: Connection, owner: str, entries: Iterable[Entry], outp
     _add_bytes(connection, size)
 
 
-def _insert_item(connection: Connection, entry: Entry) -> int:
+def _insert_item(connection: DatabaseConnection, entry: StoredItem) -> int:
     """Write an item unless it is stored already; returns the number of bytes added."""
     known = "SELECT 1 FROM item WHERE number = ? AND id = ?"
     if entry.number is not None and connection.execute(known, (entry.number, entry.item["id"])).fetchone():
@@ -162,7 +168,7 @@ def _insert_item(connection: Connection, entry: Entry) -> int:
     return len(row[1]) + ROW_BYTES
 
 
-def drop_items(connection: Connection, owner: str) -> None:
+def drop_items(connection: DatabaseConnection, owner: str) -> None:
     """Remove all items of an owner, and delete those without another owner."""
     numbers = connection.execute("SELECT DISTINCT item FROM place WHERE owner = ?", (owner,)).fetchall()
     size = ROW_BYTES * connection.execute("DELETE FROM place WHERE owner = ?", (owner,)).rowcount
@@ -170,7 +176,7 @@ def drop_items(connection: Connection, owner: str) -> None:
     _add_bytes(connection, -size)
 
 
-def _drop_unused_item(connection: Connection, number: int) -> int:
+def _drop_unused_item(connection: DatabaseConnection, number: int) -> int:
     """Delete an item if it has no owner; returns the number of bytes freed."""
     delete = "DELETE FROM item WHERE number = ? AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?)"
     return _sizes(connection.execute(f"{delete} RETURNING length(body)", (number, number)))
@@ -181,7 +187,7 @@ def _sizes(rows: Rows) -> int:
     return sum(int(row[0]) + ROW_BYTES for row in rows.fetchall())
 
 
-def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
+def drop_item(connection: DatabaseConnection, owner: str, item_id: str) -> bool:
     """Remove the items with this id from owner; whether there were any."""
     rows = connection.execute(
         "SELECT position, number FROM place JOIN item ON number = item WHERE owner = ? AND id = ?", (owner, item_id)
@@ -197,7 +203,7 @@ def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
 # --- responses ---
 
 
-def put_response(connection: Connection, body: Json, live: bool, events: bytes | None = None) -> None:
+def put_response(connection: DatabaseConnection, body: Json, live: bool, events: bytes | None = None) -> None:
     """Store a response object, new or changed. live: it is still running, and gets a row in `run`."""
     data = chunked_json.dumps(body)
     old = "SELECT length(body) + coalesce(length(events), 0) FROM response WHERE id = ?"
@@ -214,24 +220,24 @@ def put_response(connection: Connection, body: Json, live: bool, events: bytes |
         connection.execute("DELETE FROM run WHERE response = ?", (body["id"],))
 
 
-def get_response(connection: Connection, response_id: str) -> tuple[Json, bool] | None:
+def get_response(connection: DatabaseConnection, response_id: str) -> tuple[Json, bool] | None:
     """(the response object, whether the response was still running when it was written)."""
     row = connection.execute("SELECT body, live FROM response WHERE id = ?", (response_id,)).fetchone()
     return row and (chunked_json.loads(row[0]), bool(row[1]))
 
 
-def has_response(connection: Connection, response_id: str) -> bool:
+def has_response(connection: DatabaseConnection, response_id: str) -> bool:
     """Whether there is such a response."""
     return connection.execute("SELECT 1 FROM response WHERE id = ?", (response_id,)).fetchone() is not None
 
 
-def get_events(connection: Connection, response_id: str) -> bytes | None:
+def get_events(connection: DatabaseConnection, response_id: str) -> bytes | None:
     """The stream of a response, if it was stored."""
     row = connection.execute("SELECT events FROM response WHERE id = ?", (response_id,)).fetchone()
     return None if row is None else row[0]
 
 
-def drop_response(connection: Connection, response_id: str) -> bool:
+def drop_response(connection: DatabaseConnection, response_id: str) -> bool:
     """Delete a response; whether it existed."""
     delete = "DELETE FROM response WHERE id = ? RETURNING length(body) + coalesce(length(events), 0)"
     size = _sizes(connection.execute(delete, (response_id,)))
@@ -245,23 +251,23 @@ def drop_response(connection: Connection, response_id: str) -> bool:
 # --- running responses ---
 
 
-def touch_run(connection: Connection, response_id: str) -> None:
+def touch_run(connection: DatabaseConnection, response_id: str) -> None:
     """Write the heartbeat of a running response."""
     connection.execute("UPDATE run SET seen = ? WHERE response = ?", (connection.now(), response_id))
 
 
-def request_stop(connection: Connection, response_id: str) -> None:
+def request_stop(connection: DatabaseConnection, response_id: str) -> None:
     """Ask the server of a running response to stop it."""
     connection.execute("UPDATE run SET cancelled = 1 WHERE response = ?", (response_id,))
 
 
-def stop_requested(connection: Connection, response_id: str) -> bool | None:
+def stop_requested(connection: DatabaseConnection, response_id: str) -> bool | None:
     """Whether a running response must stop; None if it has finished or was deleted."""
     row = connection.execute("SELECT cancelled FROM run WHERE response = ?", (response_id,)).fetchone()
     return None if row is None else bool(row[0])
 
 
-def stale_runs(connection: Connection, timeout_s: float) -> list[Json]:
+def stale_runs(connection: DatabaseConnection, timeout_s: float) -> list[Json]:
     """The running responses without a heartbeat for timeout_s."""
     if connection.execute("SELECT 1 FROM run LIMIT 1").fetchone() is None:
         return []
@@ -274,7 +280,7 @@ def stale_runs(connection: Connection, timeout_s: float) -> list[Json]:
 # --- conversations ---
 
 
-def put_conversation(connection: Connection, body: Json, used: float) -> None:
+def put_conversation(connection: DatabaseConnection, body: Json, used: float) -> None:
     """Store a conversation object, new or changed."""
     row = (body["id"], float(body["created_at"]), used, orjson.dumps(body["metadata"]))
     connection.execute(
@@ -284,7 +290,7 @@ def put_conversation(connection: Connection, body: Json, used: float) -> None:
     )
 
 
-def get_conversation(connection: Connection, conversation_id: str) -> Json | None:
+def get_conversation(connection: DatabaseConnection, conversation_id: str) -> Json | None:
     """The conversation object."""
     row = connection.execute("SELECT created, metadata FROM conversation WHERE id = ?", (conversation_id,)).fetchone()
     if row is None:
@@ -297,13 +303,13 @@ def get_conversation(connection: Connection, conversation_id: str) -> Json | Non
     }
 
 
-def touch_conversation(connection: Connection, conversation_id: str, used: float) -> bool:
+def touch_conversation(connection: DatabaseConnection, conversation_id: str, used: float) -> bool:
     """Set the time of last use of a conversation; whether it exists."""
     row = (used, conversation_id)
     return connection.execute("UPDATE conversation SET used = ? WHERE id = ?", row).rowcount > 0
 
 
-def drop_conversation(connection: Connection, conversation_id: str) -> bool:
+def drop_conversation(connection: DatabaseConnection, conversation_id: str) -> bool:
     """Delete a conversation, but not its responses; whether it existed."""
     found = connection.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,)).rowcount > 0
     if found:
@@ -314,19 +320,19 @@ def drop_conversation(connection: Connection, conversation_id: str) -> bool:
 # --- bounds ---
 
 
-def any_old(connection: Connection, bounds: Bounds) -> bool:
+def any_old(connection: DatabaseConnection, bounds: StoreLimits) -> bool:
     """Whether anything has expired."""
     return any(connection.execute(f"{kind.old} LIMIT 1", (bounds.since,)).fetchone() for kind in _KINDS)
 
 
-def drop_old(connection: Connection, bounds: Bounds) -> None:
+def drop_old(connection: DatabaseConnection, bounds: StoreLimits) -> None:
     """Delete what has expired. Cheap if nothing has."""
     for kind in _KINDS:
         for row in connection.execute(kind.old, (bounds.since,)).fetchall():
             kind.drop(connection, row[0])
 
 
-def drop_excess(connection: Connection, bounds: Bounds, spare: str) -> None:
+def drop_excess(connection: DatabaseConnection, bounds: StoreLimits, spare: str) -> None:
     """Delete the oldest beyond the limits; never `spare` (just written), nor running responses."""
     for kind in _KINDS:
         excess = connection.execute(kind.count).fetchone()[0] - bounds.max_count
@@ -336,7 +342,7 @@ def drop_excess(connection: Connection, bounds: Bounds, spare: str) -> None:
         pass
 
 
-def _drop_one(connection: Connection, spare: str) -> bool:
+def _drop_one(connection: DatabaseConnection, spare: str) -> bool:
     """Delete the oldest response; if there is none, the least recently used conversation."""
     for kind in _KINDS:
         for row in connection.execute(kind.oldest, (spare, 1)).fetchall():
@@ -351,7 +357,7 @@ class _Kind:
     old: str
     count: str
     oldest: str
-    drop: Callable[[Connection, str], bool]
+    drop: Callable[[DatabaseConnection, str], bool]
 
 
 _KINDS = (
@@ -370,5 +376,5 @@ _KINDS = (
 )
 
 
-def _bytes_used(connection: Connection) -> int:
+def _bytes_used(connection: DatabaseConnection) -> int:
     return int(connection.execute("SELECT bytes FROM kept").fetchone()[0])

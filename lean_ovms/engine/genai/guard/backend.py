@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ....config import EngineConfig
 from ....engine_types import EngineStats
 from ....errors import BadRequest
-from ...generation.pipeline import BesideEncoder, ImagePlaceholders
+from ...generation.pipeline import ImagePlaceholders, LongTextEncoder
 from ...generation.sequence import GenerationRequest
 from .pipeline import Pipeline
 from .scheduler import GuardedScheduler
@@ -21,7 +21,7 @@ class GuardedPipeline(GuardedScheduler):
         super().__init__(pipeline, max_running, across=across)
         self.info, self.vocabulary, self.grammars = pipeline.info, pipeline.vocabulary, pipeline.grammars
         self.image_placeholders: ImagePlaceholders | None = pipeline.image_token_counter
-        self.beside: BesideEncoder | None = pipeline.beside
+        self.long_text_encoder: LongTextEncoder | None = pipeline.long_text_encoder
         self.stepper = Stepper(self)
 
     @classmethod

@@ -27,8 +27,8 @@ from ....errors import BadRequest, StartError
 from ....types import IMAGE_TAG
 from ...generation import fake_tokenizer as words
 from ...generation import grammar_limits
-from ...generation.grammar_limits import Bounds
-from ...generation.pipeline import BesideEncoder, GrammarCost, Grammars, ImagePrompt
+from ...generation.grammar_limits import GrammarBounds
+from ...generation.pipeline import GrammarCost, Grammars, ImagePrompt, LongTextEncoder
 from .pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
 
 NEVER_S = 1e6
@@ -102,7 +102,7 @@ class AnyGrammar:
     def clear(self) -> None:
         pass
 
-    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         grammar_limits.check(tag, bounds)
         return GrammarCost(0.0, 0)
 
@@ -147,7 +147,7 @@ class FakePipeline:
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
         self.image_token_counter: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
-        self.beside: BesideEncoder | None = None
+        self.long_text_encoder: LongTextEncoder | None = None
         self.poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ...generation.repetition import repeats
 from ...protocol import ABSENT, REPETITION, PromptLogprobs, Record, Tokens
-from .pipeline import Output
+from .pipeline import GuardedOutput
 from .sequence import GuardedSequence
 
 
@@ -18,7 +18,7 @@ class Diverged(Exception):
     """A sequence that was started again generated other tokens than those already sent."""
 
 
-def emit(sequence: GuardedSequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> bool:
     """Append the new tokens of a sequence to `out`; True if they were its last. Raises Diverged."""
     output = outputs[0]
     ids = output.generated_ids
@@ -87,7 +87,7 @@ def _split_prompt(
     return ids[size:], logprobs[size:] if sequence.logprobs else None
 
 
-def emit_detailed(sequence: GuardedSequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+def emit_detailed(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> bool:
     """As `emit`, for a sequence with repetition detection, or a beam search. Raises Diverged."""
     if sequence.beams:
         return emit_beams(sequence, outputs, out)
@@ -113,7 +113,7 @@ def _end_repetition(sequence: GuardedSequence, record: Tokens) -> bool:
     return False
 
 
-def emit_beams(sequence: GuardedSequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+def emit_beams(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> bool:
     """The n best results of a beam search, or all there are, best first; they all come with its end."""
     request = sequence.request
     ranked = sorted(outputs.values(), key=lambda output: output.score, reverse=True)

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from ....engine_types import ModelInfo, Vocabulary
 from ....types import SamplingParams
-from ...generation.pipeline import BesideEncoder, Grammars, ImagePlaceholders, ImagePrompt
+from ...generation.pipeline import Grammars, ImagePlaceholders, ImagePrompt, LongTextEncoder
 
 Status = Literal["running", "finished", "lost"]
 """lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). The only sign is at most an empty output."""
@@ -43,7 +43,7 @@ class PipelineRequest:
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
-class Output(Protocol):
+class GuardedOutput(Protocol):
     """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty)."""
 
     @property
@@ -63,7 +63,7 @@ class Handle(Protocol):
         """There is an output to read; always False after cancel."""
         ...
 
-    def read(self) -> Mapping[int, Output]:
+    def read(self) -> Mapping[int, GuardedOutput]:
         """The outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
 
         Never call it when can_read is False: GenAI would block for ever or raise.
@@ -96,7 +96,7 @@ class Pipeline(Protocol):
     """None: no structured output."""
     image_token_counter: ImageTokenCounter | None
     """None: a text model."""
-    beside: BesideEncoder | None
+    long_text_encoder: LongTextEncoder | None
     """None: every text is tokenized between two steps."""
     recoverable: bool
     """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""

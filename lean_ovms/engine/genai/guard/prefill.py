@@ -6,7 +6,7 @@ adding another one gains nothing, but everybody's next prompt waits behind it: a
 
 from __future__ import annotations
 
-from ...generation.sequence import Client
+from ...generation.sequence import ClientQueue
 from .sequence import GuardedSequence
 
 
@@ -31,7 +31,7 @@ class PrefillQueue:
         """Its prompt is computed, or it has left the pipeline."""
         self.left -= self._left.pop(sequence)
 
-    def of(self, client: Client) -> bool:
+    def of(self, client: ClientQueue) -> bool:
         """Whether there is a prompt of a client."""
         return any(sequence.client is client for sequence in self._left)
 

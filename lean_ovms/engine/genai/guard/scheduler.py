@@ -12,7 +12,7 @@ from ...generation.admission_policy import AdmissionPolicy
 from ...generation.fair_queue import FairQueue
 from ...generation.grammar_load import GrammarLoad
 from ...generation.pipeline import ASSISTANT_TOKENS
-from ...generation.sequence import Client, GenerationRequest
+from ...generation.sequence import ClientQueue, GenerationRequest
 from ...generation.suspects import Suspects
 from ...protocol import Failed, Record
 from .kv_budget import KvBudget
@@ -178,7 +178,7 @@ class GuardedScheduler:
     def total_blocks(self) -> int:
         return self.kv.total
 
-    def blocks_of(self, client: Client) -> int:
+    def blocks_of(self, client: ClientQueue) -> int:
         return sum(s.blocks for s in self.running if s.client is client)
 
     def blocks_needed(self, sequence: GuardedSequence) -> int:
@@ -187,7 +187,7 @@ class GuardedScheduler:
         """
         return self.kv.total if sequence.echo else self._booked(sequence)
 
-    def prompts_full(self, client: Client) -> bool:
+    def prompts_full(self, client: ClientQueue) -> bool:
         return bool(self.prefill) and self.prefill.full(len(self.running)) and self.prefill.of(client)
 
     def must_wait(self, sequence: GuardedSequence) -> bool:

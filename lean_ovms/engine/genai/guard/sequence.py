@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...generation.sequence import Sequence
+from ...generation.sequence import QueuedSequence
 from .pipeline import Handle, PipelineRequest
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class GuardedSequence(Sequence):
+class GuardedSequence(QueuedSequence):
     """headroom: tokens beyond prompt and generated that the next step may write. reserved_blocks: KV blocks booked for
     its whole life (beam search), 0 to book as it grows. echo: prompt log probabilities are still to be sent.
     """

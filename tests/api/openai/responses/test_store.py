@@ -14,13 +14,13 @@ from openai.types.responses import ResponseItemList
 
 from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import tables
-from lean_ovms.api.openai.responses.connection import Connection, Sqlite
+from lean_ovms.api.openai.responses.connection import DatabaseConnection, Sqlite
 from lean_ovms.api.openai.responses.database import Database
 from lean_ovms.api.openai.responses.output_items import item_id
 from lean_ovms.api.openai.responses.postgres import is_url
 from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.api.openai.responses.store import Context, Store
-from lean_ovms.api.openai.responses.tables import Entry
+from lean_ovms.api.openai.responses.tables import StoredItem
 from lean_ovms.config import Config
 from lean_ovms.errors import NotFound, StartError, StoreFailure
 from lean_ovms.types import Request, Response
@@ -369,8 +369,8 @@ async def test_items_go_with_the_last_who_names_them() -> None:
     connection = Sqlite("")
     tables.prepare(connection)
     a, b = item_id("msg"), item_id("msg")
-    shared = Entry({"id": a})
-    tables.add_items(connection, "one", [shared, Entry({"id": b})])
+    shared = StoredItem({"id": a})
+    tables.add_items(connection, "one", [shared, StoredItem({"id": b})])
     tables.add_items(connection, "two", [shared])
     tables.drop_items(connection, "one")
     assert tables.find_item(connection, b) is None
@@ -448,13 +448,13 @@ async def test_an_answer_that_cannot_be_kept_says_so_and_is_not_lost(open_app: O
 async def test_work_that_fails_takes_nothing_else_with_it() -> None:
     ran: list[int] = []
 
-    def make(connection: Connection) -> None:
+    def make(connection: DatabaseConnection) -> None:
         connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)")
 
     database = Database("", make, lambda c: ran.append(1), lambda c: False)
 
-    def insert(*values: int) -> Callable[[Connection], int]:
-        def work(connection: Connection) -> int:
+    def insert(*values: int) -> Callable[[DatabaseConnection], int]:
+        def work(connection: DatabaseConnection) -> int:
             for value in values:
                 connection.execute("INSERT INTO t VALUES (?)", (value,))
             return len(values)
@@ -483,7 +483,7 @@ async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_wor
 ) -> None:
     broken = [True]
 
-    def before(connection: Connection) -> None:
+    def before(connection: DatabaseConnection) -> None:
         if broken[0]:
             raise sqlite3.OperationalError("database or disk is full")
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.openai.responses import tables
-from lean_ovms.api.openai.responses.connection import Connection, Sqlite
+from lean_ovms.api.openai.responses.connection import DatabaseConnection, Sqlite
 from lean_ovms.api.openai.responses.postgres import Postgres, is_url
-from lean_ovms.api.openai.responses.tables import Bounds, Entry
+from lean_ovms.api.openai.responses.tables import StoredItem, StoreLimits
 
 TABLES = ("item", "response", "place")
 
@@ -32,15 +32,15 @@ OPERATIONS = st.lists(
 class Book:
     """The tables, and beside them what should be in them: owner to item ids."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         self.connection = connection
         self.expected: dict[str, list[str]] = {}
         self.made: list[str] = []
         self.items = 0
 
-    def new_items(self, count: int) -> list[Entry]:
+    def new_items(self, count: int) -> list[StoredItem]:
         self.items += count
-        return [Entry({"id": f"msg_{self.items - i}"}) for i in range(count)]
+        return [StoredItem({"id": f"msg_{self.items - i}"}) for i in range(count)]
 
     def turn(self, after: int, count: int) -> None:
         previous = self.made[after] if 0 <= after < len(self.made) else ""
@@ -73,13 +73,13 @@ class Book:
         self.expected.pop(name, None)
 
     def age(self, since: int, _: int) -> None:
-        tables.drop_old(self.connection, Bounds(since=since, max_count=99, max_bytes=1 << 30))
+        tables.drop_old(self.connection, StoreLimits(since=since, max_count=99, max_bytes=1 << 30))
         young = {f"resp_{number}" for number in range(since, len(self.made))}
         young |= {f"conv_{which}" for which in range(3) if since <= 0}
         self.expected = {name: items for name, items in self.expected.items() if name in young}
 
     def crowd(self, most: int, _: int) -> None:
-        tables.drop_excess(self.connection, Bounds(since=0, max_count=most, max_bytes=1 << 30), spare="")
+        tables.drop_excess(self.connection, StoreLimits(since=0, max_count=most, max_bytes=1 << 30), spare="")
         for kind in ("resp_", "conv_"):
             mine = [name for name in self.expected if name.startswith(kind)]
             if kind == "conv_":
@@ -103,9 +103,9 @@ class Book:
 
 
 @pytest.fixture
-def connection(kept_in: str) -> Iterator[Connection]:
+def connection(kept_in: str) -> Iterator[DatabaseConnection]:
     """With the tables, in a transaction."""
-    made: Connection = Postgres(kept_in) if is_url(kept_in) else Sqlite(kept_in)
+    made: DatabaseConnection = Postgres(kept_in) if is_url(kept_in) else Sqlite(kept_in)
     made.begin(write=True)
     tables.prepare(made)
     yield made
@@ -118,7 +118,9 @@ FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChec
 @pytest.mark.slow
 @FEW
 @given(OPERATIONS)
-def test_what_is_kept_is_what_somebody_owns(connection: Connection, operations: list[tuple[str, int, int]]) -> None:
+def test_what_is_kept_is_what_somebody_owns(
+    connection: DatabaseConnection, operations: list[tuple[str, int, int]]
+) -> None:
     connection.execute("SAVEPOINT example")
     book = Book(connection)
     try:
@@ -130,10 +132,10 @@ def test_what_is_kept_is_what_somebody_owns(connection: Connection, operations: 
 
 
 @pytest.mark.slow
-def test_a_long_conversation_costs_each_item_once(connection: Connection) -> None:
-    before: list[Entry] = []
+def test_a_long_conversation_costs_each_item_once(connection: DatabaseConnection) -> None:
+    before: list[StoredItem] = []
     for turn in range(30):
-        own: list[Any] = [Entry({"id": f"msg_{turn}", "content": "x" * 1000})]
+        own: list[Any] = [StoredItem({"id": f"msg_{turn}", "content": "x" * 1000})]
         tables.add_items(connection, f"resp_{turn}", [*before, *own])
         before = tables.items_of(connection, f"resp_{turn}")
     assert len(before) == 30
