@@ -39,7 +39,7 @@ def test_an_idle_session_is_closed_after_its_text(loop: JumpLoop) -> None:
             began = loop.time()
             events = await client.until(DONE)
             assert events[-1]["text"] == "three"
-            assert await client.closed() == Close(NORMAL, "RealtimeService session idle timeout.")
+            assert await client.closed() == Close(NORMAL, "Realtime session idle timeout.")
             assert 5 <= loop.time() - began < 7
         await stopped(app)
 
@@ -72,7 +72,7 @@ def test_a_session_has_an_end(loop: JumpLoop) -> None:
                 await asyncio.sleep(10)
                 await client.append(silence(0.1))
             began = loop.time()
-            assert await client.closed() == Close(NORMAL, "RealtimeService session reached its maximum duration.")
+            assert await client.closed() == Close(NORMAL, "Realtime session reached its maximum duration.")
             assert loop.time() - began <= 11
         await stopped(app)
 
