@@ -28,7 +28,7 @@ class Layers(NamedTuple):
 
 
 def insert(model: Any, kind: Any) -> Layers:
-    """Add the inputs for every linear layer that has a name and computes one row for each token.
+    """Adds the adapter inputs of every linear layer that has a name and computes one row for each token.
 
     kind: their element type. One that the network does not compute in would be converted in each step.
     """
@@ -59,7 +59,7 @@ def insert(model: Any, kind: Any) -> Layers:
 
 
 def _groups(model: Any) -> tuple[list[dict[str, Any]], set[str]]:
-    """The nodes of the layers that take weights, by what they multiply, and the names of those that take none."""
+    """Returns the nodes of layers that take adapters, grouped by their input x, and the names of layers that do not."""
     groups: dict[tuple[str, int], dict[str, Any]] = {}
     fixed, seen = set[str](), set[str]()
     for node in model.get_ordered_ops():
@@ -80,12 +80,12 @@ def _width(value: Any) -> int:
 
 
 def _float(value: Any) -> Any:
-    """openvino removes the conversion where it computes in the value's own type."""
+    """Converts a value to float32; openvino removes the conversion where it computes in the value's own type."""
     return value if value.get_element_type() == np.float32 else ops.convert(value, "f32")
 
 
 def _layer(node: Any) -> str:
-    """The name of the linear layer that a node computes, as peft has it; "" if it is none."""
+    """Returns the name in peft of the linear layer that a node computes; "" if the node is no linear layer."""
     name = node.get_friendly_name()
     if node.get_type_name() != "MatMul" or not name.startswith(MODULE) or "/" not in name:
         return ""
@@ -93,8 +93,9 @@ def _layer(node: Any) -> str:
 
 
 def _by_token(node: Any) -> bool:
-    """Whether it multiplies [tokens, width] or [tokens, 1, width] with a matrix. The last projection does not: it gets
-    the tokens alone whose logits are wanted.
+    """Returns whether a node multiplies [tokens, width] or [tokens, 1, width] with a matrix.
+
+    The last projection does not count: its input has only the tokens whose logits are wanted.
     """
     x, weights, y = (value.get_partial_shape() for value in (*node.input_values(), node.output(0)))
     if any(shape.rank.is_dynamic or shape[-1].is_dynamic for shape in (x, weights, y)):

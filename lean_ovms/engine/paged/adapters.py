@@ -40,14 +40,14 @@ class Adapter:
 
     @property
     def rank(self) -> int:
-        """The greatest of its layers."""
+        """The greatest rank of the adapter's layers."""
         return max((len(down) for down, _ in self.layers.values()), default=1)
 
 
 def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
-    """What keeps a network of these layers from taking an adapter; "" if nothing.
+    """Returns why a network of these layers cannot take an adapter; "" if it can.
 
-    fixed: layers that it has and that take no weights. Others that it does not have are ignored, as by openvino_genai.
+    fixed: layers of the network that take no adapters. Layers that the network lacks are ignored, as by openvino_genai.
     """
     for name, (down, up) in adapter.layers.items():
         if any(f"{name}.".startswith(f"{one}.") for one in fixed):
@@ -59,10 +59,10 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
 
 
 class AdapterTable:
-    """The adapters whose weights are in a network, at most `most`; those that no sequence uses make room for others."""
+    """The adapters whose weights are in a network, at most `most`; one that no sequence uses makes room for another."""
 
     def __init__(self, network: Network, groups: Iterable[Sizes], most: int) -> None:
-        """groups: of layers that take weights; those of a group multiply the same x."""
+        """groups: the layers that take adapters; layers of one group multiply the same x."""
         self._network = network
         self._groups = tuple(groups)
         self._most = most
@@ -72,7 +72,7 @@ class AdapterTable:
         self._write()
 
     def acquire(self, adapter: Adapter | None) -> bool:
-        """One more sequence with this adapter; False if there is no room for it now."""
+        """Counts one more sequence with this adapter; False if there is no room for the adapter now."""
         if adapter is None:
             return True
         if adapter not in self._users:
@@ -84,12 +84,12 @@ class AdapterTable:
         return True
 
     def release(self, adapter: Adapter | None) -> None:
-        """One sequence less."""
+        """Counts one sequence less with this adapter."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1
 
     def columns(self, adapter: Adapter) -> slice:
-        """Its columns of CHOICE, as long as a sequence uses it."""
+        """Returns the columns of CHOICE that an adapter has as long as a sequence uses it."""
         return self._columns[adapter]
 
     def _remove_idle(self) -> bool:
@@ -99,7 +99,7 @@ class AdapterTable:
         return idle is not None
 
     def _write(self) -> None:
-        """All weights anew; columns move."""
+        """Writes the weights of all adapters again; their columns may move."""
         at, self._columns = 0, {}
         for adapter in self._users:
             self._columns[adapter] = slice(at, at + adapter.rank)

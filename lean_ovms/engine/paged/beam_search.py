@@ -25,9 +25,9 @@ from .sequence import Sequence
 
 
 class Continuation(NamedTuple):
-    """parent with one more token. score: cumulative log probability; logprob: of the token, before any edit.
+    """A beam with one more token. score: cumulative log probability; logprob: the token's, before any edit.
 
-    detail: where log probabilities are asked for.
+    detail: None unless the request wants log probabilities.
     """
 
     parent: Sequence
@@ -38,7 +38,7 @@ class Continuation(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """A finished text. ids: what was generated. score: the cumulative log probability by the length penalty."""
+    """A finished completion. ids: its tokens. score: cumulative log probability divided by length ** length_penalty."""
 
     ids: list[int]
     logprobs: list[float]
@@ -67,7 +67,9 @@ class BeamSearch:
         return first
 
     def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:
-        """The next beams, best first; none when the search is over. lines: logits [beams, vocab], changed in place.
+        """Returns the next beams, best first; none when the search is over.
+
+        lines: logits [beams, vocab], changed in place.
 
         Raises logits.NoToken when no beam can go on and none has ended.
         """
@@ -101,7 +103,7 @@ class BeamSearch:
         return [] if self._over(front, beams[0].generated, beams[0].limit - beams[0].prompt) else following
 
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
-        """For each line of log probabilities the likeliest tokens, or the named ones; [] if none are asked for."""
+        """Returns the likeliest or the named tokens of each row of log probabilities; [] if the request wants none."""
         ids = list(self._asked.logprob_token_ids)
         if ids:
             return [list(zip(ids, line[ids].tolist(), strict=True)) for line in raw]
@@ -110,7 +112,10 @@ class BeamSearch:
         return [[] for _ in raw] if self._asked.logprobs != NO_LOGPROBS else []
 
     def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
-        """The `width` best hypotheses, or all there are, best first; beams: running ones that have no more room."""
+        """Returns the `width` best hypotheses, or all there are, best first.
+
+        beams: those that run and have no more room.
+        """
         for beam in beams:
             ids = beam.ids[beam.prompt :].tolist()
             self.finished.append(Hypothesis(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
@@ -123,7 +128,10 @@ class BeamSearch:
         self.finished.append(Hypothesis(ids, logprobs, self._score(one.score, len(ids)), details))
 
     def _over(self, front: float, made: int, most: int) -> bool:
-        """front: the best running total, of texts with `made` tokens, which may have `most`."""
+        """Returns whether the search is over; keeps the `width` best hypotheses once there are so many.
+
+        front: the best score of the running beams. made: their generated tokens. most: tokens they may generate.
+        """
         width, stopping = self._asked.beams, self._asked.early_stopping
         if len(self.finished) < width:
             return False
@@ -138,7 +146,7 @@ class BeamSearch:
 
 
 def _edit(lines: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:
-    """Apply the request's parameters to each line; why no token is left, by the places of the beams with none."""
+    """Applies the request's parameters to each logits row; returns, by place, the error of beams with no token left."""
     dead: dict[int, NoToken] = {}
     for place, (line, beam) in enumerate(zip(lines, beams, strict=True)):
         try:

@@ -13,16 +13,16 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 Parent = int | str | tuple[str, str]
-"""What comes before a block: the serial number of another, or for the first the salt of the cache that the text belongs
-to, with the key of its adapter if it has one."""
+"""What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,
+with the key of the adapter if the sequence has one."""
 
 
 class OutOfBlocks(Exception):
-    """No block is free; the caller has to make room first."""
+    """Raised when no block is free; the caller has to make room first."""
 
 
 class BlockManager:
-    """Reference counts and the prefix cache."""
+    """Counts the references to blocks and keeps the prefix cache."""
 
     def __init__(self, total: int, block_size: int) -> None:
         self.total = total
@@ -40,15 +40,15 @@ class BlockManager:
         return len(self._free) + len(self._idle)
 
     def blocks(self, tokens: int) -> int:
-        """Blocks that so many tokens take."""
+        """Returns how many blocks so many tokens take."""
         return -(-tokens // self.block_size)
 
     def holders(self, block: int) -> int:
-        """How many sequences hold a block."""
+        """Returns how many sequences use a block."""
         return self._holders[block]
 
     def allocate(self) -> int:
-        """A block for one holder; its content is undefined. Raises OutOfBlocks."""
+        """Returns a block for one sequence; its content is undefined. Raises OutOfBlocks."""
         if self._free:
             block = self._free.pop()
         elif self._idle:
@@ -60,14 +60,14 @@ class BlockManager:
         return block
 
     def share(self, blocks: Sequence[int]) -> None:
-        """One more holder for each of these."""
+        """Counts one more reference to each of these blocks."""
         for block in blocks:
             if not self._holders[block]:
                 del self._idle[block]
             self._holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """One holder less. blocks: in the order of their text."""
+        """Counts one reference less to each of these blocks. blocks: in the order of the sequence."""
         for block in reversed(blocks):
             self._holders[block] -= 1
             assert self._holders[block] >= 0
@@ -81,9 +81,10 @@ class BlockManager:
     # --- the prefix cache
 
     def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:
-        """The blocks (with their serial numbers) of the longest known part of tokens[start:end], whole blocks only.
+        """Returns the cached blocks, with serial numbers, of the longest known prefix of tokens[start:end].
 
-        They are held for the caller. parent: what comes before tokens[start], which is at a block's border.
+        Only whole blocks match. The caller gets a reference to each. parent: what comes before tokens[start], which is
+        the first token of a block.
         """
         size, found = self.block_size, []
         for at in range(start, end - size + 1, size):
@@ -96,9 +97,9 @@ class BlockManager:
         return found
 
     def register(self, block: int, tokens: array[int], parent: Parent) -> int:
-        """These tokens are in the block. The serial number by which the next block names it as its parent.
+        """Records that a block has these tokens; returns the serial number by which the next block names its parent.
 
-        When another block has the same text already, that one stays the one that is found.
+        When another block has the same prefix already, `match` goes on finding that one.
         """
         key = (parent, tokens.tobytes())
         hit = self._found.get(key)
@@ -111,9 +112,9 @@ class BlockManager:
     def register_all(
         self, blocks: list[int], text: array[int], tokens: int, chain: list[int], beginning: Parent
     ) -> None:
-        """Register the full blocks of the first `tokens` of a text, of which those of `chain` are registered already.
+        """Registers the full blocks of the first `tokens` of a sequence; those of `chain` are registered already.
 
-        chain: gets the serial numbers. beginning: what comes before the text.
+        chain: gets the serial numbers. beginning: the parent of the first block.
         """
         size = self.block_size
         while (len(chain) + 1) * size <= tokens:
@@ -122,7 +123,7 @@ class BlockManager:
             chain.append(self.register(blocks[at], text[at * size : (at + 1) * size], parent))
 
     def clear_cache(self) -> None:
-        """Empty the prefix cache. Blocks that are held stay held."""
+        """Empties the prefix cache. Blocks that sequences use stay theirs."""
         for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:
             self._unregister(block)
         self._free += list(self._idle)

@@ -9,10 +9,10 @@ from .adapters import Adapter
 
 
 class BlockTables:
-    """computed: tokens in the KV cache. held: blocks. newest: the newest token, the one that a decode step computes.
+    """The block table of each running sequence, by row, with what else a decode step needs of it.
 
-    table: [rows, most blocks of a text], block numbers; only the first `held` of a row mean anything. adapters: of the
-    texts.
+    table: [rows, most blocks of a sequence], block numbers; only the first `held` of a row mean anything. held: blocks.
+    computed: tokens in the KV cache. newest: the newest token, which a decode step computes. adapters: by row.
     """
 
     def __init__(self, rows: int, context: int, block_size: int) -> None:
@@ -27,7 +27,7 @@ class BlockTables:
         self.total = rows
 
     def blocks(self, tokens: int) -> int:
-        """Blocks that so many tokens take."""
+        """Returns how many blocks so many tokens take."""
         return -(-tokens // self.block_size)
 
     @property
@@ -36,7 +36,7 @@ class BlockTables:
         return len(self._free)
 
     def allocate(self, blocks: list[int], adapter: Adapter | None = None) -> int:
-        """A row whose cache has these full blocks."""
+        """Returns a row for a sequence whose KV cache has these full blocks."""
         row = self._free.pop()
         self.held[row] = 0
         self.adapters[row] = adapter
@@ -48,22 +48,22 @@ class BlockTables:
         self._free.append(row)
 
     def append(self, row: int, blocks: list[int]) -> None:
-        """More blocks for a row."""
+        """Appends blocks to a row."""
         held = int(self.held[row])
         self.table[row, held : held + len(blocks)] = blocks
         self.held[row] = held + len(blocks)
 
     def copy(self, source: int, target: int) -> None:
-        """Everything but the last blocks, which are the caller's to mend."""
+        """Copies a row but for its adapter; the caller replaces the last block, which both sequences would write to."""
         for array in (self.table, self.computed, self.held, self.newest):
             array[target] = array[source]
 
     def full(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Places in `rows` of those whose next token needs a block that they do not hold."""
+        """Returns the places in `rows` of sequences whose next token needs one more block."""
         return np.flatnonzero(self.computed[rows] >= self.held[rows] * self.block_size)
 
     def tables(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The blocks of these rows, one row's after the other's."""
+        """Returns the blocks of these rows, concatenated."""
         held = self.held[rows]
         widest = int(held.max(initial=0))
         flat: NDArray[np.int32] = self.table[rows, :widest][self._columns[:widest] < held[:, None]]

@@ -14,15 +14,15 @@ from queue import SimpleQueue
 
 Call = Callable[[], object]
 LIMIT_S = 0.25
-"""CPU time of one call. Of a thread that gets no CPU time: WALL_FACTOR as long."""
+"""CPU time that one call may take; its wall time may be WALL_FACTOR times as long, for a thread that gets no CPU."""
 WALL_FACTOR = 40
 CHECK_EVERY_S = 0.02
 
 
 class Calls:
-    """Some calls, one after the other in one thread, as long as nobody gave up on it.
+    """Calls that one thread makes one after the other, until someone gives up on one that takes too long.
 
-    errors: of each call; None for one that did what it should.
+    errors: what each call raised; None for one that raised nothing.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -35,7 +35,7 @@ class Calls:
         self.done = threading.Event()
 
     def run(self) -> bool:
-        """All calls, in their thread; False if it was given up."""
+        """Makes all calls, in their thread; False if the thread was given up."""
         for place, call in enumerate(self._calls):
             with self._lock:
                 if self._given_up:
@@ -51,12 +51,12 @@ class Calls:
             return not self._given_up
 
     def used_s(self, clock: int) -> tuple[int, float]:
-        """The place of the call that runs, and its CPU time; 0 before the first. clock: of the thread."""
+        """Returns the place of the running call and its CPU time; 0 before the first. clock: the thread's."""
         with self._lock:
             return self._at, max(0.0, time.clock_gettime(clock) - self._began)
 
     def give_up(self, place: int) -> Sequence[Call] | None:
-        """The calls after this one, which go on elsewhere; None if it is over meanwhile."""
+        """Gives up on a call: returns those after it, for another thread; None if it has returned meanwhile."""
         with self._lock:
             if self._at != place or self.done.is_set():
                 return None
@@ -83,7 +83,7 @@ class CallThread:
         return len(self._left)
 
     def start(self, calls: Sequence[Call]) -> Calls:
-        """Begin; `finish` has to follow."""
+        """Starts the calls; `finish` has to follow."""
         if self._thread is None:
             self._queue = SimpleQueue()
             self._thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
@@ -93,7 +93,10 @@ class CallThread:
         return batch
 
     def finish(self, batch: Calls) -> list[Exception | None]:
-        """The error of each call; a TimeoutError of one that took too long, and may still change what it computes."""
+        """Waits for the calls and returns the error of each: a TimeoutError for one that took too long.
+
+        Such a call still runs, and may still change what it computes.
+        """
         errors: list[Exception | None] = []
         while (slow := self._wait(batch)) is not None:
             place, rest = slow
@@ -102,18 +105,18 @@ class CallThread:
         return errors + batch.errors
 
     def run(self, calls: Sequence[Call]) -> list[Exception | None]:
-        """As `finish`."""
+        """Makes the calls: `start` and `finish` in one."""
         return self.finish(self.start(calls))
 
     def stop(self) -> None:
-        """End the thread; a later call starts another."""
+        """Ends the thread; a later call starts another."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
 
     def _wait(self, batch: Calls) -> tuple[int, Sequence[Call]] | None:
-        """None when all is done, else the place of a call that took too long, and those after it."""
+        """Waits for a batch: None when it is done, else the place of a call that took too long and the calls after."""
         thread = self._thread
         assert thread is not None
         assert thread.ident is not None

@@ -6,17 +6,20 @@ from typing import NamedTuple
 
 
 class Capacity(NamedTuple):
-    """blocks: of the KV cache. states: sequences whose states have memory; 0: there are no states."""
+    """What fits into a cache. blocks: of the KV cache. states: sequences whose states fit; 0: the model has none."""
 
     blocks: int
     states: int
 
 
 def divide(cache_bytes: int, *, blocks: int, block_bytes: int, state_bytes: int, sequences: int) -> Capacity:
-    """blocks: at most; 0: as many as fit. state_bytes: of one sequence. sequences: that ever run at once.
+    """Divides the memory of a cache into KV blocks and states.
 
-    States have half of the memory at most, or there would be no texts for them; keys and values have the rest. At least
-    one sequence has a state.
+    blocks: the most wanted; 0: as many as fit. block_bytes: of one block. state_bytes: of one sequence's states; 0: the
+    model has none. sequences: the most that run at once.
+
+    States get half of the memory at most, so that there are blocks for their sequences; blocks get the rest. At least
+    one sequence has states.
     """
     states = 0
     if state_bytes:

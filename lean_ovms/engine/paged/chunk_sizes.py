@@ -10,18 +10,20 @@ machine, so it is learned from steps.
 from __future__ import annotations
 
 GUESS = 1024
-"""Tokens: b / d before anything is learned."""
+"""The b / d, in tokens, that is assumed before anything is measured."""
 NEAR = 512
-"""The mean context of a step's tokens below which b is learned from it; from the others d."""
+"""A step whose tokens have a mean context below this many tokens updates b; any other step updates d."""
 RATE = 0.1
 MOST = 2
-"""A step counts for at most so many times what was expected: some take longer than they need, beside other work."""
+"""A measured b or d counts as at most MOST times the known one, and at least 1 / MOST of it: some steps take longer
+because other work has the CPU."""
 
 
 class ChunkSizes:
-    """The work of a step is its time in units of b, a token without context. reach: b / d, in tokens.
+    """Chooses how many tokens of a prompt a step computes, by the work that they are.
 
-    step_tokens: of a whole step. block_size: of the KV cache.
+    Work is time in units of b, the time of a token without context. reach: b / d, in tokens. step_tokens: of a whole
+    step. block_size: tokens of a KV block.
     """
 
     def __init__(self, step_tokens: int, block_size: int) -> None:
@@ -30,34 +32,34 @@ class ChunkSizes:
         self.forget()
 
     def forget(self) -> None:
-        """What was learned is not true any more: the first steps with a network take longer than all others."""
+        """Forgets what was measured, for example the first steps with a network, which take longer than all others."""
         self.reach = float(GUESS)
         self._linear = self._attention = 0.0  # b, d; 0: not known
 
     def work(self, start: int, tokens: int) -> int:
-        """Of so many tokens with `start` tokens before them."""
+        """Returns the work of so many tokens that have `start` tokens before them."""
         return int(tokens * (1 + start / self.reach))
 
     def part(self, start: int, left: int, budget: int) -> tuple[int, int]:
-        """How many of the tokens left of a prompt a step with this budget computes, and how much of it they take."""
+        """Returns how many of a prompt's `left` tokens a step with this budget computes, and their work."""
         work = self.work(start, left)
         if work <= budget:
             return left, work
         return min(left, budget, self.tokens(start, budget)), budget  # a block may take more than all of it
 
     def tokens(self, start: int, work: int) -> int:
-        """The most tokens behind `start` others that take about so much work, at least to the end of a block.
+        """Returns the most tokens behind `start` others that take about so much work, at least to the end of a block.
 
-        Chunks end where blocks do, for texts that begin alike; but the first one fills its step.
+        Chunks end where blocks do, so that prompts with a common prefix can share them; but the first fills its step.
         """
         most = max(self._block_size, int(work / (1 + start / self.reach)))
         return most - (start + most) % self._block_size if start else most
 
     def learn(self, tokens: int, attended: int, seconds: float) -> None:
-        """A step with prompts took so long. Small ones teach nothing: a part of the time is the same for any size.
+        """Updates b or d from the time of a step with prompts. attended: the sum of its tokens' contexts.
 
-        b and d are learned from different steps, each with the other as it is known, so none is forgotten while only
-        the other has steps.
+        Small steps are ignored: a part of the time is the same for any size. b and d are updated by different steps,
+        each with the known value of the other, so that neither is lost while only the other has steps.
         """
         if 2 * (tokens + attended / self.reach) < self._whole or seconds <= 0:
             return

@@ -1,10 +1,11 @@
-"""A draft model as the proposer: a smaller network that reads the same tokens and guesses how texts go on.
+"""A draft model as the proposer: a smaller network that reads the same tokens and proposes draft tokens.
 
-It has a KV cache, blocks and a prefix cache of its own. A text is computed by it once its prompt is computed by the
-main model, so guesses never delay a first token; a long prompt is computed in parts, and is not guessed for until then.
-Tokens are drawn as the main model's are, with the same parameters, grammar and random numbers, so that the same token
-is likely to come out. What a step rejects is overwritten: keys and values count up to the first wrong guess. A text
-that the draft model is often wrong about gets shorter guesses, and at last few.
+The draft model has a KV cache, blocks and a prefix cache of its own. It computes a sequence once the main model has
+computed its prompt, so drafts never delay a first token; it computes a long prompt in chunks, and drafts nothing for
+the sequence until it has all of it. Draft tokens are sampled as the main model's are, with the same parameters, grammar
+and random numbers, so that the same token is likely to come out. What a step rejects is overwritten: keys and values
+are valid up to the first wrong draft token. A sequence that the draft model is often wrong about gets shorter drafts,
+and at last few.
 """
 
 from __future__ import annotations
@@ -30,16 +31,15 @@ log = logging.getLogger(__name__)
 Lines = NDArray[np.float32]
 NO_ROWS = np.zeros(0, np.int64)
 LONGEST_PAUSE = 16
-"""Steps. A draft that is never right costs a text one pass of the draft model for so many of the main model's."""
+"""The most steps between two drafts of a sequence whose draft tokens are never right."""
 
 
 @dataclass(slots=True)
 class Reach:
-    """How many tokens of a text are worth guessing, by how many of the last ones were right. None, for a pause, where
-    the only one was wrong again and again.
+    """Decides how many draft tokens a sequence gets, by how many of its last ones were right.
 
-    As transformers' "heuristic" schedule, two more where all were right and one less otherwise, but half of them where
-    none was.
+    Like transformers' "heuristic" schedule, two more where all were right and one less otherwise, but half as many
+    where none was; and where the only one was wrong, again and again, none for a pause of more and more steps.
     """
 
     now: int
@@ -47,14 +47,14 @@ class Reach:
     left: int = 0
 
     def next(self, most: int) -> int:
-        """Tokens to guess in this step, at most `most`."""
+        """Returns how many tokens to draft in this step, at most `most`."""
         if self.left:
             self.left -= 1
             return 0
         return min(most, self.now)
 
     def learn(self, guessed: int, right: int) -> None:
-        """So many of the last tokens guessed were right."""
+        """Updates the length from the last draft: `guessed` tokens, of which the first `right` were right."""
         if right:
             self.pause = 0
             self.now = max(self.now, guessed + 2) if right == guessed else max(right, self.now - 1)
@@ -66,8 +66,10 @@ class Reach:
 
 @dataclass(slots=True)
 class Draft:
-    """A text as the draft model has it. text: a copy of the sequence, which has the guesses behind its first `base`
-    tokens, with row, blocks and chain of the draft's cache. most: tokens to guess.
+    """A sequence in the draft model's cache.
+
+    text: a copy of the sequence, which has the draft tokens behind its first `base` tokens, with row, blocks and chain
+    of the draft model's cache. most: tokens to draft.
     """
 
     sequence: Sequence
@@ -77,7 +79,7 @@ class Draft:
     most: int = 0
 
     def learn(self) -> None:
-        """From the guesses of the last step, as far as the main model has decided on them."""
+        """Updates `reach` from the last step's draft tokens, as far as the main model has decided on them."""
         ids = self.sequence.ids
         guessed, decided = len(self.text.ids) - self.base, len(ids) - self.base
         right = 0
@@ -88,14 +90,14 @@ class Draft:
 
     @property
     def open(self) -> bool:
-        """More tokens may be guessed."""
+        """Whether the sequence may get more draft tokens in this step."""
         return len(self.sequence.draft_tokens) < self.most
 
 
 class DraftModel:
-    """A proposer.Proposer. steps: forward passes of the draft model.
+    """A proposer.Proposer that runs a draft model. steps: forward passes of the draft model.
 
-    A draft model that fails is not used any more; answers do not depend on it.
+    A draft model that fails is not used any more; completions do not depend on it.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class DraftModel:
         prepare: Prepare = one_by_one,
         tile: int = 1,
     ) -> None:
-        """context: the draft's own. max_sequences: guessed for at once. width: of the main model's logits.
+        """context: the draft model's own. max_sequences: that get drafts at once. width: of the main model's logits.
 
         caching, prepare, tile: as in Engine.
         """
@@ -173,7 +175,7 @@ class DraftModel:
             lines = self._decode(np.array([draft.text.row for draft in guessing], np.int64), changed)
 
     def _resume(self, sequence: Sequence, most: int) -> Draft | None:
-        """The sequence as it is now in the draft's cache; None if there is no place for it."""
+        """Brings a sequence's draft up to date; None if the sequence gets no draft tokens in this step."""
         draft, most = self._drafts.get(sequence), min(most, self._context - len(sequence.ids))
         if most <= 0:
             return None
@@ -194,7 +196,7 @@ class DraftModel:
         return draft
 
     def _begun(self, sequence: Sequence) -> Sequence:
-        """A text of which nothing but what the prefix cache has is computed."""
+        """Returns a copy of a sequence with a row, and what the draft model's prefix cache has of it."""
         text = forked(sequence, sequence.index)
         if self._caching:
             found = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
@@ -203,7 +205,7 @@ class DraftModel:
         return text
 
     def _roll_back(self, draft: Draft) -> None:
-        """Keep of the cache what is right: the text's own tokens, and guesses up to the first wrong one.
+        """Keeps what the cache has of the sequence's own tokens, and of draft tokens up to the first wrong one.
 
         At least the newest token is computed again, for its logits.
         """
@@ -217,8 +219,9 @@ class DraftModel:
             self.blocks.register_all(text.blocks, ids, right, text.chain, text.params.salt)
 
     def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Lines]:
-        """Compute what is missing of these texts, the shortest first, within a step. Those of which all is computed,
-        with the logits behind it.
+        """Computes the tokens that the cache lacks of these sequences, the fewest first, within one step.
+
+        Returns the drafts that are complete now, with the logits of their last tokens.
         """
         computed, budget = self._tables.computed, self._step_tokens
         chunks: list[Chunk] = []
@@ -241,7 +244,7 @@ class DraftModel:
         return complete, lines
 
     def _decode(self, rows: NDArray[np.int64], changed: bool) -> Lines:
-        """Compute one more token of each. changed: others than before."""
+        """Computes one more token of each row; returns the logits. changed: the rows differ from the last step's."""
         held = self._tables.held
         need = self._tables.computed[rows] // self.blocks.block_size + 1
         changed = changed or bool((held[rows] != need).any())
@@ -252,7 +255,7 @@ class DraftModel:
         return lines
 
     def _draw(self, guessing: list[Draft], lines: Lines, batch: SamplingBatch) -> list[Draft]:
-        """One more guess for each. Those that go on."""
+        """Samples one more draft token for each draft; returns the drafts that go on."""
         self._prepare([draft.text.matcher for draft in guessing if draft.text.matcher is not None])
         unsure = _Confidence(guessing, lines)
         found = sample(lines, batch)
@@ -272,7 +275,7 @@ class DraftModel:
         return [draft for place, draft in enumerate(guessing) if place not in ended] if ended else guessing
 
     def _grow(self, text: Sequence, tokens: int) -> bool:
-        """Blocks for so many tokens; False, and none, if there are not enough."""
+        """Allocates blocks for so many tokens; False, and none, if there are not enough."""
         held = len(text.blocks)
         need = self.blocks.blocks(tokens) - held
         if need > self.blocks.available:
@@ -283,7 +286,7 @@ class DraftModel:
         return True
 
     def _infer(self, prompts: bool) -> Lines:
-        """The logits, as wide as the main model's: both may be padded differently."""
+        """Runs the draft model; returns its logits, as wide as the main model's, which may be padded differently."""
         self.steps += 1
         lines = self._network.infer(prompts)
         missing = self._width - lines.shape[1]
@@ -293,7 +296,7 @@ class DraftModel:
 
 
 class _Confidence:
-    """The draft's own probabilities, for requests whose guesses end where they are low."""
+    """The draft model's own probabilities, for requests whose drafts end where these are low."""
 
     def __init__(self, guessing: list[Draft], lines: Lines) -> None:
         """lines: [drafts, vocab], not changed yet."""
@@ -302,7 +305,7 @@ class _Confidence:
         self._sums = log_sum_exp(self._lines) if self._least else np.zeros(0)
 
     def below(self, tokens: NDArray[np.int64]) -> set[int]:
-        """The places whose tokens are less likely than their requests ask for."""
+        """Returns the places whose tokens are less likely than their requests permit."""
         found = set()
         for number, (place, least) in enumerate(self._least.items()):
             if np.exp(self._lines[number, tokens[place]] - self._sums[number]) < least:

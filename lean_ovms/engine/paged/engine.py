@@ -40,7 +40,7 @@ def _no_grammar(sequence: Sequence) -> Matcher:
 
 
 class Engine(StepRunner):
-    """Continuous batching on one model."""
+    """Serves the requests of one model by continuous batching."""
 
     calm = True
     """Compiling a grammar touches nothing that a step uses."""
@@ -116,12 +116,12 @@ class Engine(StepRunner):
 
     @property
     def _working(self) -> bool:
-        """There is something to compute, or to take out."""
+        """Whether there is something to compute, or a step whose results are not processed."""
         scheduler = self.scheduler
         return bool(scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None)
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request that was checked; its `native` is Params. Everything must be in range."""
+        """Queues a request that was checked; its `native` is Params. Everything must be in range."""
         asked: Params = request.native
         sampling, ids = request.sampling, array("q", request.prompt)
         self.requests[request.id] = request
@@ -161,13 +161,15 @@ class Engine(StepRunner):
             self._remove(gone)
 
     def admit(self, *, compiling: bool = False) -> None:
-        """As Backend.admit. While a step runs, nobody starts: its rows and blocks are in use."""
+        """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
         if self._running is None:
             self.scheduler.admit()
 
     def step(self) -> Iterable[str]:
-        """As Backend.step. Where steps overlap, half of one, in turns: begin it, and tell the results of the one
-        before; wait for it. Between the two these are sent, and new requests tokenized.
+        """Implements Backend.step. Where steps overlap, each call does half of one, in turns.
+
+        The first call starts a step and makes the records of the step before; the second waits for it. Between the two,
+        the caller sends these records and tokenizes new requests.
         """
         beginning = self._overlapping and self._running is None
         try:
@@ -200,7 +202,7 @@ class Engine(StepRunner):
         )
 
     def _recover(self, error: Exception) -> None:
-        """After a failed step: its sequences are computed again, but for one that is probably at fault.
+        """Queues the sequences of a failed step again, and fails the request that is probably at fault.
 
         Keys and values are written again to the same places.
         """

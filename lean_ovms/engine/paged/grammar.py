@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..generation.pipeline import Compiler, GrammarChecker
 
 MAX_FORCED_BYTES = 128
-"""Of a text without a choice that is guessed ahead in one step."""
+"""The most bytes of text without a choice that become draft tokens in one step."""
 TOO_COMPLEX = "the grammar is too complex to be matched with this text"
 _BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
 FORBIDDEN = _BITS.astype(np.float32)
@@ -34,7 +34,7 @@ class GrammarTokens:
         self._longest = max(map(len, self._ids), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Text to tokens, as a guess: a model may write the same text with others."""
+        """Tokenizes text in one way of several: a model may write the same text with other tokens."""
         data = text.encode() if isinstance(text, str) else text
         ids: list[int] = []
         at = 0
@@ -54,34 +54,34 @@ class Matcher(Protocol):
     """The state of one text in its grammar."""
 
     def prepare(self) -> None:
-        """Compute the mask early, while the network computes. Optional before `apply`."""
+        """Computes the mask early, while the network computes. Optional before `apply`."""
         ...
 
     def apply(self, line: NDArray[np.float32]) -> None:
-        """Forbid, in logits [vocab], what may not come next. Raises logits.NoToken."""
+        """Forbids, in a logits row [vocab], what may not come next. Raises logits.NoToken."""
         ...
 
     def consume(self, token: int) -> bool:
-        """The next token; True when the grammar is over and nothing may follow."""
+        """Takes the next token; True when the grammar is over and nothing may follow."""
         ...
 
     def forced(self) -> list[int]:
-        """GrammarTokens of the text that has to come next, as far as the grammar leaves no choice.
+        """Returns the GrammarTokens of the text that has to come next, as far as the grammar leaves no choice.
 
-        The same text may have other tokens, of which the model chooses: these are a guess.
+        The model may write the same text with other tokens, so these are draft tokens.
         """
         ...
 
     def fork(self) -> Matcher:
-        """The same state for another text that goes on from here."""
+        """Returns the same state for another sequence that goes on from here."""
         ...
 
 
 class Library(Compiler, GrammarChecker, Protocol):
-    """What compiles grammars for a vocabulary and begins texts in them."""
+    """A grammar library with a vocabulary: it compiles grammars and makes the matchers of sequences."""
 
     def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
-        """A grammar at its beginning. stops: tokens that may end the text where the grammar can end."""
+        """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end."""
         ...
 
 
@@ -90,13 +90,13 @@ Prepare = Callable[[Sequence[Matcher]], None]
 
 
 def one_by_one(matchers: Sequence[Matcher]) -> None:
-    """Compute their masks."""
+    """Computes the masks of these matchers, one after the other."""
     for matcher in matchers:
         matcher.prepare()
 
 
 def forbid(line: NDArray[np.float32], mask: NDArray[np.uint32] | None, ends: Collection[int]) -> None:
-    """Forbid, in logits [vocab], all tokens whose bit in a mask is 0 (None: all), but the ends."""
+    """Forbids, in a logits row [vocab], all tokens whose bit in a mask is 0 (None: all), but the ends."""
     kept_ids = list(ends)
     kept = line[kept_ids]
     if mask is None:

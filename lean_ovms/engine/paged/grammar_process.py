@@ -18,14 +18,14 @@ from . import guidance
 
 
 def load(message: dict[str, Any]) -> Check:
-    """What reads a grammar; from here on no more memory than allowed."""
+    """Returns what reads a grammar, and limits the memory of this process from here on."""
     guidance.validate('start: "a"')
     limit_memory(message["memory_bytes"])
     return read
 
 
 def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-    """The grammar of a structural tag. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag into Lark and compiles it. Raises GrammarInvalid and GrammarTooComplex."""
     began = time.process_time()
     reading = guidance.read(grammar_limits.check(tag, bounds))
     guidance.validate(reading.text)

@@ -30,7 +30,7 @@ from .reductions import cores
 log = logging.getLogger(__name__)
 
 TEXT_BYTES = 32 << 20
-"""Of grammars read in a process that are remembered as llguidance takes them."""
+"""Bytes of grammars and their texts in Lark, read in the process, after which those kept are dropped."""
 LIMITS = llguidance.LLParserLimits(
     step_lexer_fuel=120_000, step_max_items=20_000, max_lexer_states=100_000, verbose_errors=False
 )
@@ -45,8 +45,8 @@ MASK_S = 0.05
 """CPU time of a mask, in the trial and in a step; more ends the request."""
 INLINE_BYTES = 4096
 _COSTLY = ('"allOf"', '"multipleOf"', '"patternProperties"', "%json", "::=")
-"""Of a grammar with none of these in it that is read in a thread here, in milliseconds: others may take seconds, or any
-memory, and are read first in a process that can be killed."""
+"""A tag of at most INLINE_BYTES with none of these in it is read in a thread here, in milliseconds: others may take
+seconds, or any memory, and are read first in a process that can be killed."""
 PARALLEL, MASK_THREADS = 4, 8
 """Masks of a step from which on several threads share them, and how many threads."""
 COST_BYTES = 256 << 10
@@ -64,13 +64,13 @@ class Reading(NamedTuple):
 
 
 def read(tag: Any) -> Reading:
-    """A structural tag in Lark. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag into Lark. Raises GrammarInvalid and GrammarTooComplex."""
     done = lark.translate(tag, lark.Converters(_regex, _ebnf))
     return Reading(done.text, tuple(done.notices))
 
 
 def validate(text: str) -> None:
-    """Compile a grammar without a vocabulary. Raises GrammarInvalid and GrammarTooComplex."""
+    """Compiles a grammar without a vocabulary. Raises GrammarInvalid and GrammarTooComplex."""
     failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(text, limits=LIMITS)
     if failed:
         raise _error(messages[0])
@@ -89,7 +89,7 @@ class Guidance:
         eos: Sequence[int],
         reader: ProcessGrammarChecker | None = None,
     ) -> None:
-        """pieces: bytes of each token. width: of the logits.
+        """pieces: the bytes of each token. width: of the logits.
 
         reader: of grammars that may be costly to compile (grammar_process); None reads them here.
         """
@@ -104,7 +104,7 @@ class Guidance:
         self._tokens = GrammarTokens(self._pieces, self._eos)
 
     def compile(self, tag: str) -> None:
-        """Make it ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
+        """Makes a grammar ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
         if tag not in self._compiled:
             self._compiled[tag], _ = self._built(tag)
 
@@ -115,7 +115,7 @@ class Guidance:
             self._read_bytes = 0
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """pipeline.GrammarChecker.check."""
+        """Implements pipeline.GrammarChecker.check."""
         start = time.perf_counter()
         if self._reader is None or (len(tag) <= INLINE_BYTES and not any(word in tag for word in _COSTLY)):
             grammar_limits.check(tag, bounds)
@@ -127,17 +127,17 @@ class Guidance:
         return GrammarCost(time.perf_counter() - start, COST_BYTES, 0.0, mask_s, notices)
 
     def stop(self) -> None:
-        """pipeline.GrammarChecker.stop."""
+        """Implements pipeline.GrammarChecker.stop."""
         if self._reader is not None:
             self._reader.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
-        """A grammar at its beginning. stops: tokens that may end the text where the grammar can end."""
+        """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end."""
         self.compile(tag)
         return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), self._tokens)
 
     def _built(self, tag: str) -> tuple[Any, tuple[str, ...]]:
-        """A matcher, and what it does not impose."""
+        """Compiles a grammar; returns llguidance's matcher, and what it does not impose."""
         reading = self._read.get(tag) or read(_parsed(tag))
         with self._lock:
             if self._tokenizer is None:
@@ -148,7 +148,7 @@ class Guidance:
         return built, (*reading.notices, *map(_notice, built.get_grammar_warnings()))
 
     def _keep(self, tag: str, reading: Reading) -> None:
-        """Remember a grammar that was read in the process, as far as there is room."""
+        """Keeps a grammar that was read in the process; the others are dropped when they have too many bytes."""
         with self._lock:
             if self._read_bytes > TEXT_BYTES:
                 self._read.clear()
@@ -157,7 +157,7 @@ class Guidance:
             self._read_bytes += len(tag) + len(reading.text)
 
     def _try(self, built: Any, long: bool) -> float:
-        """Walk through the grammar at random for a while: CPU time of the slowest mask. Raises GrammarTooComplex."""
+        """Matches random texts for a while; returns the CPU time of the slowest mask. Raises GrammarTooComplex."""
         end = time.monotonic() + TRIAL_S
         slowest = max(self._walk(built.deep_copy(), random.Random(i), TRIAL_TOKENS, end) for i in range(TRIAL_TEXTS))
         if long:
@@ -185,7 +185,7 @@ class Guidance:
         return slowest
 
     def _any_token(self, mask: bytes, rng: random.Random) -> int | None:
-        """A token of a mask that does not end the text: one of a byte's eight, which need not all be as likely."""
+        """Returns a random token of a mask that does not end the text; not all of them need be equally likely."""
         allowed = np.frombuffer(mask, np.uint8).copy()
         for end in self._eos:
             allowed[end >> 3] &= ~np.uint8(1 << (end & 7))
@@ -204,7 +204,7 @@ def _parsed(tag: str) -> Any:
 
 
 def _regex(pattern: str) -> str:
-    """Digits are those of ASCII, as in XGrammar."""
+    """Translates a regular expression into Lark, with ASCII digits as in XGrammar."""
     return f"(/{llguidance.regex_to_lark(pattern, 'd')}/)"
 
 
@@ -218,7 +218,7 @@ def _ebnf(grammar: str) -> str:
 
 
 def _notice(warning: str) -> str:
-    """The keywords of a warning, as a client reads them."""
+    """Returns the keywords of a warning, as a client reads them."""
     if warning.startswith("oneOf"):
         return "oneOf (it is taken as anyOf)"
     if warning.startswith("Unknown format: "):
@@ -228,7 +228,7 @@ def _notice(warning: str) -> str:
 
 
 def prepare(matchers: Sequence[Matcher]) -> None:
-    """Compute the masks of a step, several at a time where that pays; as `prepare` of each does."""
+    """Computes the masks of a step like `prepare` of each matcher, several at a time where that pays."""
     ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
     if len(ready) < PARALLEL or cores() == 1:
         for one in ready:
@@ -250,7 +250,7 @@ def _raise_for(state: Any) -> None:
 
 
 def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
-    """llguidance's, without the place in a text that the client has not written."""
+    """Returns llguidance's error, without the place in a text that the client has not written."""
     text = _PLACE.sub("", " ".join(_EXCERPT.split(message)[0].split()))[:300]
     if any(word in text for word in ("too many", "too complex", "too deep", "fuel", "limit", "too big", "too large")):
         return GrammarTooComplex(f"The grammar is too complex: {text}")
@@ -258,7 +258,7 @@ def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
 
 
 class GuidanceMatcher:
-    """grammar.Matcher. The state of a text in its grammar, and the mask of what may come next."""
+    """A grammar.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
 
     __slots__ = ("_ready", "_slow", "_stops", "_tokens", "mask", "state")
 
@@ -271,11 +271,11 @@ class GuidanceMatcher:
 
     @property
     def needs_mask(self) -> bool:
-        """It is not computed yet, and the text is not over."""
+        """Whether the mask is not computed yet, and the text is not over."""
         return not self._ready and not self.state.is_stopped()
 
     def set_mask(self, mask: NDArray[np.uint32]) -> None:
-        """The mask of the next token, computed outside."""
+        """Takes the mask of the next token, computed outside."""
         self.mask = mask
         self._ready = True
 
@@ -294,7 +294,7 @@ class GuidanceMatcher:
         forbid(line, self.mask if self._ready else None, ends)
 
     def consume(self, token: int) -> bool:
-        """True when the grammar is over: an end token ends it (and the text, by its stops) where it may end."""
+        """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""
         self._ready = False
         if token in self._stops:
             return True

@@ -1,4 +1,4 @@
-"""Changes of the logits before a token is chosen: one line [vocab] at a time, in place. Pure numpy.
+"""Changes of the logits before a token is sampled: one row [vocab] at a time, in place. Pure numpy.
 
 The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The end of
 reasoning, when its budget is spent, overrides all but a grammar. The formulas of
@@ -22,16 +22,16 @@ from .token_counts import TokenCounts
 Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
-"""Tokens that are looked at first for one that is left: mostly there is one among them."""
+"""How many tokens are checked first for one that is left: mostly there is one among them."""
 NONE_LEFT = "no token is left that the request allows"
 
 
 class NoToken(Exception):
-    """The request's parameters leave no token to choose."""
+    """Raised when a request's parameters leave no token to sample."""
 
 
 def edit(line: Line, sequence: Sequence) -> None:
-    """Apply all parameters of a sequence's request. Raises NoToken."""
+    """Applies all parameters of a sequence's request to its logits row. Raises NoToken."""
     asked = sequence.params
     if sequence.matcher is not None:
         sequence.matcher.apply(line)
@@ -53,7 +53,7 @@ def edit(line: Line, sequence: Sequence) -> None:
 
 
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:
-    """The tokens whose logits `edit` may change, some of them more than once; None: any."""
+    """Returns the tokens whose logits `edit` may change, some of them more than once; None: any."""
     asked = sequence.params
     if sequence.matcher is not None or asked.allowed_token_ids is not None or asked.thinking is not None:
         return None
@@ -66,7 +66,7 @@ def touched(sequence: Sequence) -> NDArray[np.int64] | None:
 
 
 def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
-    """Force the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
+    """Forces the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
     if sequence.thinking is None:
         sequence.thinking = ThinkingState(asked, sequence.ids[sequence.prompt :])
     token = sequence.thinking.forced
@@ -88,7 +88,7 @@ def _arrays(sequence: Sequence) -> LogitArrays:
 
 
 def only(line: Line, allowed: NDArray[np.int64]) -> None:
-    """Forbid all but these."""
+    """Forbids all tokens but these."""
     kept = line[allowed]
     line[:] = FORBIDDEN
     line[allowed] = kept
@@ -99,7 +99,7 @@ def forbid(line: Line, ids: Iterable[int]) -> None:
 
 
 def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:
-    """Tokens that would complete one of the bad words, of which all but the last is the end of the generated text."""
+    """Returns tokens that would complete a bad word, all of which but its last token ends the completion so far."""
     made = len(ids) - prompt
     found = []
     for word in bad_words:
@@ -110,8 +110,10 @@ def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...])
 
 
 def penalise(line: Line, counts: TokenCounts, repetition: float, presence: float, frequency: float) -> None:
-    """repetition: of all tokens so far, logits above zero divided by it and others multiplied. presence: subtracted for
-    every token that was generated; frequency: for each time.
+    """Applies the penalties to a logits row.
+
+    repetition: of all tokens so far, logits above zero are divided by it and others multiplied. presence: is subtracted
+    from the logit of every generated token; frequency: once for each time that the token was generated.
     """
     ids = counts.ids
     values = line[ids]
@@ -124,7 +126,7 @@ def penalise(line: Line, counts: TokenCounts, repetition: float, presence: float
 
 
 def _go_on(line: Line, stops: frozenset[int], *, ends: bool) -> None:
-    """Forbid the end. ends: a grammar may leave nothing else, and then the text is over, however short."""
+    """Forbids the stop tokens. ends: unless a grammar leaves nothing else; then the text ends, however short it is."""
     ids = list(stops)
     kept = line[ids] if ends else None
     line[ids] = FORBIDDEN

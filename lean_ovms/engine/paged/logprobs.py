@@ -12,12 +12,15 @@ from . import reductions
 Lines = NDArray[np.float32]
 
 UNKNOWN = -1
-"""In the place of a token: the greatest of its line is meant."""
+"""Stands for the token with the greatest logit of its row."""
 
 
 @dataclass(slots=True)
 class TokenLogprobs:
-    """Of one token, from the model's own logits: its log probability, its rank (1: the likeliest), the likeliest."""
+    """What the model's own logits say of one token.
+
+    logprob: its log probability. rank: 1 is the likeliest. top: the likeliest tokens with their log probabilities.
+    """
 
     logprob: float
     rank: int
@@ -25,9 +28,9 @@ class TokenLogprobs:
 
 
 def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
-    """[n, vocab] to [n]: what the logits of a line are above its log probabilities.
+    """Returns [n] for logits [n, vocab]: by how much a row's logits exceed its log probabilities.
 
-    In double precision, or the difference of a likely token would be rounded to that of its logit.
+    The result has double precision, or the log probability of a likely token would be rounded as its logit is.
     """
     result = np.empty(len(lines), np.float64)
     for group in reductions.groups(*lines.shape):
@@ -36,10 +39,10 @@ def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
 
 
 def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int] | None = None) -> list[TokenLogprobs]:
-    """For each line its token's log probability and rank, and the `most` likeliest tokens, likeliest first.
+    """Returns, for each row, its token's log probability and rank, and the `most` likeliest tokens, likeliest first.
 
-    Of equal ones the lower id comes first. A line is read from memory once; what follows finds it in the cache.
-    tokens: UNKNOWN ones are replaced. places: of the lines that are meant; None: all.
+    Among equal ones the lower id comes first. A row is read from memory once; later passes find it in the CPU's cache.
+    tokens: UNKNOWN ones are replaced. places: of the rows that are meant; None: all.
     """
     if places is None:
         places = list(range(len(lines)))
@@ -74,7 +77,7 @@ def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLo
 
 
 def _chosen(lines: Lines, tokens: NDArray[np.int64]) -> Lines:
-    """The tokens' logits; UNKNOWN ones are replaced first."""
+    """Returns the tokens' logits; UNKNOWN tokens are replaced first."""
     unknown = np.flatnonzero(tokens == UNKNOWN)
     if len(unknown):
         tokens[unknown] = lines[unknown].argmax(axis=-1) if len(unknown) < len(lines) else lines.argmax(axis=-1)
@@ -83,7 +86,7 @@ def _chosen(lines: Lines, tokens: NDArray[np.int64]) -> Lines:
 
 
 def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:
-    """These tokens of a line [vocab] with their log probabilities, in this order."""
+    """Returns these tokens of a logits row [vocab] with their log probabilities, in this order."""
     values = line[list(ids)] - log_sum_exp(line[None])
     return list(zip(ids, values.tolist(), strict=True))
 
@@ -91,7 +94,7 @@ def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, fl
 def top(
     lines: Lines, norm: NDArray[np.float64], most: int, maxima: Lines | None = None
 ) -> list[list[tuple[int, float]]]:
-    """The likeliest tokens of each line with their log probabilities. maxima: as in reductions.largest."""
+    """Returns each row's likeliest tokens with their log probabilities. maxima: as in reductions.largest."""
     place = np.arange(len(lines))[:, None]
     ids = reductions.largest(lines, min(most, lines.shape[1]), maxima)
     values = lines[place, ids]

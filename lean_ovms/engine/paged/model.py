@@ -34,7 +34,7 @@ ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 """What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
 CACHES = ("key_cache.", "value_cache.")
 STATES = "_state_table."
-"""Of linear attention and short convolutions: one row for each sequence instead of blocks."""
+"""In the names of inputs with the states of linear attention and short convolutions: a row for each sequence."""
 
 Kinds = tuple[tuple[bool, bool], ...]
 """Kinds of steps: (has a row with an adapter, has parts of prompts or guesses)."""
@@ -42,7 +42,7 @@ ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
 
 
 class NotPageable(StartError):
-    """The model cannot be served by this engine. The message is the reason.
+    """Raised for a model that this engine cannot serve. The message is the reason.
 
     miscounts: with openvino_genai's continuous batching its tokens would be wrong.
     """
@@ -51,7 +51,7 @@ class NotPageable(StartError):
 
 
 class Miscounting(NotPageable):
-    """All tokens of a step would have one position."""
+    """Raised where all tokens of a step would have one position."""
 
     miscounts = True
 
@@ -119,7 +119,7 @@ class PagedModel:
 
     @cached_property
     def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:
-        """Infer requests with the names of their inputs. Raises RuntimeError from openvino."""
+        """The infer requests, the names of their inputs and their kinds of steps. Raises RuntimeError from openvino."""
         found = []
         for entry, kinds in self._compiled:
             compiled = entry.result() if isinstance(entry, Future) else entry
@@ -133,22 +133,22 @@ class PagedModel:
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of its inputs, caches left out."""
+        """The names of the network's inputs, caches left out."""
         return frozenset(n for n in self._ports if not n.startswith(CACHES) and STATES not in n)
 
     def allocate(self, blocks: int, rows: int) -> None:
-        """Make the KV cache, and the states of so many sequences. Memory is committed as it is used."""
+        """Makes the KV cache, and the states of so many sequences. Memory is committed as it is used."""
         self._caches = [self._table(name, blocks) for name in self._ports if name.startswith(CACHES)]
         self._states = [self._table(name, rows) for name in self._ports if STATES in name]
 
     def copy_block(self, source: int, target: int) -> None:
-        """Keys and values of a block, in all layers."""
+        """Copies the keys and values of a block, in all layers."""
         for tensor in self._caches:
             data = tensor.data
             data[target] = data[source]
 
     def copy_state(self, source: int, target: int) -> None:
-        """What one sequence keeps beside its blocks, to another's row."""
+        """Copies the states of one sequence to another's row."""
         for tensor in self._states:
             data = tensor.data
             data[target] = data[source]
@@ -158,7 +158,7 @@ class PagedModel:
             tensor.data[row] = 0
 
     def tensor(self, name: str, shape: list[int]) -> Any:
-        """A tensor for an input, set on the requests; its owner writes into it and may make its shape smaller."""
+        """Makes an input's tensor and sets it on the requests; its owner writes into it and may shrink its shape."""
         tensor = ov.Tensor(self._ports[name].get_element_type(), ov.Shape(shape))
         for request, names, _ in self._requests:
             if name in names:
@@ -166,7 +166,7 @@ class PagedModel:
         return tensor
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
-        """A new tensor for an input, with these values in the input's own precision, and zeros."""
+        """Makes a new tensor for an input, with these values in the input's own precision, and zeros elsewhere."""
         data, short = self.tensor(name, list(shape)).data, self._ports[name].get_element_type() == ov.Type.bf16
         data = data.view(np.uint16) if short else data
         data[...] = 0
@@ -175,18 +175,18 @@ class PagedModel:
             data[row : row + rows, column : column + columns] = rounded_to_bf16(values) if short else values
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""
+        """Does `start` and `wait` in this thread and openvino's: one thread less wants a core. Releases the GIL."""
         self._running = self._networks[self.adapting, prompts]
         self._running.infer(share_outputs=True)
         return self._logits()
 
     def start(self, prompts: bool) -> None:
-        """Begin to compute with what is in the input tensors. prompts: the step has parts of prompts, or guesses."""
+        """Starts to compute with what is in the input tensors. prompts: the step has chunks (model_inputs.Chunk)."""
         self._running = self._networks[self.adapting, prompts]
         self._running.start_async()
 
     def wait(self) -> NDArray[np.float32]:
-        """The logits [wanted tokens, vocab] of what was started. Releases the GIL. Raises RuntimeError.
+        """Returns the logits [wanted tokens, vocab] of what was started. Releases the GIL. Raises RuntimeError.
 
         They are the plugin's memory: valid, and writable, until the next start.
         """
@@ -208,7 +208,7 @@ class PagedModel:
 
 
 def _paged(core: Any, xml: Path) -> Any:
-    """The network with paged attention, and logits for wanted tokens alone. Raises NotPageable."""
+    """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable."""
     model = _transformed(core, xml, connected=False)
     if positions.counted(model):
         model = _transformed(core, xml, connected=True)
@@ -219,7 +219,10 @@ def _paged(core: Any, xml: Path) -> Any:
 
 
 def _transformed(core: Any, xml: Path, *, connected: bool) -> Any:
-    """connected: positions are an input also where the file's network counts them. Raises NotPageable."""
+    """Reads a network and makes its attention paged. Raises NotPageable.
+
+    connected: positions become an input also where the file's network counts them.
+    """
     model = core.read_model(xml)
     if connected:
         positions.connect(model)
@@ -231,7 +234,7 @@ def _transformed(core: Any, xml: Path, *, connected: bool) -> Any:
 
 
 def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
-    """The element type in which a network computes that is compiled with these properties."""
+    """Returns the element type in which a network computes that is compiled with these properties."""
     value = ops.parameter([1], np.float32)
     compiled = core.compile_model(ov.Model([ops.relu(value)], [value]), device, properties)
     hint = compiled.get_property("INFERENCE_PRECISION_HINT")
@@ -239,7 +242,7 @@ def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
 
 
 def miscounts(xml: Path) -> bool:
-    """All tokens of a step would have one position with openvino_genai's continuous batching, in silence.
+    """Returns whether openvino_genai's continuous batching would silently give all tokens of a step one position.
 
     False where that has another fault, with a reason of its own.
     """
@@ -250,14 +253,14 @@ def miscounts(xml: Path) -> bool:
 
 
 def _name(port: Any) -> str:
-    """The port's own name; transformations may have left numbers beside it."""
+    """Returns the port's own name; transformations may have added numbers as further names."""
     return str(max(port.get_names(), key=lambda name: (not name.isdigit(), name)))
 
 
 def _gather_before_projection(model: Any) -> None:
-    """Compute logits only for the tokens whose places in the batch are in the input LOGITS_INPUT. Raises NotPageable.
+    """Makes a network compute logits only for the tokens whose places in the batch are in the input LOGITS_INPUT.
 
-    The exported network has logits for every token; a prompt of 4,000 needs one row of them.
+    The exported network has logits for every token; a prompt of 4,000 needs one row of them. Raises NotPageable.
     """
     projection, axis = _last_projection(model)
     wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
@@ -269,7 +272,7 @@ def _gather_before_projection(model: Any) -> None:
 
 
 def _last_projection(model: Any) -> tuple[Any, int]:
-    """The MatMul that makes the logits, and the axis of tokens of what it gets."""
+    """Returns the MatMul that makes the logits, and the axis of tokens in its input."""
     node, axis = model.outputs[0].get_node().input_value(0).get_node(), 0
     while node.get_type_name() != "MatMul":
         kind = node.get_type_name()

@@ -23,12 +23,12 @@ from .sequence import Sequence
 
 Ints = NDArray[np.int32]
 ONE_STATE = 1 << 30
-"""Tokens after which a state is kept beside the newest one: more than any text has. With 0, Mamba's operation
-(PagedSelectiveSSM) writes no state at all, and each step begins with an empty one (openvino 2026.4.1)."""
+"""Tokens after which the network keeps a state besides the newest one: more than any sequence has. With 0, Mamba's
+operation (PagedSelectiveSSM) writes no state at all, and each step begins with an empty one (openvino 2026.4.1)."""
 
 
 class Chunk(NamedTuple):
-    """length tokens of a sequence from start on; logits are wanted for the last `wanted` of them."""
+    """The `length` tokens of a sequence from `start` on; logits are wanted for the last `wanted` of them."""
 
     sequence: Sequence
     start: int
@@ -67,7 +67,7 @@ class ModelInputs:
         self._settled = False  # all but the tokens themselves is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
-        """rows: of decoding sequences. changed: others than in the last step, or with other blocks."""
+        """Writes a step. rows: of decoding sequences. changed: other rows than in the last step, or other blocks."""
         decoding, batch = len(rows), len(rows) + len(chunks)
         tokens = decoding + sum(chunk.length for chunk in chunks)
         if tokens >= len(self._count):
@@ -92,7 +92,7 @@ class ModelInputs:
         self._longest[...] = longest
 
     def invalidate(self) -> None:
-        """The tensors may have been left half written."""
+        """Makes the next `write` complete: a failed one may have left the tensors half written."""
         self._settled = False
 
     def _describe(
@@ -104,7 +104,7 @@ class ModelInputs:
         past: Ints,
         padding: int,
     ) -> None:
-        """All that stays the same while single tokens are added within their blocks."""
+        """Writes all that stays the same while decode steps add tokens within their blocks."""
         decoding, batch = len(rows), len(rows) + len(chunks) + (padding > 0)
         begins, first_blocks = (
             self._sized("subsequence_begins", batch + 1),
@@ -143,7 +143,7 @@ class ModelInputs:
             self._describe_states(rows, chunks)
 
     def _choose(self, adapters: AdapterTable, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
-        """Write which token has which adapter."""
+        """Writes which token has which adapter."""
         if self._choice is None or self._choice[1].shape[0] < tokens or self._choice[1].shape[1] != adapters.ranks:
             tensor = self._network.tensor(CHOICE, [max(64, 2 * tokens), adapters.ranks])
             self._choice = tensor, tensor.data
@@ -160,7 +160,7 @@ class ModelInputs:
             at += count
 
     def _describe_states(self, rows: NDArray[np.int64], chunks: list[Chunk]) -> None:
-        """Linear attention reads from, and writes to, the sequence's own row of the state tables."""
+        """Writes the rows of the state tables, in which linear attention reads and writes each sequence's own row."""
         mine = np.concatenate([rows, np.array([chunk.sequence.row for chunk in chunks], np.int64)])
         self._fill("la.block_indices", np.repeat(mine, 2))
         self._fill("la.block_indices_begins", 2 * self._count[: len(mine) + 1])
@@ -170,7 +170,10 @@ class ModelInputs:
         self._sized(name, len(values))[: len(values)] = values
 
     def _sized(self, name: str, size: int) -> NDArray[Any]:
-        """The memory of an input of so many elements. Changing a tensor's shape takes 0.4 us, a new tensor 20."""
+        """Returns the memory of an input, made so many elements long.
+
+        Changing a tensor's shape takes 0.4 us, a new tensor 20.
+        """
         if self._sizes.get(name) != size:
             array = self._arrays.get(name)
             if array is None or len(array) < size:

@@ -36,47 +36,47 @@ class Network(Protocol):
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of its inputs, caches left out."""
+        """The names of the network's inputs, caches left out."""
         ...
 
     def allocate(self, blocks: int, rows: int) -> None:
-        """Make the KV cache, and the states of so many sequences."""
+        """Makes the KV cache, and the states of so many sequences."""
         ...
 
     def tensor(self, name: str, shape: list[int]) -> InferTensor:
-        """A new tensor for an input."""
+        """Makes a new tensor for an input."""
         ...
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
-        """A new tensor for an input, with these values in the input's own precision, and zeros."""
+        """Makes a new tensor for an input, with these values in the input's own precision, and zeros elsewhere."""
         ...
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """Compute with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
+        """Computes with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
         ...
 
     def start(self, prompts: bool) -> None:
-        """Begin to compute with what is in the input tensors.
+        """Starts to compute with what is in the input tensors.
 
         prompts: they have chunks (model_inputs.Chunk), so their sizes are others than those of the steps around.
         """
         ...
 
     def wait(self) -> NDArray[np.float32]:
-        """The logits [wanted tokens, vocab] of what was started, valid and writable until the next start.
+        """Returns the logits [wanted tokens, vocab] of what was started, valid and writable until the next start.
 
         Raises whatever the network raises.
         """
         ...
 
     def copy_block(self, source: int, target: int) -> None:
-        """Keys and values of a block, in all layers."""
+        """Copies the keys and values of a block, in all layers."""
         ...
 
     def copy_state(self, source: int, target: int) -> None:
-        """What one sequence keeps beside its blocks, to another's row."""
+        """Copies the states of one sequence to another's row."""
         ...
 
     def clear_state(self, row: int) -> None:
-        """A new sequence begins in this row."""
+        """Empties the states of a row, for a new sequence."""
         ...

@@ -10,8 +10,10 @@ from .sequence import Sequence
 
 
 class Outputs:
-    """out: the records. news: sequences with results that are not told yet. hypotheses: of beam searches that are
-    over, by the sequence that began them, best first.
+    """Makes the records of new results.
+
+    out: the records. news: sequences with results that have no record yet. hypotheses: of finished beam searches, by
+    the sequence that began them, best first.
     """
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
@@ -22,7 +24,7 @@ class Outputs:
         self._requests = requests
 
     def prompt(self, sequence: Sequence, tokens: int, taken_ms: float, *, complete: bool) -> None:
-        """Tell how much of a prompt is computed, where that is wanted, and what that took. complete: all of it."""
+        """Records how much of a prompt is computed, if the request wants that, and the time. complete: all of it."""
         number = sequence.request.id
         if sequence.reports_progress and tokens > sequence.reported:
             sequence.reported = tokens
@@ -31,7 +33,7 @@ class Outputs:
             self.out.append(Prefilled(number, sequence.cached, taken_ms))
 
     def tell(self) -> None:
-        """The records of what is new."""
+        """Makes the records of all sequences in `news`."""
         news, self.news, out = self.news, [], self.out
         for sequence in news:
             request = sequence.request
@@ -59,7 +61,7 @@ class Outputs:
         self.out.append(record)
 
     def _tell_hypotheses(self, first: Sequence, found: list[Hypothesis]) -> None:
-        """The n best texts of a beam search, or all there are, best first; they all come with its end."""
+        """Records the n best completions of a finished beam search, or all there are, best first."""
         request = first.request
         if first.echo and request.unfinished:
             self._tell_prompt(first, first.prompt_details)

@@ -61,12 +61,12 @@ class Params:
 
     @property
     def penalised(self) -> bool:
-        """Logits depend on the tokens so far."""
+        """Whether the request has penalties, by which logits depend on the tokens so far."""
         return bool(self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty)
 
     @property
     def edited(self) -> bool:
-        """Logits are changed before a token is chosen, apart from a grammar."""
+        """Whether logits are changed before a token is sampled, apart from a grammar."""
         return bool(
             self.penalised
             or self.logit_bias
@@ -78,7 +78,7 @@ class Params:
 
 
 def read(request: GenerationRequest, *, speculative: bool, adapter: Adapter | None) -> Params:
-    """The parameters of a request. speculative: there is something to draft with."""
+    """Returns the parameters of a request. speculative: the engine has something that proposes draft tokens."""
     asked = request.sampling
     cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
     return Params(

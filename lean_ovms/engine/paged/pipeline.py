@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 TILE = 16
-"""Tokens. Padding costs a larger network more than it saves: this one's steps take as long with 16 tokens as with 1."""
+"""Tokens of which a small network's steps with chunks get a multiple; its steps take as long with 16 tokens as with 1.
+For a larger network, padding costs more than it saves."""
 TWO_COPIES_MAX_BYTES = 1 << 30
 """Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
@@ -57,7 +58,7 @@ class Adapters:
         self._read: dict[str, Adapter] = {}
 
     def get(self, text: str) -> Adapter | None:
-        """The adapter of protocol.Submit.adapter. Raises EngineFailure."""
+        """Returns the adapter of protocol.Submit.adapter; None for "". Raises EngineFailure."""
         if not text:
             return None
         adapter = self._read.pop(text, None)
@@ -79,7 +80,7 @@ class PagedPipeline(Engine):
     """A generation.backend.Backend for one model."""
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with the reason in one line, NotPageable where LM_CB may serve."""
+        """Loads and warms up. Raises errors.StartError with a one-line reason, NotPageable where LM_CB may serve."""
         settings = settings or resolve(config, free_memory_bytes(), paged=True)
         _refuse(config)
         self._library, prepare = _library(config)
@@ -165,7 +166,7 @@ class PagedPipeline(Engine):
     # --- loading
 
     def _grammars(self, config: EngineConfig) -> Library | None:
-        """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
+        """Returns what compiles grammars for this vocabulary; None if its tokens' texts or end tokens are unknown."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
             unknown = "the texts of its tokens are not known for certain"
@@ -176,13 +177,13 @@ class PagedPipeline(Engine):
         return self._library(config, words.pieces, self._model.vocab_size, eos)
 
     def _block_bytes(self, config: EngineConfig, draft: PagedModel | None) -> int:
-        """Of a KV block, with the draft model's where --cache_size is for both."""
+        """Returns the bytes of a KV block, with the draft model's where --cache_size is for both."""
         return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
 
     def _draft(
         self, network: PagedModel, config: EngineConfig, settings: PipelineSettings, blocks: int, prepare: Prepare
     ) -> DraftModel:
-        """blocks: of the main model's cache. prepare: computes masks."""
+        """Makes the draft model. blocks: of the main model's cache. prepare: computes masks."""
         directory = Path(config.draft_model_path)
         if config.draft_cache_size:
             blocks = max(1, (config.draft_cache_size << 30) // network.block_bytes)
@@ -220,7 +221,7 @@ class PagedPipeline(Engine):
 
 
 def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], int, Seq[int]], Library], Prepare]:
-    """What makes the compiler of grammars from (config, pieces, width, ends), and what computes the masks of a step.
+    """Returns what makes a grammar library from (config, pieces, width, ends), and what computes a step's masks.
 
     Only the library that is used is imported. Raises StartError.
     """
@@ -288,7 +289,7 @@ def _draft_network(config: EngineConfig, settings: PipelineSettings) -> PagedMod
 
 
 def _refuse(config: EngineConfig) -> None:
-    """What this engine cannot do and GenAI's can. Raises StartError."""
+    """Raises StartError for options that this engine does not support and GenAI's does."""
     need = pipeline_choice.only_genai(config)
     if need == pipeline_choice.XGRAMMAR_MISSING:
         raise StartError(f"--pipeline_type PAGED does not support {need}; {pipeline_choice.XGRAMMAR_INSTALL}")

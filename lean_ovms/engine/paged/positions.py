@@ -25,14 +25,14 @@ SCATTER = ("ScatterNDUpdate",)
 
 
 def counted(model: Any) -> bool:
-    """Something but attention depends on the longest text of a step. After attention is paged."""
+    """Returns whether something besides (paged) attention depends on the longest sequence of a step."""
     longest = _parameter(model, LONGEST)
     users = longest.output(0).get_target_inputs() if longest is not None else ()
     return any(user.get_node().get_type_name() != ATTENTION for user in users)
 
 
 def connect(model: Any) -> None:
-    """Put the input in the place of counted positions, [batch, tokens]. Before attention is paged."""
+    """Puts the input in the place of counted positions, [batch, tokens]. For models before attention is paged."""
     given = _parameter(model, INPUT)
     if given is None:
         given = ops.parameter(PartialShape([-1, -1]), np.int64, name=INPUT)
@@ -52,7 +52,7 @@ def connect(model: Any) -> None:
 
 
 def _counting(model: Any) -> Iterator[Any]:
-    """The operations that make rows, [1, tokens] or [1, 1, tokens], of the numbers from which angles are made."""
+    """Yields the operations that make rows, [1, tokens] or [1, 1, tokens], of the numbers that become angles."""
     nodes = [node for node in model.get_ops() if node.get_type_name() in ("Cos", "Sin")]
     seen = set[str]()
     while nodes:
@@ -76,7 +76,7 @@ def _values(node: Any) -> list[Any]:
 
 
 def _is_row(node: Any) -> bool:
-    """It puts axes before a list of whole numbers."""
+    """Returns whether a node puts axes before a list of whole numbers."""
     shape = node.get_output_partial_shape(0)
     made = node.get_type_name() in ("Reshape", "Unsqueeze") and node.input_value(0).get_partial_shape().rank == 1
     ones = shape.rank.is_static and shape.rank.get_length() in (2, 3) and all(size == 1 for size in list(shape)[:-1])

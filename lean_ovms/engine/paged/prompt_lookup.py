@@ -1,4 +1,4 @@
-"""Prompt lookup decoding: guesses the tokens that followed the last earlier occurrence of the newest ones."""
+"""Prompt lookup decoding: drafts the tokens that followed the last earlier occurrence of the newest ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PromptLookup:
 
 
 def guess(ids: array[int], most: int, longest: int = 3) -> list[int]:
-    """At most `most` tokens that followed the last earlier place of the last `longest` tokens, or of fewer of them."""
+    """Returns up to `most` tokens that followed the last earlier occurrence of the newest `longest` or fewer tokens."""
     text = np.array(ids, np.int64)
     for size in range(min(longest, len(text) - 1), 0, -1):
         windows = np.lib.stride_tricks.sliding_window_view(text[:-1], size)

@@ -12,12 +12,12 @@ from .sequence import Sequence
 
 
 class Proposer(Protocol):
-    """Draft tokens for the decoding sequences of one engine."""
+    """Proposes draft tokens for the decoding sequences of one engine."""
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        """Set the draft tokens of each of these sequences, at most so many; none may be right. Raises nothing."""
+        """Sets the draft tokens of each of these sequences, at most so many; all may be wrong. Raises nothing."""
         ...
 
     def leave(self, sequence: Sequence) -> None:
-        """The sequence is over or preempted: forget what is kept for it, if anything."""
+        """Forgets what is kept for a sequence, if anything: it is over or preempted."""
         ...

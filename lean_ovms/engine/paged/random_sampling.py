@@ -36,12 +36,12 @@ class Sampling:
         self.seeds = np.array([s.seed for s in self.sequences], np.uint64)
 
     def positions(self) -> Numbers:
-        """The places in their texts of the tokens to be drawn."""
+        """Returns the places, in their completions, of the tokens to be sampled."""
         return np.array([s.generated for s in self.sequences], np.uint64)
 
 
 def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1), one for each seed and place: a counter through splitmix64's mixing function, twice."""
+    """Returns numbers in [0, 1) for each seed and place: a counter through splitmix64's mixing function, twice."""
     mixed = _mix(seeds + np.uint64(0x9E3779B97F4A7C15))
     mixed = _mix(mixed ^ (places * np.uint64(0xD1342543DE82EF95) + np.uint64(trial)))
     result: NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
@@ -57,7 +57,7 @@ def _mix(z: Numbers) -> Numbers:
 
 
 def sample_top_k(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
-    """With a top-k: only so many are looked at, in descending order. Of equal ones at the border some are in."""
+    """Samples tokens with a top_k, from so many sorted logits of each row. Of equal ones at the border some are in."""
     top_k = np.minimum(sampling.top_k[part], lines.shape[1])
     most, line = int(top_k.max()), np.arange(len(lines))[:, None]
     ids = reductions.largest(lines, most)
@@ -76,7 +76,7 @@ def sample_top_k(lines: Lines, sampling: Sampling, part: slice, positions: Numbe
 
 
 def sample_full(lines: Lines, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
-    """Without a top-k, and without sorting: a token is drawn from all, and again if it is outside of the nucleus.
+    """Samples tokens without a top_k, and without sorting: from all tokens, and again if one is outside of the nucleus.
 
     trial: random numbers that are used up.
     """
@@ -90,11 +90,11 @@ def sample_full(lines: Lines, sampling: Sampling, part: slice, positions: Number
 def in_nucleus(
     weights: Lines, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
 ) -> Tokens:
-    """These tokens, which were drawn from all weights, or others in the place of those outside of top_p.
+    """Returns these tokens, which were sampled by all weights, or others in the place of those outside of top_p.
 
-    If a token is outside (the likelier ones alone make top_p up) it and all that are not likelier go, and it is drawn
-    again: what comes out is distributed as in the nucleus. Equal ones are in together. trial: how often it was drawn
-    again already.
+    If a token is outside (the likelier ones alone make top_p up) it and all that are not likelier go, and another is
+    sampled: the result is distributed as in the nucleus. Equally likely ones are in together. trial: how often tokens
+    were sampled again already.
     """
     seeds, top_p = sampling.seeds[part], sampling.top_p[part]
     if (top_p >= 1).all():
@@ -120,7 +120,7 @@ def in_nucleus(
 
 
 def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArray[np.float64]:
-    """The sum of the weights of these lines that are above a value."""
+    """Returns the sum of the weights of these rows that are above a value."""
     if not len(places):
         return np.zeros(0)
     above = reductions.scratch("above", (len(places), weights.shape[1]))

@@ -34,7 +34,7 @@ exp(-40 - 40), with all its digits.
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Returns how many CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -45,7 +45,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
-    """Call work with the parts of a batch of lines, in several threads if it is large."""
+    """Calls work with the parts of a batch of logits rows, in several threads if it is large."""
     threads = min(THREADS, count) if count * vocab >= SHARED else 1
     if threads == 1:
         work(slice(0, count))
@@ -66,13 +66,13 @@ def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
 
 
 def groups(count: int, vocab: int) -> list[slice]:
-    """As many lines at a time as stay in the cache."""
+    """Divides a batch into slices of as many logits rows as stay in the CPU's cache."""
     at_once = max(1, CACHED // vocab)
     return [slice(start, min(count, start + at_once)) for start in range(0, count, at_once)]
 
 
 def scratch(name: str, shape: tuple[int, ...]) -> Lines:
-    """This thread's memory for intermediate values: new memory costs more than what is computed into it."""
+    """Returns this thread's memory for intermediate values: new memory costs more than what is computed into it."""
     size = int(np.prod(shape))
     held: Lines | None = getattr(_local, name, None)
     if held is None or len(held) < size:
@@ -82,14 +82,14 @@ def scratch(name: str, shape: tuple[int, ...]) -> Lines:
 
 
 def table(lines: Lines) -> tuple[Lines, Lines]:
-    """Views of lines [n, vocab]: the table [n, COLUMN, columns] and the tail [n, rest]."""
+    """Returns views of logits [n, vocab]: the table [n, COLUMN, columns] and the tail [n, rest]."""
     count, vocab = lines.shape
     columns = vocab // COLUMN
     return lines[:, : COLUMN * columns].reshape(count, COLUMN, columns), lines[:, COLUMN * columns :]
 
 
 def column_sums(weights: Lines) -> Lines:
-    """[n, vocab] to [n, columns + 1], the last one that of the tail."""
+    """Sums the columns: [n, vocab] to [n, columns + 1], the last sum that of the tail."""
     body, tail = table(weights)
     sums = np.empty((len(weights), body.shape[2] + 1), np.float32)
     body.sum(axis=1, out=sums[:, :-1])
@@ -98,7 +98,10 @@ def column_sums(weights: Lines) -> Lines:
 
 
 def log_sums(lines: Lines, highest: Lines, factor: float = 1.0) -> NDArray[np.float64]:
-    """[n, vocab] to [n]: log(sum(exp(factor * logit))) of lines that fit into the cache. highest: their greatest."""
+    """Returns log(sum(exp(factor * logit))) of each row, [n, vocab] to [n]. highest: the rows' greatest logits.
+
+    The rows have to fit into the CPU's cache.
+    """
     exps = scratch("weights", lines.shape)
     highest = highest * np.float32(factor)
     scaled = lines if factor == 1 else np.multiply(lines, np.float32(factor), out=exps)
@@ -113,7 +116,7 @@ def log_sums(lines: Lines, highest: Lines, factor: float = 1.0) -> NDArray[np.fl
 
 
 def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then in it.
+    """Returns the tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then the token in it.
 
     sums: their column_sums.
     """
@@ -133,9 +136,10 @@ def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray
 
 
 def largest(lines: Lines, most: int, maxima: Lines | None = None) -> NDArray[np.int64]:
-    """[n, most]: the tokens with the greatest logits of each line, by number. Of equal ones at the border some are in.
+    """Returns the tokens with the greatest logits of each row, [n, most], by id.
 
-    The `most` greatest are in the `most` columns with the greatest maxima, or in the tail.
+    Among equal logits at the border some are in. The `most` greatest are in the `most` columns with the greatest
+    maxima, or in the tail.
     maxima: of the lines' columns, if they are known.
     """
     count, vocab = lines.shape
@@ -158,7 +162,10 @@ def largest(lines: Lines, most: int, maxima: Lines | None = None) -> NDArray[np.
 
 
 def above(line: NDArray[np.float32], maxima: Lines, value: np.float32) -> int:
-    """How many logits of a line [vocab] are greater. maxima: of its columns; only the columns above are looked into."""
+    """Returns how many logits of a row [vocab] are greater than a value.
+
+    maxima: of the row's columns; only columns with a greater maximum are read, unless they are many.
+    """
     columns = np.flatnonzero(maxima > value)
     (body,), (tail,) = table(line[None])
     if len(columns) > len(maxima) // COLUMN:

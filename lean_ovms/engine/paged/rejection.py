@@ -21,7 +21,8 @@ from .random_sampling import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, 
 Lines = NDArray[np.float32]
 
 NEAR = float(np.exp(-8))
-"""Of the likeliest token's weight. Less of it looks into more columns, more of it leaves more to the bound."""
+"""Part of the likeliest token's weight from which on a column is near: with less more columns are near, with more the
+bounds of the far ones weigh more."""
 WIDTHS = (8, 32, 128)
 """Lines are grouped by how many columns are near, each group as wide as the next of these."""
 
@@ -41,7 +42,7 @@ class _Near(NamedTuple):
     far: NDArray[np.float64]
 
     def ids(self, lines: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The tokens at these places of the weights, one for each of these lines."""
+        """Returns the tokens at these places of the weights, one for each of these rows."""
         most, columns = max(1, self.columns.shape[1]), self.bounds.shape[1]
         row, column = np.divmod(at, most)
         behind = at >= reductions.COLUMN * self.columns.shape[1]
@@ -51,7 +52,7 @@ class _Near(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """What one look at a line gives. place: in the part. columns: the near ones; values: their logits, [COLUMN, n].
+    """What one pass over a row gives. place: in the part. columns: the near ones; values: their logits, [COLUMN, n].
 
     far: as in _Near.
     """
@@ -64,7 +65,7 @@ class _Line(NamedTuple):
 
 
 def sample(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
-    """sample_full's distribution; other tokens than it for the same seed."""
+    """Samples with sample_full's distribution; the same seed gives other tokens than there."""
     chosen = np.empty(len(lines), np.int64)
     body, tail = reductions.table(lines)
     bounds = np.empty((len(lines), body.shape[2]), np.float32)
@@ -84,7 +85,7 @@ def sample(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) ->
 
 
 def _look(body: Lines, tail: Lines, sampling: Sampling, row: int, place: int, bounds: Lines) -> _Line | None:
-    """The near columns of a line's table, and the bounds of its others, written to bounds. row: in the sampling.
+    """Returns the near columns of a row's table, and writes the bounds of the others to `bounds`. row: in the sampling.
 
     None for a line with many near columns, or with logits that are not numbers.
     """
@@ -109,7 +110,7 @@ def _look(body: Lines, tail: Lines, sampling: Sampling, row: int, place: int, bo
 
 
 def _group(lines: Lines, found: list[_Line], sampling: Sampling, part: slice, bounds: Lines) -> _Near:
-    """Lines of about equally many near columns, together."""
+    """Puts rows with about equally many near columns together."""
     place = np.array([line.place for line in found], np.int64)
     temperature, min_p = sampling.temperature[part][place], sampling.min_p[part][place]
     highest = np.array([line.highest for line in found], np.float32)
@@ -177,9 +178,9 @@ def _outside(
     sums: tuple[NDArray[np.float64], NDArray[np.float64]],
     asked: tuple[NDArray[np.int64], Lines, NDArray[np.bool_]],
 ) -> NDArray[np.bool_]:
-    """For which of the lines `asked` (with a floor each, where limited) the tokens above the floor alone make top_p up.
+    """Returns for which of the rows `asked` (with a floor each, where limited) the tokens above it alone make top_p up.
 
-    sums: of all weights of each line, at least and at most; the exact one replaces both where it is needed.
+    sums: of all weights of each row, at least and at most; the exact one replaces both where it is needed.
     """
     (least, most), (left, floor, limited) = sums, asked
     if not limited.any():
@@ -203,7 +204,7 @@ def _outside(
 
 
 def _far_token(lines: Lines, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
-    """The token of a line on which a number below `far` falls, if each had its column's bound; -1 if above its weight.
+    """Returns the token on which a number below `far` falls, if each weighs its column's bound; -1: above its weight.
 
     Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.
     """

@@ -15,8 +15,10 @@ from .sequence import Sequence
 
 
 class RunningSequences:
-    """Takes texts in and out; `scheduler` decides which. prefilling: prompts are computed, in this order. caching:
-    prompts begin with the blocks of others. changed: the decoding sequences, or their blocks, since the last step.
+    """Adds sequences and removes them; `scheduler` decides which.
+
+    prefilling: sequences whose prompts are computed, in this order. caching: prompts may share the blocks of others.
+    changed: the decoding sequences, or their blocks, are others than in the last step.
     """
 
     def __init__(
@@ -54,12 +56,12 @@ class RunningSequences:
         return sum(len(s.blocks) for s in self.running if s.client is client)
 
     def computed(self, sequence: Sequence, tokens: int) -> None:
-        """The first tokens of the sequence are in the cache: its full blocks can be found from now on."""
+        """Records that a sequence's first tokens are in the KV cache; others can share its full blocks from now on."""
         self.tables.computed[sequence.row] = tokens
         self._register(sequence, tokens)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """child goes on from where parent is: shares its full blocks, gets a copy of the one that is being written.
+        """Makes child go on from where parent is: it shares full blocks, and gets a copy of the one being written.
 
         A row and a block must be free.
         """
@@ -81,7 +83,7 @@ class RunningSequences:
         self._regroup = True
 
     def leave(self, sequence: Sequence) -> None:
-        """Take a running text out; its blocks are free and can still be found."""
+        """Removes a running sequence; its blocks are freed, and stay in the prefix cache until they are needed."""
         if sequence.row >= 0:
             (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
             self._charge(sequence)
@@ -102,7 +104,7 @@ class RunningSequences:
         self._regroup, self.changed = False, True
 
     def _charge(self, sequence: Sequence) -> None:
-        """Its client pays for the tokens generated since the last time."""
+        """Charges a sequence's client for the tokens generated since the last time."""
         if len(sequence.ids) > sequence.charged:
             self.waiting.charge(sequence.client, len(sequence.ids) - sequence.charged)
             sequence.charged = len(sequence.ids)
@@ -110,9 +112,9 @@ class RunningSequences:
     # --- the prefix cache
 
     def _known(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
-        """Blocks from the prefix cache from a block's border on; at least one token is always computed.
+        """Returns a sequence's blocks in the prefix cache from a block's border on; at least one token is not in them.
 
-        Log probabilities of a prompt need all of it computed.
+        There are none for a sequence that needs log probabilities of its prompt, which all has to be computed.
         """
         beginning = self._beginning(sequence)
         if beginning is None or sequence.needs_prompt_logprobs:
@@ -121,8 +123,9 @@ class RunningSequences:
         return self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
 
     def _beginning(self, sequence: Sequence) -> Parent | None:
-        """What its text is found by in the prefix cache; None: it is not in there. Without a cache the choices of one
-        request still share its prompt.
+        """Returns the parent of a sequence's first block in the prefix cache; None: the sequence does not use it.
+
+        Without a prefix cache the choices of one request still share its prompt.
         """
         asked, request = sequence.params, sequence.request
         salt = asked.salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
@@ -136,7 +139,7 @@ class RunningSequences:
             self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, beginning)
 
     def _catch_up(self, sequence: Sequence) -> None:
-        """Share blocks that another sequence with the same prompt has computed meanwhile."""
+        """Shares blocks that another sequence with the same prompt has computed meanwhile."""
         start, size = int(self.tables.computed[sequence.row]), self.blocks.block_size
         if start != size * len(sequence.chain) or len(sequence.blocks) != len(sequence.chain):
             return  # something of a block is its own, or it holds one from a step that failed

@@ -25,7 +25,7 @@ _Draw = Callable[[Lines, Sampling, slice, Numbers], Tokens]
 
 
 class Sampled(NamedTuple):
-    """details: by place in the batch, for requests with logprobs. failed: why a place has no token."""
+    """Sampled tokens. details: by place in the batch, for requests with logprobs. failed: why a place has no token."""
 
     tokens: Tokens
     details: dict[int, TokenLogprobs]
@@ -36,7 +36,7 @@ class SamplingBatch:
     """The sampling parameters of a batch, grouped by method; built once for as long as the same sequences decode."""
 
     def __init__(self, sequences: Seq[Sequence], *, details: bool = True) -> None:
-        """details: log probabilities for the requests that ask for them."""
+        """details: compute log probabilities for the requests that want them."""
         self.sequences = sequences
         asked = [sequence.params for sequence in sequences]
         self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or asked[i].edited]
@@ -57,7 +57,7 @@ class SamplingBatch:
 
 
 def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
-    """A token for each line [n, vocab], in the order of batch.sequences. The lines may be changed."""
+    """Samples a token for each logits row [n, vocab], in the order of batch.sequences. The rows may be changed."""
     if batch.none:
         return Sampled(_greatest(lines, batch.greedy), {}, {})
     before = _Before(lines, batch)
@@ -91,8 +91,9 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
 
 
 class _Before:
-    """What edits change in the lines of those with logprobs, as it was. A wide line is copied whole only if it must:
-    that costs as much as all that is read of it.
+    """The logits, before edits, that edits may change in the rows of requests with logprobs.
+
+    A wide row is copied whole only if it must be: that costs as much as all passes over it.
     """
 
     def __init__(self, lines: Lines, batch: SamplingBatch) -> None:
@@ -114,7 +115,7 @@ class _Before:
 
 
 def _greatest(lines: Lines, places: list[int]) -> Tokens:
-    """The greatest token of each of these lines; others have none yet."""
+    """Returns the token with the greatest logit of each of these rows; 0 for other rows."""
     count, vocab = lines.shape
     if len(places) == count and count * vocab < reductions.SHARED:
         greatest: Tokens = lines.argmax(axis=-1)
@@ -130,7 +131,7 @@ def _greatest(lines: Lines, places: list[int]) -> Tokens:
 
 
 def _sample_random(lines: Lines, few: Sampling, many: Sampling, tokens: Tokens) -> None:
-    """Write a token for each line of both drawings. few: those with a top_k; many: those without."""
+    """Writes a token for each row of both samplings. few: those with a top_k; many: those without."""
     if few.places:
         _in_parts(lines, few, sample_top_k, False, tokens)
     if many.places:

@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class Scheduler(RunningSequences):
-    """With the queue. steps: since the start, counted by the engine."""
+    """The running sequences with the queue of waiting ones. steps: since the start, counted by the engine."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Scheduler(RunningSequences):
         self._searching: list[Sequence] = []  # the sequence that began each running beam search
 
     def admit(self) -> None:
-        """Start waiting sequences as far as slots, rows, blocks and the next step allow."""
+        """Starts waiting sequences as far as slots, rows, blocks and the next step allow."""
         if self.waiting:
             self._policy.admit()
 
@@ -97,7 +97,7 @@ class Scheduler(RunningSequences):
 
     @property
     def in_use(self) -> int:
-        """Slots that are taken: a beam search has one."""
+        """The number of slots that are taken: a beam search has one."""
         return len(self.decoding) + len(self.prefilling) - sum(len(s.members) - 1 for s in self._searching)
 
     @property
@@ -112,7 +112,10 @@ class Scheduler(RunningSequences):
         return self.blocks.blocks(len(sequence.ids))
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        """A long prompt leaves half of each step to prompts that fit into it, so these wait for one another alone."""
+        """Implements Runner.prompts_full. A long prompt leaves half of each step to short ones, which fit into it.
+
+        So short prompts wait for one another alone.
+        """
         if not any(s.client is client for s in self.prefilling):
             return False
         left, half = self._prompts_left(), self._half()
@@ -120,7 +123,9 @@ class Scheduler(RunningSequences):
         return sum(left) >= self._budget() and (not self._split or len(short) == len(left) or sum(short) >= half)
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """For the masks of other grammars, for its trial as a suspect, or for the long prompt of its client."""
+        """Returns whether a sequence has to wait: for the masks of other grammars, for its trial as a suspect, or for
+        the long prompt of its client.
+        """
         if sequence.constrained and self._grammar_load.must_wait(sequence, self.running):
             return True
         if not self.suspects.may_start(sequence, self.running):
@@ -180,7 +185,7 @@ class Scheduler(RunningSequences):
     # --- one step
 
     def schedule(self) -> Step | None:
-        """The next step, with blocks for all of it; None when nothing can be computed."""
+        """Returns the next step, with blocks for all of it; None when nothing can be computed."""
         self._jump_forward()
         self._extend()
         chunks = self._chunks()
@@ -193,13 +198,13 @@ class Scheduler(RunningSequences):
         return Step(self._plain, self._plain_rows, chunks, changed)
 
     def timed(self, step: Step, seconds: float) -> None:
-        """A step with chunks took so long."""
+        """Records how long a step with chunks took."""
         tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
         attended = sum(chunk.length * chunk.start for chunk in step.chunks)
         self.chunk_sizes.learn(tokens, attended + int(self.tables.computed[step.rows].sum()), seconds)
 
     def decode(self, sequence: Sequence) -> None:
-        """Its prompt is computed."""
+        """Moves a sequence whose prompt is computed to the decoding ones."""
         self.prefilling.remove(sequence)
         self.decoding.append(sequence)
         sequence.state, sequence.has_output, sequence.output_since = "decode", True, self.steps
@@ -207,7 +212,7 @@ class Scheduler(RunningSequences):
         self._regroup = True
 
     def end(self, sequence: Sequence) -> None:
-        """A sequence, or its beam search, is over or not wanted any more, whatever its state."""
+        """Ends a sequence, or its beam search, that is over or not wanted any more, whatever its state."""
         self.suspects.discard(sequence)
         if sequence.state == "waiting":
             self.waiting.remove(sequence.request, sequence.index)
@@ -216,7 +221,7 @@ class Scheduler(RunningSequences):
             self._stop(sequence)
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
-        """Preempt sequences until so many blocks are free. False: this one was preempted itself, or has failed.
+        """Preempts sequences until so many blocks are free. False: this one was preempted itself, or has failed.
 
         The oldest of the least urgent stays longest.
         """
@@ -237,7 +242,7 @@ class Scheduler(RunningSequences):
         return True
 
     def recover(self) -> Sequence | None:
-        """After a failed step: queue all running sequences again, before all others. The one at fault, if it is known.
+        """Queues all running sequences of a failed step again, before all others; returns the one at fault, if known.
 
         It is queued as well: the caller ends its request.
         """
@@ -254,7 +259,7 @@ class Scheduler(RunningSequences):
         self.waiting.put_back(victim, first=first)
 
     def _stop(self, sequence: Sequence) -> Sequence:
-        """End its running; what would be queued to go on: a beam search begins again."""
+        """Stops a running sequence; returns what would be queued to resume: a beam search begins again."""
         for member in sequence.members:
             self.leave(member)
         self.waiting.stopped(sequence)
@@ -269,7 +274,7 @@ class Scheduler(RunningSequences):
     # --- growth
 
     def _jump_forward(self) -> None:
-        """Draft what grammars leave no choice about. A sequence with such tokens is not one of the plain ones."""
+        """Sets draft tokens where grammars leave no choice. A sequence that gets them is not one of the plain ones."""
         if self._regroup:
             self._group()
         few = len(self.decoding) <= MAX_JUMPING and not self._network.hybrid
@@ -280,7 +285,7 @@ class Scheduler(RunningSequences):
                 sequence.jump_forward, self._regroup = bool(sequence.draft_tokens), True
 
     def _extend(self) -> None:
-        """Blocks for the next token of decoding sequences."""
+        """Allocates blocks for the next token of decoding sequences."""
         if self._regroup:
             self._group()
         plain = self._plain
@@ -293,7 +298,7 @@ class Scheduler(RunningSequences):
             self._grow(sequence, computed + 1)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Blocks for so many tokens. False: it was preempted itself, or has failed."""
+        """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
         need = self.blocks.blocks(tokens) - len(sequence.blocks)
         if need <= 0:
             return True
@@ -307,7 +312,7 @@ class Scheduler(RunningSequences):
         return True
 
     def _chunks(self) -> list[Chunk]:
-        """Draft tokens to be verified, then prompts."""
+        """Returns the chunks of a step: draft tokens to be verified, then parts of prompts."""
         chunks: list[Chunk] = []
         budget = self._step_tokens - len(self._plain)
         drafting = [s for s in self.decoding if s.params.lookahead or s.jump_forward]
@@ -325,7 +330,7 @@ class Scheduler(RunningSequences):
         return chunks
 
     def _waits(self, sequence: Sequence, being_computed: set[tuple[Parent, bytes]]) -> bool:
-        """Whether another prompt of this step computes the block that it needs next and can share then.
+        """Returns whether another prompt of this step computes the block that a sequence needs next and can share then.
 
         being_computed: such blocks, by what comes before them and their tokens; its own is added.
         """
@@ -343,7 +348,7 @@ class Scheduler(RunningSequences):
         return False
 
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
-        """Prompts in the order in which they are computed, each with the tokens of the step to keep for those behind.
+        """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
 
         The oldest has at least half of a step; those that fit into the other half need not wait for all of it. What is
         kept is work, as in ChunkSizes.
@@ -359,7 +364,7 @@ class Scheduler(RunningSequences):
         return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
 
     def _draft(self, sequences: list[Sequence], budget: int) -> None:
-        """Set their draft tokens, which leave room in the step for all of them, and for prompts."""
+        """Sets draft tokens, as many as leave room in the step for all sequences, and for prompts."""
         left = budget - len(sequences) - (self._reserved if self.prefilling else 0)
         wanted: list[tuple[Sequence, int]] = []
         for sequence in sequences:
@@ -374,7 +379,10 @@ class Scheduler(RunningSequences):
         self._proposer.propose(wanted)
 
     def _room(self, sequence: Sequence) -> int:
-        """Draft tokens that it may have. Nobody is preempted for them, and a state cannot go back to before them."""
+        """Returns how many draft tokens a sequence may have, without preempting any other.
+
+        There are none for a hybrid network: its states cannot go back to before wrong ones.
+        """
         if self._network.hybrid:
             return 0
         known = len(sequence.ids)
@@ -382,7 +390,7 @@ class Scheduler(RunningSequences):
         return min(sequence.limit - known - 1, free)
 
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
-        """Compute its newest token and its draft tokens; how many there are together."""
+        """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""
         known = len(sequence.ids)
         sequence.draft_tokens = sequence.draft_tokens[
             : max(0, self._room(sequence))
@@ -394,7 +402,7 @@ class Scheduler(RunningSequences):
         return count
 
     def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
-        """Compute a part of its prompt; how much of the budget it takes, as work (ChunkSizes).
+        """Adds a chunk of a sequence's prompt; returns how much of the budget it takes, as work (ChunkSizes).
 
         A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
         """

@@ -1,4 +1,4 @@
-"""A text while the paged engine computes it. Plain state; `scheduler` and `engine` decide."""
+"""A sequence while the paged engine computes it. Plain state; `scheduler` and `engine` decide."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .thinking import ThinkingState
 from .token_counts import TokenCounts
 
 JUMP_FORWARD_SCORE = 4
-"""Wrong tokens of a grammar's jumps forward, more than right ones, after which a text makes none."""
+"""By how many the wrong draft tokens of a grammar may exceed the right ones before its sequence gets none any more."""
 State = Literal["waiting", "prefill", "decode", "over"]
 
 
 class LogitArrays(NamedTuple):
-    """The lists of a request, which may be as long as the vocabulary, as arrays for every token of all its texts."""
+    """The lists of a request, which may be as long as the vocabulary, as arrays that all its sequences use."""
 
     allowed: NDArray[np.int64]
     biased: NDArray[np.int64]
@@ -31,13 +31,13 @@ class LogitArrays(NamedTuple):
 
 
 class Search(Protocol):
-    """A beam search. beams: its running texts; before it begins, the one that computes the prompt. width: most."""
+    """A beam search. beams: those that run; before it begins, the sequence that computes the prompt. width: most."""
 
     beams: list[Sequence]
     width: int
 
     def begin_again(self) -> Sequence:
-        """Forget everything but the prompt; the sequence to compute it with."""
+        """Forgets everything but the prompt; returns the sequence that computes it."""
         ...
 
 
@@ -92,12 +92,12 @@ class Sequence(generation.QueuedSequence):
 
     @property
     def generated(self) -> int:
-        """Generated tokens."""
+        """The number of generated tokens."""
         return len(self.ids) - self.prompt
 
     @property
     def needs_prompt_logprobs(self) -> bool:
-        """Log probabilities of its prompt are wanted, and not all are there: all of it has to be computed."""
+        """Whether log probabilities of the prompt are wanted and not complete, so that all of it has to be computed."""
         return self.echo and len(self.prompt_details) < self.prompt - 1
 
     @property
@@ -107,11 +107,11 @@ class Sequence(generation.QueuedSequence):
 
     @property
     def rows(self) -> int:
-        """Rows of the block tables that it takes, or will take when its prompt is computed."""
+        """Rows of the block tables that the sequence takes, or will take when its prompt is computed."""
         return self.search.width if self.search is not None else 1
 
     def follow(self, token: int) -> bool:
-        """Its grammar and its counts take a new token; True if the grammar is over with it."""
+        """Gives a new token to the sequence's grammar and counts; True if the grammar is over with it."""
         if self.counts is not None:
             self.counts.add(token)
         if self.thinking is not None:
@@ -120,7 +120,7 @@ class Sequence(generation.QueuedSequence):
 
 
 def forked(parent: Sequence, index: int) -> Sequence:
-    """Another text that goes on from where the parent is; it has no row and no blocks yet."""
+    """Returns a sequence that goes on from where the parent is; it has no row and no blocks yet."""
     return Sequence(
         request=parent.request,
         index=index,

@@ -32,7 +32,7 @@ Lines = NDArray[np.float32]
 
 
 class StepRunner:
-    """requests: by id, those that are not finished. drafts: counts of draft tokens."""
+    """Runs the steps of an engine. requests: by id, those that are not finished. drafts: counts of draft tokens."""
 
     scheduler: Scheduler
 
@@ -54,7 +54,7 @@ class StepRunner:
         self._cancelled: list[Sequence] = []  # while a step ran that computes for them
 
     def start(self) -> bool:
-        """Begin the next step, which `compute` ends; whether there is one. Raises what openvino raises."""
+        """Starts the next step, which `compute` ends; False if there is none. Raises what openvino raises."""
         step = self._schedule()
         if step is None:
             return False
@@ -68,7 +68,7 @@ class StepRunner:
         return True
 
     def compute(self) -> None:
-        """Compute once for every sequence that can be scheduled. Raises what openvino raises."""
+        """Computes once for every sequence that can be scheduled. Raises what openvino raises."""
         started, self._running = self._running, None
         step = started or self._schedule()
         if step is None:
@@ -93,7 +93,7 @@ class StepRunner:
             self._outputs.news += step.decoding
 
     def _schedule(self) -> Step | None:
-        """The next step, with its inputs written; None if there is nothing to compute."""
+        """Returns the next step, with its inputs written; None if there is nothing to compute."""
         step = self.scheduler.schedule()
         if step is None:
             return None
@@ -105,7 +105,7 @@ class StepRunner:
         return step
 
     def _computed(self, step: Step, *, started: bool) -> Lines:
-        """The logits of a step; the grammars' masks are prepared while the network computes."""
+        """Returns the logits of a step; the grammars' masks are computed while the network computes."""
         try:
             if self._batch.sequences is not step.decoding:
                 self._batch = SamplingBatch(step.decoding)
@@ -122,12 +122,12 @@ class StepRunner:
         return lines
 
     def _step_failed(self) -> None:
-        """The inputs may be half written."""
+        """Makes the next step write all inputs, which may be half written."""
         self._inputs.invalidate()
         self.scheduler.changed = True
 
     def _matchers(self, step: Step) -> list[Matcher]:
-        """Those whose masks the step's logits need."""
+        """Returns the matchers whose masks the step's logits need."""
         sequences = [step.decoding[place] for place in self._batch.edited]
         sequences += [chunk.sequence for chunk in step.chunks if chunk.wanted]
         return [sequence.matcher for sequence in sequences if sequence.matcher is not None]
@@ -144,7 +144,7 @@ class StepRunner:
             sequence.new_ids, sequence.new_details = [], []
 
     def _fail(self, request: GenerationRequest, error: RequestError) -> None:
-        """End a request with an error, all its sequences."""
+        """Ends a request with all its sequences, with an error."""
         if self.requests.pop(request.id, None) is None:
             return
         request.unfinished.clear()
@@ -155,7 +155,7 @@ class StepRunner:
     # --- results of a step
 
     def _process(self, step: Step, lines: Lines) -> None:
-        """Results of a step with prompts, draft tokens or beams."""
+        """Processes the logits of a step with prompts, draft tokens or beams."""
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
         for chunk in step.chunks:
@@ -181,7 +181,7 @@ class StepRunner:
             self._search([s for s, _ in beams], lines[[p for _, p in beams]])
 
     def _prompt_computed(self, chunk: Chunk, lines: Lines) -> bool:
-        """Record a computed part of a prompt; True if it was the last."""
+        """Records a computed part of a prompt; True if it was the last."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
         self.scheduler.computed(sequence, end)
         if sequence.needs_prompt_logprobs:
@@ -199,7 +199,7 @@ class StepRunner:
         return complete
 
     def _sample(self, wanting: list[tuple[Sequence, int]], lines: Lines) -> None:
-        """A token for each, and one more for as long as it is the draft token in its place."""
+        """Samples a token for each sequence, and one more for as long as it is the draft token in its place."""
         for sequence, _ in wanting:
             if sequence.draft_tokens and not sequence.jump_forward:
                 self.drafts.begin(len(sequence.draft_tokens))
@@ -227,7 +227,7 @@ class StepRunner:
             position += 1
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
-        """Append new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""
+        """Appends new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
         for place, error in found.failed.items():  # first: what stands in for its token may be a stop token
@@ -254,7 +254,7 @@ class StepRunner:
             self.scheduler.end(sequence)
 
     def _search(self, beams: list[Sequence], lines: Lines) -> None:
-        """One step of a beam search."""
+        """Processes the logits of one step of a beam search."""
         search, request = beams[0].search, beams[0].request
         assert isinstance(search, BeamSearch)
         if any(beam.row < 0 for beam in beams) or not self.scheduler.make_room(beams[0], search.width):
@@ -273,7 +273,7 @@ class StepRunner:
             self.scheduler.end(first)
 
     def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
-        """The next beams: one continuation goes on in its parent's place, others fork."""
+        """Returns the next beams: one continuation goes on in its parent's place, others fork."""
         parents = {id(one.parent) for one in following}
         for beam in beams:
             if id(beam) not in parents:
@@ -298,7 +298,7 @@ class StepRunner:
 
 
 def _repeats(sequence: Sequence) -> bool:
-    """The text has begun to repeat itself: it ends."""
+    """Returns whether a sequence ends; sets its reason if the completion has begun to repeat itself."""
     assert sequence.repetition is not None
     long_enough = sequence.generated >= sequence.params.min_tokens
     if long_enough and repeats(sequence.ids, len(sequence.ids), *sequence.repetition, begin=sequence.prompt):
@@ -307,7 +307,7 @@ def _repeats(sequence: Sequence) -> bool:
 
 
 def _grammar_over(sequence: Sequence, token: int) -> bool:
-    """Its grammar and its counts take the token; True if the text ends with its grammar."""
+    """Gives a token to a sequence's grammar and counts; True if the sequence ends with its grammar."""
     if not sequence.follow(token) or sequence.reason is not None:
         return False
     sequence.reason = "stop"
@@ -315,7 +315,7 @@ def _grammar_over(sequence: Sequence, token: int) -> bool:
 
 
 def _as_request_error(error: Exception) -> RequestError:
-    """Of a token that could not be chosen."""
+    """Returns the error of a request whose token could not be sampled."""
     if isinstance(error, NoToken):
         return BadRequest(str(error))
     log.error("%s", last_line(error))

@@ -13,7 +13,7 @@ from ..generation.pipeline import Thinking
 
 
 class ThinkingState:
-    """Where one text is: outside of reasoning, inside, or in its forced end. forced: the next token, None for any."""
+    """Where a sequence is: outside of reasoning, inside, or in its forced end. forced: the next token, None for any."""
 
     __slots__ = ("_asked", "_end", "_inside", "_newest", "_spent")
 
@@ -33,7 +33,7 @@ class ThinkingState:
         return self._asked.end[self._end]
 
     def add(self, token: int) -> None:
-        """The next token of the text."""
+        """Takes the next token of the sequence."""
         due = self.forced
         self._newest.append(token)
         if due is not None:  # a grammar may have forced another one
@@ -58,7 +58,7 @@ class ThinkingState:
         self._inside, self._end = False, 0
 
     def _begun(self) -> int:
-        """How many ids of the end the text has already."""
+        """Returns how many ids of the end the sequence has already."""
         end = self._asked.end
         return next((size for size in range(len(end) - 1, 0, -1) if self._ends_with(end[:size])), 0)
 

@@ -1,4 +1,4 @@
-"""The different tokens of a text, for penalties. Pure numpy."""
+"""The different tokens of a sequence, for penalties. Pure numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class TokenCounts:
-    """The different tokens of a text and how often each was generated; a new token costs no search."""
+    """The different tokens of a sequence and how often each was generated; a new token costs no search."""
 
     def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
         self._places: dict[int, int] = {}
@@ -21,13 +21,13 @@ class TokenCounts:
             self.add(token)
 
     def add(self, token: int) -> None:
-        """One more generated token."""
+        """Counts one more generated token."""
         place = self._place(token)  # which may make the tables longer
         self._counts[place] += 1
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """Tokens of prompt and answer, each once."""
+        """Tokens of prompt and completion, each once."""
         return self._ids[: len(self._places)]
 
     @property

@@ -25,7 +25,7 @@ _PIECES, _END = (b"", b"a", b"b"), 0
 
 
 class NotUsable(Exception):
-    """The library is not installed, or is another version. The message says which."""
+    """Raised when the library is not installed, or is another version. The message says which."""
 
 
 class Core:
@@ -40,43 +40,43 @@ class Core:
         registered("Grammar")
 
     def vocabulary(self, pieces: Sequence[bytes], ends: Sequence[int]) -> Any:
-        """A token without bytes is in no text. 0.2 s for 150,000 tokens."""
+        """Makes a vocabulary, in 0.2 s for 150,000 tokens. A token without bytes is in no text."""
         return self._vocabulary(list(pieces), RAW, len(pieces), list(ends), False)
 
     def compiler(self, vocabulary: Any) -> Any:
-        """One thread, and no cache."""
+        """Makes a compiler with one thread and no cache."""
         return self._compiler(vocabulary, 1, False, -1)
 
     def compile(self, compiler: Any, tag: str) -> str:
-        """A structural tag, compiled, as JSON. Raises RuntimeError. Takes any time and memory; may end the process."""
+        """Compiles a structural tag into JSON. Takes any time and memory; may end the process. Raises RuntimeError."""
         return str(compiler.compile_structural_tag(tag).serialize_json())
 
     def compile_lark(self, compiler: Any, text: str) -> str:
-        """As `compile`, of a grammar in Lark's notation."""
+        """Compiles a grammar in Lark's notation into JSON, like `compile`."""
         return str(compiler.compile_lark(text, [], []).serialize_json())
 
     def compiled(self, text: str, vocabulary: Any) -> Any:
-        """From `compile`'s JSON. Raises RuntimeError."""
+        """Reads `compile`'s JSON. Raises RuntimeError."""
         return self._compiled.deserialize_json(text, vocabulary)
 
     def matcher(self, compiled: Any) -> Any:
-        """At the beginning of a text."""
+        """Makes a matcher at the beginning of a compiled grammar."""
         return self._matcher(compiled, None, False, -1, None)
 
 
 def fill(matcher: Any, mask: NDArray[np.int32]) -> None:
-    """The mask [1, vocabulary / 32] of what may come next. Takes any time."""
+    """Writes the mask [1, vocabulary / 32] of what may come next. Takes any time."""
     if not matcher.fill_next_token_bitmask(mask, 0, False):
         mask.fill(-1)
 
 
 def accept(matcher: Any, token: int) -> bool:
-    """False for one that may not come next."""
+    """Takes the next token; False for one that may not come next."""
     return bool(matcher.accept_token(token, False))
 
 
 def forced(matcher: Any) -> bytes:
-    """The text that has to come next. Takes any time."""
+    """Returns the text that has to come next. Takes any time."""
     try:
         return str(matcher.find_jump_forward_string()).encode()
     except UnicodeDecodeError:
@@ -85,7 +85,7 @@ def forced(matcher: Any) -> bytes:
 
 @cache
 def load() -> Core:
-    """Raises NotUsable. 17 MB and 0.25 s; torch is not imported, also where it is installed (2026-11)."""
+    """Loads the library: 17 MB and 0.25 s, without torch even where it is installed (2026-11). Raises NotUsable."""
     try:
         with _without_torch():
             import tvm_ffi
@@ -108,7 +108,7 @@ def load() -> Core:
 
 
 def _try(core: Core) -> None:
-    """One grammar, with all that is called later. Raises RuntimeError."""
+    """Tries all that is called later with one grammar. Raises RuntimeError."""
     vocabulary = core.vocabulary(_PIECES, [_END])
     tag = '{"type": "structural_tag", "format": {"type": "const_string", "value": "ab"}}'
     compiled = core.compiled(core.compile(core.compiler(vocabulary), tag), vocabulary)
@@ -123,7 +123,7 @@ def _try(core: Core) -> None:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """tvm_ffi imports torch (seconds, and hundreds of MB) where it is installed; nothing here needs that."""
+    """Keeps tvm_ffi from importing torch (seconds, and hundreds of MB), which nothing here needs."""
     if "torch" in sys.modules:
         yield
         return

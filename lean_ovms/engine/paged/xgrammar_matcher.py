@@ -79,7 +79,7 @@ class XGrammar:
         self._dropped: dict[str, _Compiled] = {}
 
     def compile(self, tag: str) -> None:
-        """Make it ready for `matcher`. Raises RequestError."""
+        """Makes a grammar ready for `matcher`. Raises RequestError."""
         if self._known(tag) is None:
             self.check(tag, self._bounds)
 
@@ -88,7 +88,7 @@ class XGrammar:
             self._dropped, self._compiled = self._compiled, {}
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """pipeline.GrammarChecker.check; compiles it as well."""
+        """Implements pipeline.GrammarChecker.check; makes the grammar ready for `matcher` as well."""
         if self._threads.left >= MOST_LEFT:
             raise Unavailable("Structured output is not available at the moment.", code="grammar_unavailable")
         self._bounds = bounds
@@ -104,17 +104,17 @@ class XGrammar:
         return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
-        """pipeline.GrammarChecker.stop."""
+        """Implements pipeline.GrammarChecker.stop."""
         with self._asking:
             self._checker.stop()
 
     def close(self) -> None:
-        """End the process and the threads."""
+        """Ends the process and the threads."""
         self.stop()
         self._threads.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> XGrammarMatcher:
-        """A compiled grammar at its beginning. stops: tokens that may end the text where the grammar can end.
+        """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end.
 
         Raises GrammarTooComplex for one with which a mask took too long before, BadRequest for one that is dropped.
         """
@@ -135,7 +135,7 @@ class XGrammar:
 
 
 def padded(pieces: Sequence[bytes], width: int) -> list[bytes]:
-    """One for each logit."""
+    """Returns the pieces with as many empty ones, or as few of them, as give one for each logit."""
     return [*pieces, *[b""] * (width - len(pieces))][:width]
 
 
@@ -151,7 +151,7 @@ class MaskThreads:
         return sum(thread.left for thread in self._threads)
 
     def run(self, matchers: Sequence[XGrammarMatcher], what: Callable[[XGrammarMatcher], None]) -> None:
-        """Do this with each, several at a time where that pays. One whose turn takes too long has failed."""
+        """Calls `what` with each matcher, several at a time where that pays; one whose call takes too long fails."""
         count = min(MASK_THREADS, cores()) if len(matchers) >= PARALLEL else 1
         parts = [(thread, matchers[place::count]) for place, thread in enumerate(self._threads[:count])]
         begun = [(t, part, t.start([_call(what, one) for one in part])) for t, part in parts]
@@ -170,14 +170,14 @@ def _call(what: Callable[[XGrammarMatcher], None], one: XGrammarMatcher) -> Call
 
 
 def prepare(matchers: Sequence[Matcher]) -> None:
-    """Compute the masks of a step; as `prepare` of each does."""
+    """Computes the masks of a step like `prepare` of each matcher."""
     ready = [one for one in matchers if isinstance(one, XGrammarMatcher) and one.needs_mask]
     if ready:
         ready[0].threads.run(ready, XGrammarMatcher.compute)
 
 
 class XGrammarMatcher:
-    """grammar.Matcher. `compute` and `look_ahead` belong to the threads, all else to their user."""
+    """A grammar.Matcher. The threads call `compute` and `look_ahead`, their user all else."""
 
     def __init__(
         self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens, threads: MaskThreads
@@ -195,12 +195,12 @@ class XGrammarMatcher:
 
     @property
     def needs_mask(self) -> bool:
-        """It is not computed yet, and nothing is wrong."""
+        """Whether the mask is not computed yet, and the matcher has not failed."""
         self._failed = self._failed or self._compiled.slow
         return not self._ready and not self._failed
 
     def compute(self) -> None:
-        """The mask of the next token. Raises ValueError for a token that the grammar does not allow, TimeoutError."""
+        """Computes the mask of the next token. Raises TimeoutError, and ValueError for a token that is not allowed."""
         began = time.thread_time()
         self._advance()
         xgrammar_core.fill(self._state, self._mask)
@@ -211,14 +211,14 @@ class XGrammarMatcher:
         self._ready = True
 
     def look_ahead(self) -> None:
-        """The text that has to come next."""
+        """Finds the text that has to come next."""
         self._advance()
         began = time.thread_time()
         self._ahead = xgrammar_core.forced(self._state)[:MAX_FORCED_BYTES]
         self._guesses = time.thread_time() - began < GUESS_S
 
     def fail(self, error: Exception) -> None:
-        """From now on `apply` raises."""
+        """Makes `apply` raise from now on."""
         self._failed = True
         if isinstance(error, TimeoutError):
             self._compiled.slow = True
@@ -234,7 +234,7 @@ class XGrammarMatcher:
         forbid(line, self._mask[0].view(np.uint32), self._stops if self._ends else ())
 
     def consume(self, token: int) -> bool:
-        """True when the grammar is over: an end token ends it (and the text, by its stops) where it may end."""
+        """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""
         if token in self._stops:
             return True
         self._ready = False

@@ -32,11 +32,11 @@ TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 256, 0.5
 MASK_S, ALLOWED_SLOW = 0.05, 1
 """CPU time of a mask. So many over it are put down to the machine, unless one takes as long as several."""
 MAX_COMPILED_BYTES = 16 << 20
-"""Of a compiled grammar as JSON: 0.4 s to read for each 5 MB."""
+"""The most bytes of a compiled grammar as JSON, which takes 0.4 s to read for each 5 MB."""
 
 
 def load(message: dict[str, Any]) -> Check:
-    """What compiles grammars for a vocabulary; from here on no more memory than allowed."""
+    """Returns what compiles grammars for a vocabulary, and limits the memory of this process from here on."""
     compiler = XGrammarCompiler([piece.encode("latin-1") for piece in message["pieces"]], message["eos"])
     limit_memory(message["memory_bytes"])
     return compiler.check
@@ -54,7 +54,7 @@ class XGrammarCompiler:
         self._x = next((i for i, piece in enumerate(pieces) if piece == b"x"), 0)
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Raises GrammarInvalid and GrammarTooComplex."""
+        """Compiles and tries a grammar; returns the reply. Raises GrammarInvalid and GrammarTooComplex."""
         began = time.process_time()
         form = grammar_limits.check(tag, bounds)
         try:
@@ -68,7 +68,7 @@ class XGrammarCompiler:
         return {"seconds": seconds, "mask_s": mask_s, "compiled": compiled, "notices": notices}
 
     def _compiled(self, form: Any) -> tuple[str, Sequence[str]]:
-        """The grammar as JSON, and what it does not impose. Raises RuntimeError."""
+        """Returns the compiled grammar as JSON, and what it does not impose. Raises RuntimeError."""
         own = form.get("grammar") if isinstance(form, dict) and form.get("type") == "grammar" else None
         if isinstance(own, str) and formats.is_lark(own):
             return self._core.compile_lark(self._compiler, own), ()
@@ -77,7 +77,7 @@ class XGrammarCompiler:
         return self._core.compile(self._compiler, tag), lowered.notices
 
     def _tried(self, compiled: Any) -> float:
-        """CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""
+        """Returns the CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""
         times: list[float] = []
         end = time.process_time() + TRIAL_S
         for seed in range(TRIAL_TEXTS):
@@ -86,7 +86,7 @@ class XGrammarCompiler:
         return max(times, default=0.0)
 
     def _letter(self, allowed: NDArray[np.int64]) -> int:
-        """An x where it may stand, so that counted repetitions become long; else the first token."""
+        """Returns an x where one is allowed, so that counted repetitions become long; else the first allowed token."""
         found = int(np.searchsorted(allowed, self._x))
         return int(allowed[found if found < len(allowed) and allowed[found] == self._x else 0])
 
@@ -107,7 +107,7 @@ class XGrammarCompiler:
 
 
 def _reason(error: Exception) -> str:
-    """XGrammar's message, without the path of its source file."""
+    """Returns XGrammar's message, without the path of its source file."""
     text = last_line(error)
     return (text.partition(".cc:")[2].partition(": ")[2] if ".cc:" in text else text)[:300]
 
