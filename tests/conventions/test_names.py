@@ -17,6 +17,7 @@ FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
 OTHERS = ("api/", "engine/", "models/", "text/parsers/")
 SENTENCES = (
+    "api/", "models/", "text/parsers/",
     "api/pooling/", "engine/client/", "engine/embedding/", "engine/loading/", "engine/speech/", "engine/voice/",
     "models/model_cache/",
 )  # fmt: skip

@@ -30,9 +30,9 @@ from .tools import NO_TOOLS, ToolOffer
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
 MOST_BYTES = 4
-"""Of a character: so many tokens at most."""
+"""The most UTF-8 bytes of one character, and so the most tokens that it can become."""
 MESSAGE_BYTES = 256
-"""Of what a template writes around a message."""
+"""Bytes allowed for what a chat template writes around one message."""
 SHARED_CACHE = (
     "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
     "--pipeline_type PAGED)"

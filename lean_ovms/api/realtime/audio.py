@@ -35,7 +35,7 @@ class AudioFormat:
 
     @property
     def is_engines(self) -> bool:
-        """It is what the engine takes."""
+        """Whether the engine takes this format without conversion."""
         return self == AudioFormat()
 
 
@@ -103,7 +103,7 @@ class AudioQueue:
 
     @property
     def full(self) -> bool:
-        """It holds as much as may be read ahead."""
+        """Whether the queue has as much audio as may be read ahead."""
         return self._bytes >= self._most
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ _IDLE = Field(name="idle_timeout_ms", kind="int", help="", low=IDLE_MS[0], high=
 
 
 def defaults(model: str) -> Settings:
-    """Of a new session."""
+    """Returns the settings of a new session."""
     return Settings(model=model, format=FORMATS["audio/pcm"], turns=TurnDetection())
 
 

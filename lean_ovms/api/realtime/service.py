@@ -39,7 +39,7 @@ class RealtimeService:
             session.stop()
 
     def remove(self, session: TranscriptionSession) -> None:
-        """It has ended."""
+        """Removes a session that has ended."""
         self._sessions.discard(session)
         if not self._sessions:
             self._ended.set()

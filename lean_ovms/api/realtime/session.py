@@ -33,9 +33,12 @@ logger = logging.getLogger("lean_ovms.api")
 MAX_WAITING = 4
 """Streams that wait to be transcribed, before no further message is received."""
 FINISH_S = 30.0
-"""For what was said before a session ends by itself to be transcribed."""
+"""The time to transcribe what was said before a session ends by itself."""
 INLINE_CHARACTERS = 65536
-"""Of base64: more is decoded and resampled in a thread (at 24 kHz 1 MiB takes 25 ms, 2026-11)."""
+"""Characters of base64 that are decoded on the event loop; more is decoded and resampled in a thread.
+
+At 24 kHz 1 MiB takes 25 ms (2026-11).
+"""
 
 IDLE = Close(reason="Realtime session idle timeout.")
 EXPIRED = Close(reason="Realtime session reached its maximum duration.")

@@ -33,7 +33,7 @@ class TranscriptionStream:
 
     @property
     def usage(self) -> Usage:
-        """Of all events so far."""
+        """The token counts of all events so far."""
         return self._transcript.usage
 
     async def begin(self, seconds: float) -> None:

@@ -44,9 +44,9 @@ OF_EVENT = ("type", "stream_id", "generate", "stream", "background")
 KEPT_SHARE = 4
 """Conversations that are kept take a quarter of --max_body_memory_mb at most, beside the bodies in work."""
 MAX_STREAM_ID_CHARS = 256
-"""It is repeated in every event."""
+"""The limit of a stream_id, which every event repeats."""
 MAX_ECHOED_BYTES = 1 << 16
-"""Of an event that is refused."""
+"""The limit for the members of a refused steer event that the error event repeats."""
 FIELDS = FieldSet(
     (
         Field(name="generate", kind="bool", help="false: only the prompt is computed", default=True),
@@ -278,7 +278,10 @@ class ResponseSocket:
         return found
 
     async def _prepared(self, response: Response, turn: Turn) -> Json | None:
-        """As _generated, but only the prompt is computed, for the prefix cache."""
+        """Sends the events of a response whose prompt is only computed, for the prefix cache (generate: false).
+
+        Returns the response object, None for an error.
+        """
         try:
             assert isinstance(response.body, bytes)
             found: Json = orjson.loads(response.body)
