@@ -1,4 +1,4 @@
-"""An engine that plays a script in this process: real mailboxes, a byte vocabulary, no child and no clock.
+"""An engine that plays a script in this process: real reply queues, a byte vocabulary, no child and no clock.
 
 Token ids 0-255 are bytes, 256 is the end of text. A script is a list of steps; a step is a list of
 (sequence, text, reason), an error, or a record about the prompt, whose id is set here. It is made for each request from
@@ -56,7 +56,7 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
 
 
 class FakeEngine:
-    """What lean_ovms.model asks of an engine. submitted, constraints, images, cancelled: what it was asked.
+    """The part of EngineClient that models use. submitted, constraints, images, cancelled: what it was called with.
 
     refusal: of every request; bad_grammar: of those with a constraint; notices: what is not imposed of it.
     """

@@ -135,7 +135,7 @@ def require_identity(request: Request) -> None:
 
 
 def _parsed_body(data: bytes) -> Any:
-    """As `parsed`, after the byte order mark that PowerShell writes into files (RFC 8259 8.1 allows to ignore it)."""
+    """Parses a body as `parsed` does, without the byte order mark that PowerShell writes (RFC 8259 8.1 allows this)."""
     return chunked_json.loads(data) if len(data) > chunked_json.PIECE_BYTES else parsed(data.removeprefix(BOM_UTF8))
 
 

@@ -23,7 +23,7 @@ MAX_WARNINGS = 16
 MAX_WARNING = 400
 MAX_REQUEST_ID = 128
 ID_BYTES = 6
-"""Of a token's id as JSON, roughly."""
+"""The size of a token id as JSON, roughly."""
 WHOLE_BYTES = 262_144
 """A larger body in pieces is sent in chunks."""
 

@@ -15,7 +15,7 @@ from .services import Handler
 MAX_PARTS = 4
 """The last parts of an unknown path that are compared with known paths; a client may send thousands."""
 MAX_LENGTH, NEAR = 60, 0.9
-"""Of a misspelt end of a path, and how near a known one must be (difflib): of twenty characters two may be wrong."""
+"""The longest path that is corrected, and how similar a known one must be (difflib): two of twenty may differ."""
 _handlers: dict[str, Handler] = {}
 """The handlers whose modules are imported, by their names in the table of routes."""
 

@@ -166,7 +166,7 @@ def ids_in(path: str, pattern: str) -> tuple[str, ...]:
 
 
 def id_in(path: str, pattern: str) -> str:
-    """As ids_in, for a pattern with one "{id}"."""
+    """Returns the text in a path for the only "{id}" of a pattern, under any prefix."""
     [found] = ids_in(path, pattern)
     return found
 

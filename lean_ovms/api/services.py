@@ -120,7 +120,7 @@ class Services:
             await model.wait_known()
 
     async def _parse_large_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
-        """As parse_body, in the offload thread."""
+        """Parses a large body as parse_body does, in the offload thread. Raises RequestError."""
         parsed: list[Json] = []  # when its model is not known yet
 
         def work() -> T:

@@ -170,7 +170,7 @@ class Generation:
         return delta
 
     def _decode_records(self, records: list[Tokens]) -> None:
-        """As _push_records, with texts by the engine, since the table is not exact. New tokens wait meanwhile."""
+        """Pushes deltas whose text the engine decodes, since the table is not exact. New tokens wait meanwhile."""
         self._decoding = asyncio.ensure_future(self._push_decoded(records))
 
     def _decoding_or_paused(self) -> asyncio.Future[None] | None:
@@ -266,7 +266,7 @@ class GenerationGroup:
 
     @property
     def timings(self) -> Timings:
-        """Of all generations: the tokens of all, and the longest times."""
+        """Token counts summed over all generations, and the longest time of any of them."""
         parts = [g.timings for g in self._generations]
         return Timings(
             cached=sum(t.cached for t in parts),

@@ -87,7 +87,10 @@ class Model(ModelLifecycle):
             return Hold(model, base)
 
     async def _acquire(self) -> bool:
-        """As ModelCache.hold."""
+        """Counts one use of this model, loading it first where needed. Returns False as ModelCache.hold does.
+
+        Raises RequestError.
+        """
         if self.model_cache is not None and self.admits:
             return await self.model_cache.hold(self)
         if self._info is None or self._draining:
@@ -139,7 +142,7 @@ class Model(ModelLifecycle):
         raise NotLoaded(model) if model.admits else model.engine.unavailable()
 
     def require_ready(self: M) -> M:
-        """As `serving`, of a model that serves requests now, or that one loads (again). Raises RequestError."""
+        """Returns this model or its successor if requests are served now or load it. Raises RequestError."""
         serving = self._resolve()
         if not serving.ready and not (serving.on_demand and serving.state == "failed"):
             raise sleeping() if serving.state == "sleeping" else serving.serving().engine.unavailable()

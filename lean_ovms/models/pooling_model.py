@@ -40,7 +40,7 @@ TASKS = {
 }
 """By option task: what error messages call it, and where requests for it go."""
 OF_TOKENS = ("embeddings of tokens", "/pooling, /rerank and /score")
-"""Of a model for embeddings that has a vector for each token."""
+"""Task and endpoints of an embedding model that computes a vector for each token."""
 VERBS = {
     EMBED: "embeddings",
     SCORE: "rerank",

@@ -45,7 +45,8 @@ MIN_ENCODE_LIMIT = 1 << 20
 SPARE_TOKENS = 8
 """Tokens of the context that a speculative pipeline needs for drafts that it may reject."""
 MAX_OTHER_CHARS = 1 << 20
-"""Of tools and the like: more must fit the context as a text would. Below it the rendered prompt decides."""
+"""The limit for tools and the like, above which they must fit the context as a text would; below, the rendered prompt
+decides."""
 
 
 class TextModel(Model):
@@ -187,7 +188,7 @@ class TextModel(Model):
             return await model._decode(tokens, skip_special_tokens)
 
     async def _decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Of many ids by table, in a thread: the engine's detokenizer holds all its requests, 250,000 ids for 0.1 s."""
+        """Decodes; many ids by table in a thread: the engine would block all its requests, 250,000 ids for 0.1 s."""
         known = self.vocabulary.exact and len(tokens) > LONG_DECODE and max(tokens) < len(self.vocabulary.pieces)
         if not known:
             return await self.tokenizer.decode(tokens, skip_special_tokens)

@@ -13,7 +13,7 @@ from ..errors import GrammarInvalid
 
 SYNTAXES = ("regex", "lark")
 MAX_CHARACTERS = 20_000
-"""Of the pattern: rules within rules are written out each time."""
+"""The limit for the pattern: a rule is written out wherever another one names it."""
 COMMON = {
     "DIGIT": "[0-9]",
     "INT": "[0-9]+",

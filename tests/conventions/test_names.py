@@ -17,8 +17,8 @@ FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
 OTHERS = ("api/", "engine/", "models/", "text/parsers/")
 SENTENCES = (
-    "api/pooling/", "engine/client/", "engine/embedding/", "engine/loading/", "engine/paged/", "engine/speech/",
-    "engine/voice/",
+    "api/", "engine/paged/", "models/", "text/parsers/",
+    "engine/client/", "engine/embedding/", "engine/loading/", "engine/speech/", "engine/voice/",
     "models/model_cache/",
 )  # fmt: skip
 """Folders of OTHERS whose docstrings are sentences, as everywhere else."""

@@ -37,7 +37,7 @@ def _choice(value: str) -> str:
 
 
 def _documents(value: list[Any]) -> list[Json]:
-    """Documents as chat templates read them. Raises BadRequest."""
+    """Returns documents as chat templates read them. Raises BadRequest."""
     return [_document(one, f"documents[{place}]") for place, one in enumerate(value)]
 
 
@@ -85,7 +85,7 @@ FIELDS = GenerationFields((
 
 
 def named_as_chat(values: Values) -> Json:
-    """What has another name or form in chat, under that of chat."""
+    """Returns the values that have another name or form in chat, by their names in chat."""
     found = {"top_k": values["k"], "top_p": values["p"], "stop": values["stop_sequences"]}
     found["include_stop_str_in_output"] = bool(values["include_stop_str_in_output"])
     if (form := values["response_format"]) is not None and form.get("type") == "json_object":
@@ -97,13 +97,16 @@ def named_as_chat(values: Values) -> Json:
 
 
 def tools(values: Values) -> list[Any] | None:
-    """Those of chat."""
+    """Returns the tools in the form of chat."""
     given: list[Any] | None = values["tools"]
     return [_strict(tool) for tool in given or ()] if values["strict_tools"] else given
 
 
 def messages(values: Values) -> list[Any]:
-    """Those of chat; what is wrong with one is found where all messages are read. Raises BadRequest."""
+    """Returns the messages in the form of chat.
+
+    Most errors in them are found where chat reads them. Raises BadRequest.
+    """
     if not isinstance(values["messages"], list):
         raise BadRequest("messages is missing or not an array", param="messages")
     return [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]
@@ -125,7 +128,7 @@ def _strict(tool: Any) -> Any:
 
 
 def _message(value: Any, param: str) -> Any:
-    """A message of chat. Raises BadRequest."""
+    """Returns a message in the form of chat. Raises BadRequest."""
     if not isinstance(value, dict):
         return value
     message = {name: one for name, one in value.items() if name not in ("tool_plan", "citations") and one is not None}
@@ -149,7 +152,7 @@ def _is(part: Any, kind: str, of: type) -> bool:
 
 
 def _part(part: Any) -> Any:
-    """A part of chat: a document as its JSON."""
+    """Returns a content part in the form of chat: a document becomes its JSON."""
     if not _is(part, "document", dict):
         return part
     data = part["document"].get("data")

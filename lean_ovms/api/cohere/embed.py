@@ -112,7 +112,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _version(request: Request) -> str:
-    """Cohere's, of a path."""
+    """Returns the version of Cohere's API that a path names."""
     return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
 
 
@@ -147,7 +147,7 @@ def _texts(values: Values, name: str) -> list[str]:
 
 
 def _params(call: PoolingRequest, info: PoolingInfo) -> PoolingParams:
-    """max_tokens is cut to; with truncate NONE a text of more tokens is an error."""
+    """Returns the parameters for the engine, which cuts texts to max_tokens. With truncate NONE nothing is cut."""
     values = call.values
     limit, side = values["max_tokens"], values["truncate"]
     truncate = None if side == "NONE" else min(limit or info.window, info.window)
@@ -177,7 +177,7 @@ def _check_bits(types: Sequence[str], size: int) -> None:
 
 
 def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
-    """Cohere's embeddings_by_type, or embeddings_floats."""
+    """Returns Cohere's embeddings_by_type, or embeddings_floats."""
     envelope = embed.call.envelope("embd")
     tokens = sum(output.tokens for output in outputs)
     units = {"input_tokens": tokens, "image_tokens": 0}

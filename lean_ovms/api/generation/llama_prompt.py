@@ -28,7 +28,7 @@ SEVERAL = any_of(_ONE, array(any_of(_ONE, object_of({IN_OBJECT: _ONE})), 1))
 
 
 def read_several(value: Any, limit: int, param: str) -> list[Pieces]:
-    """Every prompt of a field; an array with a number in it is one. limit: on their number. Raises BadRequest."""
+    """Reads every prompt of a field; an array with a number in it is one. limit: on their number. Raises BadRequest."""
     if not isinstance(value, list) or any(type(item) in (int, float) for item in value):
         return [read_one(value, param)]
     if not value or len(value) > limit:
@@ -37,7 +37,7 @@ def read_several(value: Any, limit: int, param: str) -> list[Pieces]:
 
 
 def read_one(value: Any, param: str) -> Pieces:
-    """The pieces of one prompt, which is not empty. Raises BadRequest."""
+    """Reads the pieces of one prompt, which may not be empty. Raises BadRequest."""
     if isinstance(value, dict) and "multimodal_data" not in value:
         value = value.get(IN_OBJECT)
     if isinstance(value, str) and value:
@@ -61,7 +61,10 @@ def read_one(value: Any, param: str) -> Pieces:
 
 
 async def tokens_of(pieces: Pieces, special: bool, encode: Encode) -> list[int]:
-    """Their ids. special: the tokenizer adds special tokens to a text at the start. Raises RequestError."""
+    """Returns the token ids of the pieces.
+
+    special: the tokenizer adds special tokens to a text at the start. Raises RequestError.
+    """
     texts = [piece for piece in pieces if isinstance(piece, str)]
     first, rest = (texts[:1], texts[1:]) if special and isinstance(pieces[0], str) else ([], texts)
     encoded = await encode(first, True) if first else []

@@ -30,9 +30,9 @@ from .tools import NO_TOOLS, ToolOffer
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
 MOST_BYTES = 4
-"""Of a character: so many tokens at most."""
+"""The most UTF-8 bytes of one character, and so the most tokens that it can become."""
 MESSAGE_BYTES = 256
-"""Of what a template writes around a message."""
+"""Bytes allowed for what a chat template writes around one message."""
 SHARED_CACHE = (
     "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
     "--pipeline_type PAGED)"
@@ -65,7 +65,7 @@ class GenerationBody:
     headers: list[tuple[str, str]]
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
-        """The running generation. echo: it keeps the prompt's ids. Raises RequestError."""
+        """Starts a generation. echo: it keeps the prompt's ids. Raises RequestError."""
         if isinstance(prompt, ChatPrompt):
             prompt = await load_images(prompt, self.model, self.image_loader)
         return await self.model.start(
@@ -79,7 +79,7 @@ class GenerationBody:
         )
 
     async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
-        """A generation for each prompt, or none. Raises RequestError."""
+        """Starts a generation for each prompt, or none. Raises RequestError."""
         most = self.model.config.max_queued_tokens_per_client
         if self.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
             check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
@@ -90,7 +90,10 @@ class GenerationBody:
     async def _start_conversations(
         self, first: ChatPrompt, others: Sequence[Prompt], most: int, *, echo: bool
     ) -> list[Generation]:
-        """Each has the same tools: the tokens of the first one say whether there are too many, before more are made."""
+        """Starts conversations with the same tools.
+
+        By the tokens of the first, too many are refused before more are made.
+        """
         generation = await self.start(first, echo=echo)
         try:
             own = MOST_BYTES * (first.num_chars + first.other_chars - first.shared_chars)
@@ -103,7 +106,7 @@ class GenerationBody:
             raise
 
     async def count(self, prompt: ChatPrompt) -> int:
-        """Tokens of a prompt. Raises RequestError."""
+        """Returns the number of tokens of a prompt. Raises RequestError."""
         return await self.model.count(await load_images(prompt, self.model, self.image_loader))
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
@@ -151,7 +154,7 @@ class BodyReader:
         default_max_tokens: int = 0,
         max_tokens_name: str = "max_tokens",
     ) -> GenerationBody:
-        """What to generate. Raises RequestError.
+        """Builds the request from the values of the body. Raises RequestError.
 
         renamed: values that have another name or form in this API, by the names that all share. parsing: what is parsed
         out of the text. default_max_tokens: where neither the request, an option nor generation_config.json has one;

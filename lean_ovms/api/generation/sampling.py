@@ -21,7 +21,7 @@ from .token_fields import TOKEN_FIELDS, token_ids
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
 MAX_STOP_CHARACTERS = 16_384
-"""Of all stop strings together: finding them is prepared on the event loop."""
+"""The limit for all stop strings together: their automaton is built on the event loop."""
 MAX_STOP_IDS = 256
 INT32_MAX = 2147483647
 

@@ -27,7 +27,7 @@ class ToolRule:
 
     @classmethod
     def read(cls, tools: list[Json], choice: str | Json, parallel: bool | None) -> ToolRule:
-        """choice: as read_tools returns it; a named function is called once, as OpenAI does."""
+        """Reads the rule. choice: as read_tools returns it; a named function is called once, as OpenAI does."""
         strict = any(tool["function"].get("strict") is True for tool in tools)
         return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict), strict)
 
@@ -44,7 +44,7 @@ NO_TOOLS = ToolOffer([], ToolRule(offered=False, required=False, parallel=True, 
 
 
 def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
-    """From the values of the TOOLS fields. Raises BadRequest."""
+    """Reads the values of the TOOLS fields. Raises BadRequest."""
     if tools is None and choice is None:
         return NO_TOOLS
     tools, choice = read_tools(tools, choice)

@@ -101,7 +101,7 @@ async def _respond(
 
 
 async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> list[CompletedChoice]:
-    """The answers, or what of them came in this time after the first token, if each has a line break."""
+    """Returns the choices, or what of them came in this time after the first token, if each has a line break."""
     choices, texts = [CompletedChoice(finish="length") for _ in range(prompts)], [list[str]() for _ in range(prompts)]
     started, without_line = 0.0, set(range(prompts))
 
@@ -127,7 +127,7 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
 
 
 class LlamaCppRenderer:
-    """Deltas to llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
+    """Renders deltas as llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
 
     def __init__(self, asked: CompletionCall, generations: Sequence[Generation]) -> None:
         self._asked = asked

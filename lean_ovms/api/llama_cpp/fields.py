@@ -57,7 +57,7 @@ BIAS = any_of(
 
 
 def _extra(value: list[Any]) -> list[tuple[str, str]]:
-    """File names and texts."""
+    """Reads the names and texts of the files. Raises BadRequest."""
     if len(value) > MAX_EXTRA:
         raise BadRequest(f"input_extra has {len(value)} entries; the limit is {MAX_EXTRA}", param="input_extra")
     for place, item in enumerate(value):
@@ -69,7 +69,7 @@ def _extra(value: list[Any]) -> list[tuple[str, str]]:
 
 
 def _bias(value: Any) -> list[tuple[int | str, float]]:
-    """Token ids, or texts of which each token is meant, and what is added; False, or a bias of false, bans a token."""
+    """Reads pairs of a token id, or a text for all its tokens, and a bias. False bans. Raises BadRequest."""
     wrong = BadRequest("logit_bias must be pairs of a token id or text and a number or false", param="logit_bias")
     if isinstance(value, dict):
         value = [[_key(key), bias] for key, bias in value.items()]
@@ -84,7 +84,7 @@ def _bias(value: Any) -> list[tuple[int | str, float]]:
 
 
 def _key(text: str) -> int | str:
-    """A member's name: a token id, if it is one."""
+    """Returns the name of a member, as a token id if it is one."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else text
 
 
@@ -99,7 +99,7 @@ def _strings(value: list[Any]) -> list[str]:
 
 
 def _like(theirs: str, name: str = "") -> Field:
-    """A field of completions; it is only checked here, and read with the translated body."""
+    """Returns a field of completions; it is only checked here, and read with the translated body."""
     field: Field = next(field for field in (*SAMPLING, *STRUCTURED) if field.name == theirs)
     return replace(field, name=name or theirs, read=None)
 
@@ -155,7 +155,7 @@ AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_
 
 
 def values_of(fields: FieldSet, body: Json) -> Values:
-    """Every field's value. Raises BadRequest."""
+    """Returns every field's value. Raises BadRequest."""
     values: Values = read(fields, body)
     if values["n_predict"] is None:
         values = {**values, "n_predict": values["max_tokens"]}

@@ -1,4 +1,4 @@
-"""The objects of llama.cpp's own completion endpoints, of whole answers and of events."""
+"""The objects of llama.cpp's own completion endpoints, of unary responses and of events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CompletionCall:
 
 
 def head(generation: Generation, index: int) -> Json:
-    """What every object has but its text."""
+    """Returns the members that every object has, without its text."""
     usage = generation.usage
     counts = {"tokens_predicted": usage.completion_tokens, "tokens_evaluated": usage.prompt_tokens}
     return {"index": index, "id_slot": 0, **counts}
@@ -68,7 +68,7 @@ def last(asked: CompletionCall, generation: Generation, index: int, choice: Comp
 
 
 def probabilities(tokens: Sequence[TokenLogprob], *, plain: bool) -> list[Json]:
-    """Each token with the likeliest in its place. plain: probabilities instead of their logarithms."""
+    """Returns each token with its likeliest alternatives. plain: probabilities instead of their logarithms."""
     others = "top_probs" if plain else "top_logprobs"
     return [{**_entry(token, plain), others: [_entry(other, plain) for other in token.top]} for token in tokens]
 

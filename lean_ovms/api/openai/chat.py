@@ -66,7 +66,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
 
 
 class ChatRenderer:
-    """Deltas to chat.completion.chunk events."""
+    """Renders deltas as chat.completion.chunk events."""
 
     def __init__(self, chat: ChatRequest, generation: Generation) -> None:
         self._chunks = Chunks(envelope(chat, "chat.completion.chunk"), generation, chat.options)

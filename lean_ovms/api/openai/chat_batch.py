@@ -39,7 +39,7 @@ FIELDS = FieldSet(
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """A body. chat: of its first conversation; prompts: of all."""
+    """A checked body. chat: the request with its first conversation. prompts: of all conversations."""
 
     chat: ChatRequest
     prompts: list[ChatPrompt]
@@ -102,7 +102,7 @@ async def _collected(chat: ChatRequest, generation: Generation) -> CompletedChoi
 def full(
     batch: BatchRequest, answers: list[CompletedChoice], generations: list[Generation], group: GenerationGroup
 ) -> Json:
-    """The chat.completion object, whose choices are the conversations' answers."""
+    """Returns the chat.completion object, with a choice for each conversation."""
     choices = []
     for place, (answer, generation) in enumerate(zip(answers, generations, strict=True)):
         found = choice(batch.chat, place, answer)

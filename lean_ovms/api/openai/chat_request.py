@@ -111,7 +111,7 @@ def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:
 
 
 def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
-    """One of a chat.completion's choices."""
+    """Returns one choice of a chat.completion."""
     message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
     if answer.reasoning and chat.options.reasoning:
         message["reasoning_content"] = message["reasoning"] = answer.reasoning
@@ -139,7 +139,7 @@ def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
 
 
 def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
-    """Why a choice ended. called: it has tool calls."""
+    """Returns OpenAI's finish_reason of a choice. called: whether it has tool calls."""
     if not called or reason != "stop":
         return reason
     return chat_functions.FINISH if chat.functions else "tool_calls"

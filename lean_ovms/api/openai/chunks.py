@@ -34,7 +34,7 @@ class Envelope:
     created: int = field(default_factory=now)
 
     def full(self, choices: list[Json], counts: Usage, times: Json) -> Json:
-        """A unary body. times: see ChunkOptions.times."""
+        """Returns the body of a unary response. times: see ChunkOptions.times."""
         return {
             "id": self.id,
             "choices": choices,
@@ -93,7 +93,7 @@ class ChunkOptions:
 
     @classmethod
     def of(cls, values: Values, generation: GenerationBody, *, metrics: bool) -> ChunkOptions:
-        """From the values of the fields ANSWERING."""
+        """Builds the options from the values of the fields ANSWERING."""
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
         return cls(
@@ -148,7 +148,7 @@ class Chunks:
     def chunk(
         self, index: int, content: bytes, state: ChoiceState, logprobs: bytes = b"null", finish: str = ""
     ) -> bytes:
-        """One chunk with one choice. content: the `"delta":…` or `"text":…` member."""
+        """Returns a chunk with one choice. content: the `"delta":…` or `"text":…` member."""
         if self._plain and not finish and logprobs == b"null":
             return (self._heads.get(index) or self._head_of(index)) + content + self._plain_end
         extra = b""
@@ -192,7 +192,7 @@ class Chunks:
         return head
 
     def end(self, counts: Usage) -> bytes:
-        """The usage chunk, if asked for."""
+        """Returns the usage chunk; nothing if it is not requested."""
         if not self._options.usage:
             return b""
         last = self._head + self._after + b',"usage":' + orjson.dumps(usage(counts))

@@ -71,7 +71,7 @@ ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED
 
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 MAX_ECHOED = 8 << 20
-"""Bytes of the prompts in an answer: writing them is one call, 1 ms for each MB."""
+"""Bytes of the prompts in a response: writing them is one call, 1 ms for each MB."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,7 +162,7 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
 
 
 def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
-    """Bytes, roughly, of the prompts in the answer: each choice has its own. Raises BadRequest."""
+    """Returns the bytes of the prompts in the response, roughly: each choice repeats its own. Raises BadRequest."""
     if not (echo or ids):
         return 0
     parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]
@@ -202,7 +202,7 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 
 async def _start_all(completion: CompletionRequest, prompts: Iterable[TextPrompt | TokenPrompt]) -> list[Generation]:
-    """A generation for each prompt, or none."""
+    """Starts a generation for each prompt, or none. Raises RequestError."""
     scored = completion.generation.logprobs.prompt is not None
     want = completion.echo or completion.options.token_ids or scored
     return await completion.generation.start_all(prompts, echo=want)
@@ -210,7 +210,7 @@ async def _start_all(completion: CompletionRequest, prompts: Iterable[TextPrompt
 
 @dataclass(slots=True)
 class Echo:
-    """The prompt as the answer shows it; empty without echo."""
+    """The prompt as its choices repeat it; empty without echo."""
 
     text: str
     generation: Generation
@@ -271,7 +271,7 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
 
 
 def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0) -> Json:
-    """OpenAI's four parallel lists; offsets are characters, the first entry's is offset."""
+    """Returns OpenAI's four parallel lists; offsets are in characters, and the first entry's is `offset`."""
     offsets = []
     for token in tokens:
         offsets.append(offset)
@@ -295,7 +295,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
 
 
 class CompletionRenderer:
-    """Deltas to text_completion events."""
+    """Renders deltas as text_completion events."""
 
     def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
         self._chunks = Chunks(_envelope(completion), group, completion.options)
@@ -312,7 +312,10 @@ class CompletionRenderer:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
 
     def _due(self, deltas: list[Delta]) -> list[Delta]:
-        """Deltas whose prompt is scored. Other choices may be ahead of the first, which scores it: theirs are held."""
+        """Returns the deltas whose prompt is scored, and keeps others back.
+
+        The first choice, which scores it, may be later.
+        """
         due, held = list[Delta](), list[Delta]()
         for delta in self._held + deltas:
             ready = delta.progress is not None or self._echo(delta).generation.prompt_scored

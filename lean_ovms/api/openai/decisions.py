@@ -58,11 +58,11 @@ class DecisionRequest:
     headers: list[tuple[str, str]]
 
     def prompt(self, question: Question) -> ChatPrompt:
-        """It has a copy of the input, so it is made when it is its turn."""
+        """Returns the prompt of a question. Each holds a copy of the input, so it is built when its turn comes."""
         return self.base.with_messages([{"role": "user", "content": question.prompt(self.parts)}])
 
     def own_bytes(self, question: Question, tokens: int) -> int:
-        """Of what its prompt has beside the input. tokens: of the prompt, which an image makes unknown."""
+        """Returns the bytes of a prompt without the input; where images make them unknown, the prompt's tokens."""
         own = question.prompt([])
         return len(own.encode()) if isinstance(own, str) else tokens
 

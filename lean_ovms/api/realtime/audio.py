@@ -35,7 +35,7 @@ class AudioFormat:
 
     @property
     def is_engines(self) -> bool:
-        """It is what the engine takes."""
+        """Whether the engine takes this format without conversion."""
         return self == AudioFormat()
 
 
@@ -48,17 +48,17 @@ class AudioReader:
 
     @property
     def ready(self) -> bool:
-        """`read` is quick: nothing must be imported for it."""
+        """Whether `read` can be called without `prepare`: it has nothing to import."""
         return self.format.is_engines or self._decoder is not None
 
     def prepare(self) -> None:
-        """Import and build what the format needs; to be called in a thread."""
+        """Imports and builds the decoder of the format; to be called in a thread."""
         from ...media.audio.live_decoder import LiveDecoder
 
         self._decoder = LiveDecoder(self.format.encoding, self.format.rate, SAMPLE_RATE)
 
     def read(self, text: str) -> bytes:
-        """Samples for the engine. Raises BadRequest."""
+        """Decodes base64 to samples for the engine. Raises BadRequest."""
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
@@ -70,7 +70,7 @@ class AudioReader:
         return data if self._decoder is None else self._decoder.feed(data)
 
     def flush(self) -> bytes:
-        """The end of the audio."""
+        """Returns the samples that the decoder still has at the end of the audio."""
         return b"" if self._decoder is None else self._decoder.flush()
 
 
@@ -94,7 +94,7 @@ class AudioQueue:
         self._changed = asyncio.Event()
 
     def put(self, block: bytes) -> None:
-        """More audio; dropped once nobody takes it."""
+        """Adds audio, which is dropped once nobody takes it."""
         self.seconds += len(block) / BYTES_PER_S
         if block and not self.ended:
             self._blocks.append(block)
@@ -103,23 +103,23 @@ class AudioQueue:
 
     @property
     def full(self) -> bool:
-        """It holds as much as may be read ahead."""
+        """Whether the queue has as much audio as may be read ahead."""
         return self._bytes >= self._most
 
     def close(self) -> None:
-        """There is no more audio."""
+        """Ends the audio: iteration stops after the last block."""
         self._closed = True
         self._changed.set()
 
     def end(self) -> None:
-        """Nobody takes blocks any more."""
+        """Drops all blocks, as nobody takes them any more."""
         self.ended = True
         self._blocks.clear()
         self._bytes = 0
         self._changed.set()
 
     async def room(self) -> None:
-        """Wait until it is not full."""
+        """Waits until the queue is not full."""
         await self._until(lambda: not self.full)
 
     def __aiter__(self) -> AudioQueue:
@@ -135,7 +135,10 @@ class AudioQueue:
         return block
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Two tasks wait at most, one for blocks and one for room: each looks again after every change."""
+        """Waits until the condition holds.
+
+        Two tasks wait at most, for blocks and for room: each checks every change.
+        """
         while not condition():
             self._changed.clear()
             await self._changed.wait()

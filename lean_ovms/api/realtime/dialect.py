@@ -31,32 +31,32 @@ class RealtimeSession(Protocol):
     current: Stream | None
 
     async def send(self, event: Json) -> None:
-        """An event to the client."""
+        """Sends an event to the client."""
 
     async def model(self, name: str = "") -> SpeechModel:
-        """The model of this name, of the settings, or else the only one. Raises RequestError."""
+        """Returns the model of this name, else that of the settings, else the only one. Raises RequestError."""
 
     @property
     def written_s(self) -> float:
-        """Seconds of audio that have come."""
+        """The seconds of audio received so far."""
 
     def described(self) -> Json:
-        """The session as it is configured, as OpenAI's object."""
+        """Returns the current configuration as OpenAI's session object."""
 
     async def configure(self, settings: Settings) -> None:
-        """Settings for what comes from now on. Raises RequestError for those that the model cannot have."""
+        """Applies settings to audio that arrives from now on. Raises RequestError if the model cannot have them."""
 
     async def open(self) -> Stream:
-        """The current stream, or a new one without audio."""
+        """Returns the current stream, or a new one without audio."""
 
     async def append(self, audio: str, *, committed: bool) -> Stream:
-        """Audio of the current stream, or of a new one. committed: its text is sent as it comes."""
+        """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
 
     async def close_stream(self, stream: Stream) -> None:
-        """There is no more audio for this stream."""
+        """Ends the audio of this stream."""
 
     async def drop_stream(self, stream: Stream) -> None:
-        """Forget this stream's audio."""
+        """Drops this stream, its audio and its text."""
 
 
 class Dialect(Protocol):
@@ -67,32 +67,32 @@ class Dialect(Protocol):
     def __init__(self, session: RealtimeSession) -> None: ...
 
     async def handle(self, event: Json) -> None:
-        """Act on an event of the client, of a type in events. Raises RequestError."""
+        """Handles a client's event of a type in `events`. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
-        """Tell the client that its event failed. event: {} for a message that is none."""
+        """Sends the error of a client's event. event: {} for a message that could not be read as one."""
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
-        """Something of a stream's transcription."""
+        """Sends what an event of the engine adds to a stream's transcript."""
 
     async def finished(self, stream: Stream) -> None:
-        """A stream is transcribed."""
+        """Called when a stream is transcribed to its end."""
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
-        """A stream's transcription has failed, and ended."""
+        """Called when a stream's transcription has ended with an error."""
 
     def close(self) -> None:
-        """The session has ended."""
+        """Called when the session has ended."""
 
 
 def unknown_event(kind: str, events: tuple[str, ...]) -> BadRequest:
-    """The error for an event of another type than these."""
+    """Returns the error for an event of a type that is not in `events`."""
     known = ", ".join(events)
     return BadRequest(f"Unknown event type: {safe(kind, 80)}. Known are {known}", param="type", code="unknown_event")
 
 
 def audio_of(event: Json) -> str:
-    """The base64 text of an append event. Raises BadRequest."""
+    """Returns the base64 text of an append event. Raises BadRequest."""
     audio = event.get("audio")
     if not isinstance(audio, str):
         raise BadRequest("Invalid audio data: it is not a string", param="audio", code="invalid_audio")
@@ -100,19 +100,19 @@ def audio_of(event: Json) -> str:
 
 
 def has_spaces(language: str) -> bool:
-    """Whether words of this language are written with spaces between them."""
+    """Returns whether words of this language are written with spaces between them."""
     return language not in SPACELESS
 
 
 def logprobs(event: TextDelta) -> list[Json] | None:
-    """OpenAI's objects for the tokens of a delta; None where the model does not know them."""
+    """Returns OpenAI's log probability objects for the tokens of a delta; None if the model reports none."""
     if event.logprobs is None:
         return None
     return [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in event.logprobs]
 
 
 def parted(text: str, before: str, spaceless: bool) -> str:
-    """A text that follows another one, with the space between them."""
+    """Returns a text that follows `before`, with the space between them where one is needed."""
     if not before:
         return text.lstrip()
     if spaceless or not text or text[0].isspace() or before[-1].isspace():

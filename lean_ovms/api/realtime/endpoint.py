@@ -34,7 +34,7 @@ QUERY = (
 
 @RouteDoc("A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    """A transcription session over a WebSocket."""
+    """Opens a transcription session over a WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
     query = {name: values[-1] for name, values in parse_qs(request.query, max_num_fields=32).items()}
@@ -71,7 +71,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def dialect_of(event: Json) -> type[Dialect] | None:
-    """The dialect of a client that sends this event, if it shows: only OpenAI's session.update has a session."""
+    """Returns the dialect that an event shows, None if it shows none: only OpenAI's session.update has a session."""
     if event["type"] not in ("session.update", openai_beta.UPDATE):
         return None
     return OpenAi if event.get("session") is not None else Vllm
@@ -94,7 +94,7 @@ def chosen_model(services: Services, name: str) -> str:
 
 
 def created(session: TranscriptionSession) -> dict[str, object]:
-    """The first event, for clients of both dialects: it is sent before they have said anything."""
+    """Returns the first event, for clients of both dialects: it is sent before the client sends one."""
     return {
         "type": "session.created",
         "event_id": new_id("event"),

@@ -89,12 +89,12 @@ class OpenAi:
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
 
     def _idle_s(self) -> float:
-        """For how long nobody may speak from now on; 0: as long as they like, or somebody speaks."""
+        """Returns the seconds of silence allowed from now on; 0: no limit, or somebody speaks."""
         idle = self._session.current is not None and not self._items
         return self._session.settings.idle_timeout_ms / 1000 if idle else 0.0
 
     async def _timed_out(self) -> None:
-        """The silence becomes an item without text."""
+        """Sends an item without text for the silence."""
         item = _Item(new_id("item"), self._heard_s, self._session.written_s)
         if item.end <= item.start:  # nothing was sent
             return
@@ -112,7 +112,7 @@ class OpenAi:
         self._silence.close()
 
     async def _clear(self) -> None:
-        """Drop the audio that is not committed: utterances that have ended are transcribed."""
+        """Drops the audio that is not committed; utterances that have ended are transcribed."""
         stream = self._session.current
         if stream is not None and stream.settings.turns is None:
             self._items = deque(item for item in self._items if item.id != stream.item_id)
@@ -212,7 +212,7 @@ class OpenAi:
             await self._complete(stream)
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
-        """Each item without a transcript gets its end."""
+        """Sends the error for each item without a transcript; if there is none, as an event of its own."""
         waiting = [item for item in self._items if not item.dropped]
         if stream.settings.turns is None:
             waiting = [item for item in waiting if item.id == stream.item_id]

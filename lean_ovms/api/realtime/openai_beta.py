@@ -19,7 +19,7 @@ _SAME = ("turn_detection",)
 
 
 def session_of(given: Any) -> Json:
-    """The session object of session.update. Raises BadRequest."""
+    """Returns the session object of session.update. Raises BadRequest."""
     if not isinstance(given, dict):
         raise BadRequest("session is not an object", param="session", code="invalid_type")
     found: Json = {name: given[name] for name in _SAME if name in given}
@@ -36,7 +36,7 @@ def session_of(given: Any) -> Json:
 
 
 def described(session: Json) -> Json:
-    """A rendered session object as the beta's clients read it."""
+    """Returns a rendered session object as the beta's clients read it."""
     given: Json = session["audio"]["input"]
     names = {value: name for name, value in FORMATS.items()}
     return {

@@ -31,12 +31,12 @@ _IDLE = Field(name="idle_timeout_ms", kind="int", help="", low=IDLE_MS[0], high=
 
 
 def defaults(model: str) -> Settings:
-    """Of a new session."""
+    """Returns the settings of a new session."""
     return Settings(model=model, format=FORMATS["audio/pcm"], turns=TurnDetection())
 
 
 def updated(settings: Settings, session: Any) -> Settings:
-    """The settings with what a session object changes: what is absent stays as it is. Raises BadRequest."""
+    """Returns the settings as a session object changes them: what is absent stays as it is. Raises BadRequest."""
     if session is None:
         raise _no_object("session")
     values = _object(session, "session")
@@ -82,7 +82,7 @@ def _transcription(settings: Settings, given: Any) -> Settings:
 
 
 def _turns(given: Any) -> tuple[TurnDetection | None, int]:
-    """And idle_timeout_ms."""
+    """Returns (turn detection, None for none; idle_timeout_ms). Raises BadRequest."""
     if given is None:
         return None, 0
     where = f"{INPUT}.turn_detection"
@@ -110,7 +110,7 @@ def _includes(given: Any) -> bool:
 
 
 def _object(given: Any, where: str) -> Json:
-    """null is an empty one."""
+    """Returns the object of a field; null counts as an empty one. Raises BadRequest."""
     if not isinstance(given, dict | None):
         raise _no_object(where)
     return given or {}
@@ -147,7 +147,7 @@ def _wrong(where: str, given: Any, allowed: str) -> BadRequest:
 
 
 def rendered(settings: Settings, session_id: str, expires_at: int) -> Json:
-    """The session object that the client gets."""
+    """Returns the session object that the client gets."""
     kind = next((name for name, found in FORMATS.items() if found == settings.format), "audio/pcm")
     turns = settings.turns
     return {

@@ -12,7 +12,7 @@ from .session import TranscriptionSession
 
 
 class RealtimeService:
-    """One for each App. reserve, then add the session."""
+    """The sessions of one App. Call `reserve`, then `add` the session."""
 
     def __init__(self, config: Config) -> None:
         self._places = Places(config.max_realtime_sessions, "too many realtime sessions: --max_realtime_sessions")
@@ -22,30 +22,30 @@ class RealtimeService:
         self._ended.set()
 
     def reserve(self, client: str) -> None:
-        """A place for a session of this client. Raises RequestError."""
+        """Reserves a place for a session of this client. Raises RequestError."""
         if self._stopping:
             raise Unavailable("the server is shutting down", code="shutting_down")
         self._places.reserve(client)
 
     def release(self, client: str) -> None:
-        """Give the place back."""
+        """Gives the place back."""
         self._places.release(client)
 
     def add(self, session: TranscriptionSession) -> None:
-        """A session begins."""
+        """Adds a session that begins."""
         self._sessions.add(session)
         self._ended.clear()
         if self._stopping:
             session.stop()
 
     def remove(self, session: TranscriptionSession) -> None:
-        """It has ended."""
+        """Removes a session that has ended."""
         self._sessions.discard(session)
         if not self._sessions:
             self._ended.set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Close all sessions with their text, within timeout_s; the transport ends what is left."""
+        """Closes all sessions once their text is sent, within timeout_s; the transport ends what is left."""
         self._stopping = True
         for session in self._sessions:
             session.stop()
@@ -53,7 +53,7 @@ class RealtimeService:
             await asyncio.wait_for(self._ended.wait(), timeout_s)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Refuses new sessions, and tells the open ones to stop."""
         self._stopping = True
         for session in self._sessions:
             session.stop()

@@ -33,9 +33,12 @@ logger = logging.getLogger("lean_ovms.api")
 MAX_WAITING = 4
 """Streams that wait to be transcribed, before no further message is received."""
 FINISH_S = 30.0
-"""For what was said before a session ends by itself to be transcribed."""
+"""The time to transcribe what was said before a session ends by itself."""
 INLINE_CHARACTERS = 65536
-"""Of base64: more is decoded and resampled in a thread (at 24 kHz 1 MiB takes 25 ms, 2026-11)."""
+"""Characters of base64 that are decoded on the event loop; more is decoded and resampled in a thread.
+
+At 24 kHz 1 MiB takes 25 ms (2026-11).
+"""
 
 IDLE = Close(reason="Realtime session idle timeout.")
 EXPIRED = Close(reason="Realtime session reached its maximum duration.")
@@ -79,12 +82,14 @@ class TranscriptionSession:
     # --- for the dialects
 
     async def send(self, event: Json) -> None:
-        """An event to the client."""
+        """Sends an event to the client."""
         await self._socket.send(orjson.dumps(event))
 
     async def model(self, name: str = "") -> SpeechModel:
-        """The model of this name, of the settings, or else the only one; loaded if nothing is known of it. Raises
-        RequestError."""
+        """Returns the model of this name, else that of the settings, else the only one; loads one that is not known.
+
+        Raises RequestError.
+        """
         registry = self.services.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:
@@ -97,21 +102,21 @@ class TranscriptionSession:
 
     @property
     def written_s(self) -> float:
-        """Seconds of audio that have come."""
+        """The seconds of audio received so far."""
         return self._fed_s + (self.current.audio.seconds if self.current is not None else 0.0)
 
     def described(self) -> Json:
-        """The session as it is configured, as OpenAI's object."""
+        """Returns the current configuration as OpenAI's session object."""
         left_s = max(0.0, self._ends_at - self._clock())
         return rendered(self.settings, self.id.replace("-", "_"), int(time.time() + left_s))
 
     def stop(self) -> None:
-        """The server stops: close once the text of what was said is sent."""
+        """Closes the session, as the server stops, once the text of what was said is sent."""
         if not self._stopping.done():
             self._stopping.set_result(None)
 
     async def configure(self, settings: Settings) -> None:
-        """Settings for what comes from now on. Raises RequestError for those that the model cannot have."""
+        """Applies settings to audio that arrives from now on. Raises RequestError if the model cannot have them."""
         if settings == self.settings:
             return
         settings.params((await self.model(settings.model)).speech, partials=False)
@@ -120,7 +125,7 @@ class TranscriptionSession:
         self.settings = settings
 
     async def append(self, audio: str, *, committed: bool) -> Stream:
-        """Audio of the current stream, or of a new one. committed: its text is sent as it comes."""
+        """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
         stream = await self.open()
         if committed:
             stream.release()
@@ -136,19 +141,22 @@ class TranscriptionSession:
         return stream
 
     async def open(self) -> Stream:
-        """The current stream, or a new one without audio. One that has failed takes audio until its commit, if any."""
+        """Returns the current stream, or a new one without audio.
+
+        A stream that has failed stays current until the client commits it, unless the server finds the turns.
+        """
         stream = self.current
         if stream is not None and stream.audio.ended and stream.settings.turns is not None:
             self._left(stream)
         return self.current or await self._open()
 
     async def close_stream(self, stream: Stream) -> None:
-        """There is no more audio for this stream."""
+        """Ends the audio of this stream."""
         stream.close()
         self._left(stream)
 
     async def drop_stream(self, stream: Stream) -> None:
-        """Forget this stream's audio."""
+        """Drops this stream, its audio and its text."""
         stream.cancel()
         self._left(stream)
 
@@ -172,7 +180,7 @@ class TranscriptionSession:
     # --- its life
 
     async def run(self) -> Close:
-        """Serve the client until it leaves (then this is cancelled), or a limit is reached; how to close."""
+        """Serves the client until it leaves (then this is cancelled) or a limit is reached. Returns how to close."""
         transcribing = asyncio.create_task(self._transcribe_all())
         reading = asyncio.create_task(self._read())
         tasks = {transcribing, reading}
@@ -206,11 +214,11 @@ class TranscriptionSession:
                 return IDLE
 
     def _is_busy(self) -> bool:
-        """The client waits for the server, and need not send anything."""
+        """Returns whether the client waits for the server and need not send anything."""
         return self._blocked or any(stream.closed for stream in self._unfinished)
 
     async def _finish(self) -> None:
-        """Send the text of what has been said."""
+        """Waits until the text of what has been said is sent, at most FINISH_S."""
         if self.current is not None:
             await self.close_stream(self.current)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -268,7 +276,7 @@ class TranscriptionSession:
                 self._idle.set()
 
     async def _transcribe(self, stream: Stream) -> None:
-        """Send what the engine finds in a stream, once it is committed."""
+        """Sends the transcription of a stream, from its commit on."""
         dialect = self.dialect
         held: list[SpeechEvent] = []
         try:

@@ -36,7 +36,7 @@ class Settings:
     logprobs: bool = False
 
     def params(self, info: SpeechInfo, *, partials: bool) -> TranscribeParams:
-        """For the engine."""
+        """Returns the parameters of a transcription for the engine. Raises BadRequest."""
         turns = self.turns or (TurnDetection() if self.joined else None)
         return TranscribeParams(
             language=known_language(self.language, info),
@@ -50,7 +50,7 @@ class Settings:
 
 
 def known_language(given: str, info: SpeechInfo) -> str:
-    """The model's code of a language that is named as in a form; "" to detect it. Raises BadRequest."""
+    """Returns the model's code of a language that is named as in a form; "" to detect it. Raises BadRequest."""
     if not given.strip():
         return ""
     code = find(given, info.languages)

@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable
 
 
 class SilenceTimer:
-    """One session's. It is begun again whenever it has ended, by audio."""
+    """The timer of one session. Audio begins it again whenever it has run out."""
 
     def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
-        """seconds: how long it may be silent now; 0: there is no limit. ended: it was silent for so long."""
+        """seconds: returns how long silence may last now; 0: no limit. ended: called when it lasted that long."""
         self._seconds = seconds
         self._ended = ended
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Wait from now on, unless it does."""
+        """Starts the timer unless it runs."""
         if self._timer is None and (seconds := self._seconds()):
             self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
 
     def stop(self) -> None:
-        """Somebody speaks."""
+        """Stops the timer, as somebody speaks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -33,7 +33,7 @@ class SilenceTimer:
             self._task = asyncio.ensure_future(self._ended())
 
     def close(self) -> None:
-        """Wait no more."""
+        """Stops the timer, and what it has started."""
         self.stop()
         if self._task is not None:
             self._task.cancel()

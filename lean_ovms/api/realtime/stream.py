@@ -32,11 +32,11 @@ class Stream:
         self.closed = self.cancelled = False
 
     def release(self) -> None:
-        """Send its text from now on."""
+        """Lets the text of this stream be sent from now on."""
         self.committed.set()
 
     def close(self) -> None:
-        """There is no more audio; its text is sent."""
+        """Ends the audio of this stream; its text is sent from now on."""
         if not self.closed:
             self.closed = True
             self.audio.put(self.reader.flush())
@@ -44,7 +44,7 @@ class Stream:
         self.committed.set()
 
     def cancel(self) -> None:
-        """Drop its audio and its text."""
+        """Drops the audio and the text of this stream."""
         self.closed = self.cancelled = True
         self.audio.end()
         self.audio.close()

@@ -41,7 +41,7 @@ def _include(values: list[str]) -> list[str]:
 
 
 def _granularities(values: list[str]) -> list[str]:
-    """None is supported: a client that waits for times learns that none will come. The codes are vLLM's."""
+    """Refuses every granularity: a client that waits for times learns that none will come. The codes are vLLM's."""
     for one in values:
         known = one == "segment"
         raise BadRequest(

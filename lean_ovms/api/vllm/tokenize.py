@@ -33,7 +33,7 @@ MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
 """Tokens of all texts together after padding."""
 ID_BYTES = 16
-"""Of an id in an answer, and its string."""
+"""The size of a token id in the response, together with its string, roughly."""
 NO_IMAGES = "images have no token ids; responses/input_tokens counts their tokens"
 
 

@@ -1,4 +1,4 @@
-"""A transcript as the answer of each response format. Pure.
+"""A transcript as a response in each response format. Pure.
 
 https://platform.openai.com/docs/api-reference/audio; members that OpenAI leaves out are added, none is renamed.
 """
@@ -69,7 +69,7 @@ def known(found: Transcript) -> Json:
 
 
 def times(asked: AudioRequest, found: Transcript) -> Json:
-    """Segments and words, if asked for."""
+    """Returns segments and words, as far as they are requested."""
     shown: Json = {}
     if asked.segments:
         numbered = enumerate(zip(found.segments, found.seeks, strict=True))
@@ -99,17 +99,17 @@ def _word(one: Word) -> Json:
 
 
 def entries(logprobs: Logprobs) -> list[Json]:
-    """OpenAI's log probabilities of tokens."""
+    """Returns OpenAI's log probability objects of tokens."""
     return [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in logprobs]
 
 
 def seconds_usage(found: Transcript) -> Json:
-    """Usage by the length of the audio."""
+    """Returns the usage by the length of the audio."""
     return {"type": "duration", "seconds": math.ceil(round(found.seconds, 3))}
 
 
 def token_usage(found: Transcript) -> Json:
-    """Usage by tokens, as OpenAI's streams end with it."""
+    """Returns the usage by tokens, with which OpenAI's streams end."""
     counts = found.usage
     return {
         "type": "tokens",

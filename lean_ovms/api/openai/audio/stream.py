@@ -33,18 +33,21 @@ class TranscriptionStream:
 
     @property
     def usage(self) -> Usage:
-        """Of all events so far."""
+        """The token counts of all events so far."""
         return self._transcript.usage
 
     async def begin(self, seconds: float) -> None:
-        """Wait for the first event, for so long at most: early errors have their status. Raises RequestError."""
+        """Waits for the first event, at most `seconds`, so that an early error gets its own status.
+
+        Raises RequestError.
+        """
         self._next = asyncio.ensure_future(anext(self._events))
         await asyncio.wait([self._next], timeout=seconds or None)
         if self._next.done() and not isinstance(error := self._next.exception(), (type(None), StopAsyncIteration)):
             raise error
 
     async def push_to(self, sink: Sink[list[SpeechEvent]]) -> None:
-        """Raises RequestError."""
+        """Pushes the events as they come; returns after the last. Raises RequestError."""
         with suppress(StopAsyncIteration):
             while True:
                 found = await (self._next or anext(self._events))
@@ -63,7 +66,7 @@ class TranscriptionStream:
 
 
 class TranscriptRenderer:
-    """Events to the events of a stream (sse.Renderer)."""
+    """Renders the engine's events as server-sent events (sse.Renderer)."""
 
     def __init__(self, asked: AudioRequest, transcript: Transcript) -> None:
         self._asked = asked
@@ -91,7 +94,7 @@ class TranscriptRenderer:
 
     @property
     def _counts(self) -> Json:
-        """vLLM's."""
+        """The usage object of vLLM's chunks."""
         return usage(self._transcript.usage)
 
     def end(self, usage: Usage) -> bytes:

@@ -1,4 +1,4 @@
-"""What has been transcribed so far: the fold of a transcription's events, for streams and unary answers."""
+"""What has been transcribed so far: the fold of a transcription's events, for streams and unary responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Transcript:
     _window: str = ""
 
     def add(self, event: SpeechEvent) -> tuple[str, Logprobs]:
-        """The new text of an event, and the log probabilities of its tokens."""
+        """Adds an event. Returns its new text, and the log probabilities of its tokens."""
         if isinstance(event, TextDelta):
             self._window += event.text
             self.logprobs += event.logprobs or ()
@@ -46,7 +46,7 @@ class Transcript:
         return "", []
 
     def _end_window(self, window: WindowDone) -> str:
-        """What of the window's text no delta had."""
+        """Adds a window that has ended. Returns the part of its text that no delta had."""
         known, self._window = self._window, ""
         rest = window.text[len(known) :] if window.text.startswith(known) else ""
         found = [one for one in window.segments if one.text.strip()]
@@ -68,7 +68,7 @@ class Transcript:
 
     @property
     def audio_tokens(self) -> int:
-        """Frames of audio."""
+        """The number of Whisper's frames of audio."""
         return math.ceil(round(self.seconds * FRAMES_PER_S, 3))
 
     @property

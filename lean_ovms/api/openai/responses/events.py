@@ -147,7 +147,7 @@ class Events:
             choice.open = None
 
     def _finish(self, choice: _Choice, reason: str) -> None:
-        """End a choice. One without a message or a call gets an empty message, unless it was cut while reasoning."""
+        """Ends a choice. One without a message or a call gets an empty message, unless it was cut while reasoning."""
         self._finish_reasons.add(reason)
         complete = reason != "length"
         if not choice.has_output and (complete or choice.open is None):

@@ -36,7 +36,7 @@ def read_input(value: Any) -> list[Json]:
 
 
 def read_items(values: list[Any], param: str) -> list[Json]:
-    """As read_input, for an array. Raises BadRequest."""
+    """Reads an array of items as read_input does. Raises BadRequest."""
     if len(values) > MAX_ITEMS:
         raise BadRequest(f"{param} must have no more than {MAX_ITEMS} items", param=param)
     return [_item(value, f"{param}[{i}]") for i, value in enumerate(values)]

@@ -34,7 +34,7 @@ class ResponseEventWriter:
         self._new: list[bytes] = []
 
     def add(self, kind: str, payload: Json) -> None:
-        """One event."""
+        """Adds an event."""
         self.count += 1
         if self._silent:
             return
@@ -42,7 +42,7 @@ class ResponseEventWriter:
         self._new.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
-        """One delta event, from the parts that `delta_head` and `delta_tail` have prepared. The hot path."""
+        """Adds a delta event from the parts that `delta_head` and `delta_tail` have prepared. On the hot path."""
         self.count += 1
         if self._silent:
             return
@@ -75,12 +75,12 @@ def item_id(prefix: str) -> str:
 
 
 def is_made_here(given: str) -> bool:
-    """Whether item_id may have made it. Only who was told such an id knows it."""
+    """Returns whether item_id may have made this id. Only clients that were told such an id know it."""
     return _MADE_HERE.fullmatch(given) is not None
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """One token's log probability, and those of others in its place; this API has no null for an unknown one."""
+    """Returns a token's log probability and its alternatives'; this API has no null for an unknown one."""
     found = logprob_entry(token, by_id=by_id)
     if found["logprob"] is None:
         found["logprob"] = UNKNOWN_LOGPROB
@@ -115,7 +115,7 @@ class MessageItem:
         self._writer.delta(self._HEAD, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
 
     def add_logprobs(self, logprobs: list[TokenLogprob]) -> None:
-        """Log probabilities of tokens without text, such as the end of the output; the closing events contain them."""
+        """Adds log probabilities of tokens without text, such as the end of the output, for the closing events."""
         self._logprobs += [entry(token, by_id=self._named_by_id) for token in logprobs]
 
     def close(self, status: str) -> Json:

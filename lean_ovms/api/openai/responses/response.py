@@ -28,7 +28,7 @@ class TokenIds:
         self._choices[delta.index] += delta.tokens
 
     def to_json(self) -> Json:
-        """vLLM's two fields; token_ids is a list of lists if there are several choices."""
+        """Returns vLLM's two fields; token_ids is a list of lists if there are several choices."""
         ids = self._choices[0] if len(self._choices) == 1 else self._choices
         return {"prompt_token_ids": self._prompt, "token_ids": ids}
 

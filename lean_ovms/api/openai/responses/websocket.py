@@ -44,9 +44,9 @@ OF_EVENT = ("type", "stream_id", "generate", "stream", "background")
 KEPT_SHARE = 4
 """Conversations that are kept take a quarter of --max_body_memory_mb at most, beside the bodies in work."""
 MAX_STREAM_ID_CHARS = 256
-"""It is repeated in every event."""
+"""The limit of a stream_id, which every event repeats."""
 MAX_ECHOED_BYTES = 1 << 16
-"""Of an event that is refused."""
+"""The limit for the members of a refused steer event that the error event repeats."""
 FIELDS = FieldSet(
     (
         Field(name="generate", kind="bool", help="false: only the prompt is computed", default=True),
@@ -73,7 +73,7 @@ class ResponseSockets:
 
     @contextlib.contextmanager
     def opened(self, socket: ResponseSocket) -> Iterator[None]:
-        """While a WebSocket is served."""
+        """Counts a WebSocket as open inside the block."""
         self._open.add(socket)
         self._ended.clear()
         try:
@@ -84,7 +84,7 @@ class ResponseSockets:
                 self._ended.set()
 
     def limit_kept(self) -> None:
-        """Forget the longest conversations beyond the limit: their clients are told so, and send them again."""
+        """Drops the longest conversations beyond the limit: their clients are told so, and send them again."""
         kept = sum(socket.kept.size for socket in self._open)
         for socket in sorted(self._open, key=lambda socket: -socket.kept.size):
             if kept <= self._most_kept:
@@ -99,7 +99,7 @@ class ResponseSockets:
             await asyncio.wait_for(self._ended.wait(), timeout_s)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Refuses new WebSockets, and tells the open ones to stop."""
         self.stopping.set()
 
 
@@ -202,7 +202,10 @@ class ResponseSocket:
             stopped.cancel()
 
     async def _answer(self, received: list[WebSocketMessage]) -> None:
-        """received: one message, which is taken out, so that nothing of it stays while the response is generated."""
+        """Answers one message.
+
+        received: holds it until it is read, so that it is freed while the response is generated.
+        """
         self._lane = None
         try:
             turn = await read_event(received.pop(), self._services, self._read)
@@ -214,7 +217,7 @@ class ResponseSocket:
             await self._refuse(error.status, error.body()["error"])
 
     def _read(self, event: Json) -> Turn | Json:
-        """What creates a response, or else the answer. Raises BadRequest."""
+        """Reads an event: a Turn that creates a response, or else the event to reply with. Raises BadRequest."""
         kind, lane = event["type"], event.get("stream_id")
         if isinstance(lane, str) and len(lane) > MAX_STREAM_ID_CHARS:
             raise BadRequest(f"stream_id has more than {MAX_STREAM_ID_CHARS} characters", param="stream_id")
@@ -252,7 +255,7 @@ class ResponseSocket:
             self._service.limit_kept()
 
     async def _generated(self, response: Response) -> Json | None:
-        """Send the events of a response; the finished response object, None for an error."""
+        """Sends the events of a response. Returns the finished response object, None for an error."""
         try:
             if isinstance(response.body, bytes):
                 await self._refuse(response.status, orjson.loads(response.body)["error"])
@@ -270,7 +273,7 @@ class ResponseSocket:
             await response.aclose()
 
     async def _send_frame(self, text: bytes) -> Json | None:
-        """The response object of a last event."""
+        """Sends an event. Returns the response object of the last one, None for others."""
         last = text.startswith((b'{"type":"response.completed"', b'{"type":"response.incomplete"'))
         event = orjson.loads(text) if last or self._lane is not None else {}
         await (self._websocket.send(text) if self._lane is None else self._send(event))
@@ -278,7 +281,10 @@ class ResponseSocket:
         return found
 
     async def _prepared(self, response: Response, turn: Turn) -> Json | None:
-        """As _generated, but only the prompt is computed, for the prefix cache."""
+        """Sends the events of a response whose prompt is only computed, for the prefix cache (generate: false).
+
+        Returns the response object, None for an error.
+        """
         try:
             assert isinstance(response.body, bytes)
             found: Json = orjson.loads(response.body)
