@@ -170,11 +170,11 @@ def library(name: str, pieces: list[bytes]) -> Any:
     """The one that is asked for, in this process; all pieces but the last, which ends a text."""
     end = [len(pieces) - 1]
     if name == "guidance":
-        from lean_ovms.engine.paged.guidance import Guidance
+        from lean_ovms.engine.paged.grammar.guidance import Guidance
 
         return Guidance(pieces, len(pieces), end)
-    from lean_ovms.engine.paged.xgrammar_matcher import XGrammar
-    from lean_ovms.engine.paged.xgrammar_process import XGrammarCompiler
+    from lean_ovms.engine.paged.grammar.xgrammar_matcher import XGrammar
+    from lean_ovms.engine.paged.grammar.xgrammar_process import XGrammarCompiler
 
     class Here:
         """A checker without its process."""

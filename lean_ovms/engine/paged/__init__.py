@@ -1,1 +1,1 @@
-"""The paged engine: continuous batching, sampling and grammars in Python on openvino's paged attention. Opt-in."""
+"""The paged engine: continuous batching, sampling and grammars in Python on openvino's paged attention."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .adapters import Adapter
+from .lora.adapters import Adapter
 
 
 class BlockTables:

@@ -15,16 +15,16 @@ from ...errors import BadRequest, EngineFailure
 from ..errors import last_line
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
-from .adapters import AdapterTable
-from .beam_search import BeamSearch
 from .block_manager import BlockManager
 from .block_tables import BlockTables
-from .grammar import Matcher, Prepare, one_by_one
+from .drafting.prompt_lookup import PromptLookup
+from .drafting.proposer import Proposer
+from .grammar.matcher import Matcher, Prepare, one_by_one
+from .lora.adapters import AdapterTable
 from .model_inputs import ModelInputs
 from .network import Network
 from .params import Params
-from .prompt_lookup import PromptLookup
-from .proposer import Proposer
+from .sampling.beam_search import BeamSearch
 from .scheduler import Scheduler
 from .sequence import Sequence
 from .step_runner import StepRunner

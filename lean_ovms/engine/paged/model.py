@@ -27,7 +27,8 @@ from ...errors import StartError
 from ..errors import last_line
 from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
-from . import adapter_layers, positions
+from . import positions
+from .lora import adapter_layers
 from .network import LOGITS_INPUT, Part
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")

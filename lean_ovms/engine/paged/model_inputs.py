@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .adapters import CHOICE, AdapterTable
 from .block_tables import BlockTables
+from .lora.adapters import CHOICE, AdapterTable
 from .network import LOGITS_INPUT, Network
 from .sequence import Sequence
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..generation.sequence import GenerationRequest
 from ..protocol import ABSENT, DetailedTokens, Prefilled, Progress, PromptLogprobs, Record, Tokens
-from .beam_search import Hypothesis
-from .logprobs import TokenLogprobs
+from .sampling.beam_search import Hypothesis
+from .sampling.logprobs import TokenLogprobs
 from .sequence import Sequence
 
 

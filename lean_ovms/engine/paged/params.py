@@ -11,7 +11,7 @@ from ..generation.sequence import GenerationRequest
 from ..generation.validation import GREEDY_BELOW
 
 if TYPE_CHECKING:
-    from .adapters import Adapter
+    from .lora.adapters import Adapter
 
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20

@@ -27,14 +27,14 @@ from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
-from .adapters import Adapter, AdapterTable, fits
 from .capacity import divide
-from .draft import DraftModel
+from .drafting.draft_model import DraftModel
 from .engine import Engine
-from .grammar import Library, Matcher, Prepare
+from .grammar.matcher import Library, Matcher, Prepare
+from .lora.adapters import Adapter, AdapterTable, fits
 from .model import NotPageable, PagedModel
 from .params import Params, read
-from .reductions import cores
+from .sampling.reductions import cores
 from .sequence import Sequence
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ TILE = 16
 For a larger network, padding costs more than it saves."""
 TWO_COPIES_MAX_BYTES = 1 << 30
 """Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
-GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
-XGRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.xgrammar_process")
+GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar.guidance_process")
+XGRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar.xgrammar_process")
 
 
 class Adapters:
@@ -226,10 +226,10 @@ def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], 
     Only the library that is used is imported. Raises StartError.
     """
     if config.structured_output_backend != "xgrammar":
-        from . import guidance
+        from .grammar import guidance
 
         return _guidance, guidance.prepare
-    from . import xgrammar_core, xgrammar_matcher
+    from .grammar import xgrammar_core, xgrammar_matcher
 
     try:
         xgrammar_core.load()
@@ -241,13 +241,13 @@ def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], 
 
 
 def _guidance(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
-    from .guidance import Guidance
+    from .grammar.guidance import Guidance
 
     return Guidance(pieces, width, eos, ProcessGrammarChecker(_checker_settings(config, width), GRAMMAR_PROCESS))
 
 
 def _xgrammar(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
-    from .xgrammar_matcher import XGrammar, padded
+    from .grammar.xgrammar_matcher import XGrammar, padded
 
     settings = replace(_checker_settings(config, width), pieces=padded(pieces, width), eos=sorted(eos), probe_s=1.0)
     return XGrammar(pieces, width, eos, ProcessGrammarChecker(settings, XGRAMMAR_PROCESS))

@@ -6,11 +6,11 @@ import numpy as np
 
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import ClientQueue
-from .adapters import AdapterTable
 from .block_manager import BlockManager, Parent
 from .block_tables import BlockTables
+from .drafting.proposer import Proposer
+from .lora.adapters import AdapterTable
 from .network import Network
-from .proposer import Proposer
 from .sequence import Sequence
 
 

@@ -20,14 +20,14 @@ from ..generation.fair_queue import FairQueue
 from ..generation.grammar_load import GrammarLoad
 from ..generation.sequence import ClientQueue, GenerationRequest
 from ..generation.suspects import Suspects
-from .adapters import AdapterTable
 from .block_manager import BlockManager, Parent
 from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
-from .grammar import Matcher
+from .drafting.proposer import Proposer
+from .grammar.matcher import Matcher
+from .lora.adapters import AdapterTable
 from .model_inputs import Chunk
 from .network import Network
-from .proposer import Proposer
 from .running import RunningSequences
 from .sequence import Sequence
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generation import sequence as generation
-from .grammar import Matcher
-from .logprobs import TokenLogprobs
+from .grammar.matcher import Matcher
 from .params import Params
-from .thinking import ThinkingState
-from .token_counts import TokenCounts
+from .sampling.logprobs import TokenLogprobs
+from .sampling.thinking_budget import ThinkingState
+from .sampling.token_counts import TokenCounts
 
 JUMP_FORWARD_SCORE = 4
 """By how many the wrong draft tokens of a grammar may exceed the right ones before its sequence gets none any more."""

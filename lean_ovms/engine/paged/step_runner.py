@@ -14,15 +14,15 @@ from ..generation.repetition import repeats
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..protocol import REPETITION, Failed
-from . import logprobs
-from .beam_search import BeamSearch, Continuation
 from .block_tables import BlockTables
-from .grammar import Matcher, Prepare
-from .logits import NoToken
+from .grammar.matcher import Matcher, Prepare
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .outputs import Outputs
-from .sampler import Sampled, SamplingBatch, sample
+from .sampling import logprobs
+from .sampling.beam_search import BeamSearch, Continuation
+from .sampling.logits_processors import NoToken
+from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
 from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 

@@ -19,7 +19,7 @@ import pytest
 
 from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.engine.embedding import model, network
-from lean_ovms.engine.paged.reductions import cores
+from lean_ovms.engine.paged.sampling.reductions import cores
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo
 from lean_ovms.repository.task import detect

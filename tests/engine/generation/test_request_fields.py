@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.repetition import repeats
-from lean_ovms.engine.paged.thinking import Thinking, ThinkingState
+from lean_ovms.engine.paged.sampling.thinking_budget import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import CAPABILITIES, SamplingParams
 from tests.engine.paged.scripted import line_for

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.logprobs import TokenLogprobs
+from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
 from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Failed, PromptLogprobs, Tokens
 from lean_ovms.types import SamplingParams
 

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.grammar import forbid
-from lean_ovms.engine.paged.logits import NoToken
-from lean_ovms.engine.paged.logprobs import log_sum_exp
+from lean_ovms.engine.paged.grammar.matcher import forbid
+from lean_ovms.engine.paged.sampling.logits_processors import NoToken
+from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from lean_ovms.engine.paged import bounded_calls
-from lean_ovms.engine.paged.bounded_calls import Calls, CallThread
+from lean_ovms.engine.paged.grammar import bounded_calls
+from lean_ovms.engine.paged.grammar.bounded_calls import Calls, CallThread
 
 LONG_S = 60
 

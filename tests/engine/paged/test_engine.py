@@ -9,8 +9,8 @@ import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import scheduler
-from lean_ovms.engine.paged.logprobs import log_sum_exp
-from lean_ovms.engine.paged.sampler import SamplingBatch, sample
+from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
+from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
 from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params

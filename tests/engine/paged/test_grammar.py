@@ -16,11 +16,11 @@ from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading.vocabulary import read
-from lean_ovms.engine.paged import grammar_process
-from lean_ovms.engine.paged import guidance as guidance_module
-from lean_ovms.engine.paged.guidance import Guidance
-from lean_ovms.engine.paged.logits import NoToken
+from lean_ovms.engine.paged.grammar import guidance as guidance_module
+from lean_ovms.engine.paged.grammar import guidance_process
+from lean_ovms.engine.paged.grammar.guidance import Guidance
 from lean_ovms.engine.paged.pipeline import GRAMMAR_PROCESS
+from lean_ovms.engine.paged.sampling.logits_processors import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text import parsers
@@ -512,7 +512,7 @@ class Reader:
 
     def ask(self, tag, bounds):
         self.read += 1
-        return grammar_process.read(tag, bounds)
+        return guidance_process.read(tag, bounds)
 
     def stop(self):
         self.read = 0

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
-from lean_ovms.engine.paged import logits as edits
-from lean_ovms.engine.paged import logprobs, random_sampling, sampler
-from lean_ovms.engine.paged.prompt_lookup import guess
+from lean_ovms.engine.paged.drafting.prompt_lookup import guess
+from lean_ovms.engine.paged.sampling import logits_processors as edits
+from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.sequence import Sequence
 from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Params

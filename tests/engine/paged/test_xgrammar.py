@@ -16,11 +16,11 @@ import pytest
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import pipeline_choice
-from lean_ovms.engine.paged import xgrammar_matcher
-from lean_ovms.engine.paged.grammar import TOO_COMPLEX
-from lean_ovms.engine.paged.guidance import Guidance
-from lean_ovms.engine.paged.logits import NoToken
+from lean_ovms.engine.paged.grammar import xgrammar_matcher
+from lean_ovms.engine.paged.grammar.guidance import Guidance
+from lean_ovms.engine.paged.grammar.matcher import TOO_COMPLEX
 from lean_ovms.engine.paged.pipeline import XGRAMMAR_PROCESS
+from lean_ovms.engine.paged.sampling.logits_processors import NoToken
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.grammar.constraint import build
 from lean_ovms.types import OutputConstraint
@@ -268,7 +268,7 @@ def test_torch_is_not_imported_where_it_is_installed(tmp_path):
     (tmp_path / "transformers.py").write_text("raise SystemExit('transformers was imported')\n")
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from lean_ovms.engine.paged import xgrammar_core\n"
+        "from lean_ovms.engine.paged.grammar import xgrammar_core\n"
         "xgrammar_core.load()\n"
         "assert not {'torch', 'transformers', 'xgrammar', 'pydantic', 'openvino'} & set(sys.modules)\n"
     )

@@ -27,8 +27,8 @@ def xgrammar_library(pieces, width, eos, **options):
     """XGrammar for a vocabulary; skips the test without the packages."""
     if not pipeline_choice.has_xgrammar():
         pytest.skip(f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}")
-    from lean_ovms.engine.paged.xgrammar_matcher import XGrammar, padded
-    from lean_ovms.engine.paged.xgrammar_process import XGrammarCompiler
+    from lean_ovms.engine.paged.grammar.xgrammar_matcher import XGrammar, padded
+    from lean_ovms.engine.paged.grammar.xgrammar_process import XGrammarCompiler
 
     found = XGrammar(pieces, width, eos, Here(XGrammarCompiler(padded(pieces, width), eos)), **options)
     try:

@@ -12,8 +12,8 @@ from collections.abc import Sequence as Seq
 import numpy as np
 from numpy.typing import NDArray
 
+from ..sequence import Sequence
 from . import reductions
-from .sequence import Sequence
 
 Lines = NDArray[np.float32]
 Tokens = NDArray[np.int64]

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .logits import FORBIDDEN, NONE_LEFT, NoToken, edit
+from ..params import NO_LOGPROBS
+from ..sequence import Sequence
+from .logits_processors import FORBIDDEN, NONE_LEFT, NoToken, edit
 from .logprobs import TokenLogprobs, log_sum_exp, top
-from .params import NO_LOGPROBS
-from .sequence import Sequence
 
 
 class Continuation(NamedTuple):

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generation.pipeline import Thinking
-from .sequence import LogitArrays, Sequence
-from .thinking import ThinkingState
+from ...generation.pipeline import Thinking
+from ..sequence import LogitArrays, Sequence
+from .thinking_budget import ThinkingState
 from .token_counts import TokenCounts
 
 Line = NDArray[np.float32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .sequence import Sequence
+from ..sequence import Sequence
 
 
 class Proposer(Protocol):

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generation.pipeline import Compiler, GrammarChecker
+from ...generation.pipeline import Compiler, GrammarChecker
 
 MAX_FORCED_BYTES = 128
 """The most bytes of text without a choice that become draft tokens in one step."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..params import NO_LOGPROBS
+from ..sequence import Sequence
 from . import reductions, rejection
-from .logits import NoToken, edit, touched
+from .logits_processors import NoToken, edit, touched
 from .logprobs import UNKNOWN, TokenLogprobs, details, named
-from .params import NO_LOGPROBS
 from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
-from .sequence import Sequence
 
 Lines = NDArray[np.float32]
 Tokens = NDArray[np.int64]

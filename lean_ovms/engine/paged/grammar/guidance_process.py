@@ -11,9 +11,9 @@ import sys
 import time
 from typing import Any
 
-from ..generation import grammar_limits
-from ..generation.grammar_answers import Check, limit_memory, serve
-from ..generation.grammar_limits import GrammarBounds
+from ...generation import grammar_limits
+from ...generation.grammar_answers import Check, limit_memory, serve
+from ...generation.grammar_limits import GrammarBounds
 from . import guidance
 
 
@@ -33,5 +33,5 @@ def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    code = serve("lean_ovms.engine.paged.grammar_process", sys.argv[1:], load)
+    code = serve("lean_ovms.engine.paged.grammar.guidance_process", sys.argv[1:], load)
     os._exit(code)

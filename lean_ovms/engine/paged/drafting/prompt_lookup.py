@@ -6,7 +6,7 @@ from array import array
 
 import numpy as np
 
-from .sequence import Sequence
+from ..sequence import Sequence
 
 
 class PromptLookup:

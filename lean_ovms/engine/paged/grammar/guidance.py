@@ -17,15 +17,15 @@ import numpy as np
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
-from ...errors import GrammarInvalid, GrammarTooComplex
-from ...grammar import lark
-from ..generation import grammar_limits
-from ..generation.grammar_checker import ProcessGrammarChecker
-from ..generation.grammar_limits import GrammarBounds
-from ..generation.pipeline import GrammarCost
-from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
-from .logits import NoToken
-from .reductions import cores
+from ....errors import GrammarInvalid, GrammarTooComplex
+from ....grammar import lark
+from ...generation import grammar_limits
+from ...generation.grammar_checker import ProcessGrammarChecker
+from ...generation.grammar_limits import GrammarBounds
+from ...generation.pipeline import GrammarCost
+from ..sampling.logits_processors import NoToken
+from ..sampling.reductions import cores
+from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import last_line
-from .block_manager import BlockManager
-from .block_tables import BlockTables
-from .grammar import Prepare, one_by_one
-from .logprobs import log_sum_exp
-from .model_inputs import Chunk, ModelInputs
-from .network import Network
-from .sampler import SamplingBatch, sample
-from .sequence import Sequence, forked
+from ...errors import last_line
+from ..block_manager import BlockManager
+from ..block_tables import BlockTables
+from ..grammar.matcher import Prepare, one_by_one
+from ..model_inputs import Chunk, ModelInputs
+from ..network import Network
+from ..sampling.logprobs import log_sum_exp
+from ..sampling.sampler import SamplingBatch, sample
+from ..sequence import Sequence, forked
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import GrammarInvalid
-from ...grammar import formats
-from ...grammar.xgrammar import Lowered
-from ..errors import last_line
-from ..generation import grammar_limits
-from ..generation.grammar_answers import Check, limit_memory, serve
-from ..generation.grammar_limits import GrammarBounds, too_complex
+from ....errors import GrammarInvalid
+from ....grammar import formats
+from ....grammar.xgrammar import Lowered
+from ...errors import last_line
+from ...generation import grammar_limits
+from ...generation.grammar_answers import Check, limit_memory, serve
+from ...generation.grammar_limits import GrammarBounds, too_complex
 from . import xgrammar_core
 
 Choose = Callable[[NDArray[np.int64]], Any]
@@ -113,5 +113,5 @@ def _reason(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    code = serve("lean_ovms.engine.paged.xgrammar_process", sys.argv[1:], load)
+    code = serve("lean_ovms.engine.paged.grammar.xgrammar_process", sys.argv[1:], load)
     os._exit(code)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import Network, Part
+from ..network import Network, Part
 
 Weights = NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import BadRequest, GrammarTooComplex, Unavailable
-from ..generation.grammar_checker import ProcessGrammarChecker
-from ..generation.grammar_limits import GrammarBounds
-from ..generation.pipeline import GrammarCost
+from ....errors import BadRequest, GrammarTooComplex, Unavailable
+from ...generation.grammar_checker import ProcessGrammarChecker
+from ...generation.grammar_limits import GrammarBounds
+from ...generation.pipeline import GrammarCost
+from ..sampling.logits_processors import NoToken
+from ..sampling.reductions import cores
 from . import xgrammar_core
 from .bounded_calls import LIMIT_S, CallThread
-from .grammar import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
-from .logits import NoToken
-from .reductions import cores
+from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Proposers of draft tokens: a draft model, and lookup in the prompt."""

@@ -1,0 +1,1 @@
+"""LoRA adapters as inputs of the network."""
