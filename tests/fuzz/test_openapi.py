@@ -37,9 +37,17 @@ FORWARDED = "/invocations"
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "3"))
 RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
-    r"| needs | provided, but | required, but | which is not among the tools"  # a field that needs another
+    r"| needs | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"
+    r"|exceeds max_tokens|^max_tokens value should be greater than 0|^Input lengths must be"
+    r"| provided, but | required, but | which is not among the (tools|functions)"  # a field that needs another
     r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
+    r"| is not accepted in requests: the server |(greater|less) than max_model_len|^suffix is not supported"
+    r"|does not support Matryoshka|only supports (Matryoshka )?dimensions"
+    r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # a text with JSON in it
+    r"|^structured_outputs\.structural_tag(\.structures)? (is not an object|has neither|need)"
     r"|out of vocabulary|is more than its text|The schema allows nothing|reads text only"
+    r"|^continue_final_message: the final message has no text|^Unsupported (input_type|prompt_name) "
+    r"|^embed_dtype is for encoding_format|has more than 64 parts"
     r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
     r"|min_count must be|pattern_size <= "
     r"|available voices|speed must be between|language must be one of|input has \d+ characters"

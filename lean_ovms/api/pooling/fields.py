@@ -67,6 +67,7 @@ TRUNCATION = (
         kind="int",
         low=-1,
         high=INT64_MAX,
+        schema=schemas.NOT_ZERO,
         help="tokens kept of an input, special tokens included; -1: as many as fit; absent: a longer input is an error",
     ),
     Field(
