@@ -114,25 +114,25 @@ _INPUT_PART = any_of(
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
 )
+_CALL = {"type": const("function_call"), "name": STRING, "arguments": STRING}
+_OUTPUT: Json = {"output": any_of(STRING, array(_INPUT_PART))}
+_CALL_ID = any_of(STRING, NULL)
 _SAID = (
     object_of(
         {"role": SOME_TEXT, "content": any_of(STRING, array(_INPUT_PART, 1))},
         type={"enum": ["message", None]},
     ),
-    object_of({"type": const("function_call"), "call_id": STRING, "name": STRING, "arguments": STRING}),
-    object_of(
-        {"type": const("function_call"), "id": STRING, "name": STRING, "arguments": STRING},
-        call_id=any_of(STRING, NULL),
-    ),
-    object_of(
-        {"type": const("function_call_output"), "output": any_of(STRING, array(_INPUT_PART))},
-        call_id=any_of(STRING, NULL),
-    ),
+    object_of({**_CALL, "call_id": STRING}),
+    object_of({**_CALL, "id": STRING}, call_id=_CALL_ID),
+    object_of({"type": const("function_call_output"), **_OUTPUT}, call_id=_CALL_ID),
 )
 INPUT_ITEM = any_of(
     *_SAID,
+    object_of({"type": const("custom_tool_call"), "call_id": STRING, "name": STRING, "input": STRING}),
+    object_of({"type": const("custom_tool_call_output"), **_OUTPUT}, call_id=_CALL_ID),
     object_of({"type": const("reasoning")}, summary=any_of(_TEXTS_OF, NULL), content=any_of(_TEXTS_OF, NULL)),
     object_of({"type": const("item_reference"), "id": SOME_TEXT}),
+    object_of({"id": SOME_TEXT}, type=NULL, role=NULL),
 )
 INPUT = any_of(SOME_TEXT, array(INPUT_ITEM, 1))
 JUDGED = any_of(SOME_TEXT, array(any_of(*_SAID), 1))
