@@ -64,6 +64,8 @@ REFERENCES = {
 }
 """The documentation of each API, by the folder of its handlers."""
 _TEXT: Json = {"type": "string"}
+_EVENT = object_of({"data": _TEXT}, event=_TEXT)
+"""A server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
 _SCHEMAS = {
     "Error": object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param": {}, "code": {}})}),
     "AnthropicError": object_of(
@@ -114,10 +116,10 @@ def schema(field: Field, *, nullable: bool = True) -> Json:
 
 
 def _or_null(found: Json) -> Json:
+    nullable = {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else {}
     if "type" in found:
-        nullable = {"type": [found["type"], "null"]}
-        return found | nullable | ({"enum": [*found["enum"], None]} if "enum" in found else {})
-    return {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else found
+        nullable |= {"type": [found["type"], "null"]} | ({"enum": [*found["enum"], None]} if "enum" in found else {})
+    return found | nullable
 
 
 def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = True) -> Json:
@@ -126,7 +128,7 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
     required = [field.name for field in fields if field.required]
     properties = {field.name: schema(field, nullable=nullable) for field in fields}
     if "model" in properties and models:
-        properties["model"]["enum"] = [*models, None] if nullable else models
+        properties["model"]["enum"] = [*models, "", None] if nullable else [*models, ""]  # empty: the default one
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
@@ -200,7 +202,7 @@ def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
     for media in doc.media:
         content[media] = {"schema": {"type": "string", "format": "binary"}}
     if doc.stream:
-        content["text/event-stream"] = {"schema": _TEXT}
+        content["text/event-stream"] = {"schema": _EVENT}
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
     if content:
         ok["content"] = content

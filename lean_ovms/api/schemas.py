@@ -5,15 +5,17 @@ from __future__ import annotations
 from ..types import Json
 
 STRING: Json = {"type": "string"}
+SOME_TEXT: Json = {"type": "string", "minLength": 1}
 INTEGER: Json = {"type": "integer"}
 NUMBER: Json = {"type": "number"}
 BOOLEAN: Json = {"type": "boolean"}
 OBJECT: Json = {"type": "object"}
 NULL: Json = {"type": "null"}
+JSON_TEXT: Json = {"type": "string", "contentMediaType": "application/json"}
 
 
-def object_of(required: Json, **optional: Json) -> Json:
-    """An object with these members."""
+def object_of(required: Json, **optional: Json | bool) -> Json:
+    """An object with these members; one whose schema is False may not be there."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
@@ -53,25 +55,40 @@ def one_of(*names: str) -> Json:
 
 
 _DETAIL: Json = {"enum": ["auto", "low", "high", None]}
-_TEXT_PART = object_of({"type": const("text"), "text": STRING})
-PART = any_of(
-    _TEXT_PART,
-    object_of({"type": const("refusal"), "refusal": STRING}),
+TEXT_PART = object_of({"type": const("text"), "text": STRING})
+_CONTENT = any_of(STRING, array(any_of(STRING, TEXT_PART), 1))
+TEXT_OF_PAIR = any_of(STRING, object_of({"content": _CONTENT}))
+"""A text that a pooling model reads."""
+DOCUMENT = any_of(
+    STRING, object_of({"content": _CONTENT}, text=False), object_of({"text": STRING}, title=any_of(STRING, NULL))
+)
+"""A document to rank."""
+_TEXT_PARTS = (TEXT_PART, object_of({"type": const("refusal"), "refusal": STRING}))
+_PART = any_of(
+    *_TEXT_PARTS,
     object_of({"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}),
 )
-MESSAGE = object_of(
-    {"role": STRING},
-    content=any_of(STRING, array(PART), NULL),
-    tool_calls=any_of(array(object_of({"function": OBJECT})), NULL),
-    tool_call_id={"description": "with role tool: id of the answered tool call"},
-    reasoning_content={"description": "reasoning of an assistant message"},
-)
-MESSAGES = array(MESSAGE, 1)
-FUNCTION = object_of({"name": {"type": "string", "minLength": 1}}, description={}, parameters=OBJECT, strict={})
+
+
+def _messages(part: Json) -> Json:
+    message = object_of(
+        {"role": STRING},
+        content=any_of(STRING, array(part), NULL),
+        tool_calls=any_of(array(object_of({"function": OBJECT})), NULL),
+        tool_call_id={"description": "with role tool: id of the answered tool call"},
+        reasoning_content={"description": "reasoning of an assistant message"},
+    )
+    return array(message, 1)
+
+
+MESSAGES = _messages(_PART)
+TEXT_MESSAGES = _messages(any_of(*_TEXT_PARTS))
+"""Messages without images."""
+FUNCTION = object_of({"name": SOME_TEXT}, description={}, parameters=any_of(OBJECT, NULL), strict={})
 TOOLS = array(
     any_of(
         object_of({"function": FUNCTION}, type={"description": "function"}),
-        object_of({"type": const("function"), "name": {"type": "string", "minLength": 1}}, parameters=OBJECT),
+        object_of({"type": const("function"), "name": SOME_TEXT}, parameters=any_of(OBJECT, NULL)),
     )
 )
 TOOL_CHOICE = any_of(
@@ -80,16 +97,14 @@ TOOL_CHOICE = any_of(
     object_of({"type": const("function"), "name": STRING}),
     object_of({"type": const("allowed_tools")}, allowed_tools=OBJECT, mode={"enum": ["auto", "required"]}, tools={}),
 )
-ANTHROPIC_TOOL = object_of(
-    {"name": {"type": "string", "minLength": 1}, "input_schema": OBJECT}, type={"enum": ["custom", None]}
-)
+ANTHROPIC_TOOL = object_of({"name": SOME_TEXT, "input_schema": OBJECT}, type={"enum": ["custom", None]})
 ANTHROPIC_MESSAGES = array(
-    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(_TEXT_PART))}), 1
+    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(TEXT_PART))}), 1
 )
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
 PROMPT = any_of(
-    {"type": "string", "minLength": 1},
-    array({"type": "string", "minLength": 1}, 1),
+    SOME_TEXT,
+    array(SOME_TEXT, 1),
     TOKENS | {"minItems": 1},
     array(TOKENS | {"minItems": 1}, 1),
 )
@@ -99,23 +114,30 @@ _INPUT_PART = any_of(
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
 )
+_CALL = {"type": const("function_call"), "name": STRING, "arguments": STRING}
+_OUTPUT: Json = {"output": any_of(STRING, array(_INPUT_PART))}
+_CALL_ID = any_of(STRING, NULL)
 _SAID = (
     object_of(
-        {"role": {"type": "string", "minLength": 1}, "content": any_of(STRING, array(_INPUT_PART, 1))},
+        {"role": SOME_TEXT, "content": any_of(STRING, array(_INPUT_PART, 1))},
         type={"enum": ["message", None]},
     ),
-    object_of({"type": const("function_call"), "call_id": STRING, "name": STRING, "arguments": STRING}),
-    object_of({"type": const("function_call"), "id": STRING, "name": STRING, "arguments": STRING}, call_id=STRING),
-    object_of({"type": const("function_call_output"), "output": any_of(STRING, array(_INPUT_PART))}, call_id=STRING),
+    object_of({**_CALL, "call_id": STRING}),
+    object_of({**_CALL, "id": STRING}, call_id=_CALL_ID),
+    object_of({"type": const("function_call_output"), **_OUTPUT}, call_id=_CALL_ID),
 )
 INPUT_ITEM = any_of(
     *_SAID,
-    object_of({"type": const("reasoning")}, summary=_TEXTS_OF, content=_TEXTS_OF),
-    object_of({"type": const("item_reference"), "id": {"type": "string", "minLength": 1}}),
+    object_of({"type": const("custom_tool_call"), "call_id": STRING, "name": STRING, "input": STRING}),
+    object_of({"type": const("custom_tool_call_output"), **_OUTPUT}, call_id=_CALL_ID),
+    object_of({"type": const("reasoning")}, summary=any_of(_TEXTS_OF, NULL), content=any_of(_TEXTS_OF, NULL)),
+    object_of({"type": const("item_reference"), "id": SOME_TEXT}),
+    object_of({"id": SOME_TEXT}, type=NULL, role=NULL),
 )
-INPUT = any_of({"type": "string", "minLength": 1}, array(INPUT_ITEM, 1))
-JUDGED = any_of({"type": "string", "minLength": 1}, array(any_of(*_SAID), 1))
+INPUT = any_of(SOME_TEXT, array(INPUT_ITEM, 1))
+JUDGED = any_of(SOME_TEXT, array(any_of(*_SAID), 1))
 """The input of decisions."""
 TEXTS = any_of(STRING, array(STRING, 1))
-CONVERSATION = any_of({"type": "string", "minLength": 1}, object_of({"id": {"type": "string", "minLength": 1}}))
+CONVERSATION = any_of(SOME_TEXT, object_of({"id": SOME_TEXT}))
+NOT_ZERO: Json = {"not": {"const": 0}}
 LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}

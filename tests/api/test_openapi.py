@@ -113,7 +113,7 @@ async def test_models_are_named_and_the_key_is_described_where_it_is_required(ma
     app, _ = await make_app()
     told = await document(app)
     body = told["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body["properties"]["model"]["enum"] == ["m", None]
+    assert body["properties"]["model"]["enum"] == ["m", "", None]
     assert body["required"] == ["messages"]
     assert "security" not in told["paths"]["/v1/chat/completions"]["post"]
     app, _ = await make_app(api_key="secret", protect_models=True)

@@ -14,7 +14,7 @@ from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field, Values, whole
 from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
-from ..generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
+from ..generation.sampling import MAX_STOPS, SAMPLING, STOPS, GenerationFields
 from ..generation.structured_output import STRUCTURED
 
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
@@ -53,9 +53,40 @@ def _thinking(value: Json) -> Json:
 
 def _output_config(value: Json) -> Json:
     _one_of(value.get("effort"), EFFORTS, "output_config.effort")
-    if value.get("format") is not None and not isinstance(value["format"], dict):
-        raise BadRequest("output_config.format is not an object", param="output_config.format")
+    if value.get("format") is not None:
+        _format(value["format"])
     return value
+
+
+def _format(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise BadRequest("output_config.format is not an object", param="output_config.format")
+    if value.get("type") != "json_schema" or not isinstance(value.get("schema"), dict):
+        raise BadRequest("output_config.format must be of type json_schema with a schema", param="output_config.format")
+    return value
+
+
+_THINKING = schemas.object_of(
+    {"type": {"enum": list(THINKING)}},
+    display={"enum": [*DISPLAYS, None]},
+    budget_tokens={"type": ["integer", "null"], "minimum": 1},
+)
+_ALONE: Json = {"disable_parallel_tool_use": {"type": ["boolean", "null"]}}
+_TOOL_CHOICE = schemas.any_of(
+    schemas.object_of({"type": {"enum": ["auto", "any", "none"]}}, **_ALONE),
+    schemas.object_of({"type": schemas.const("tool"), "name": schemas.STRING}, **_ALONE),
+)
+_FORMAT = schemas.object_of({"type": schemas.const("json_schema"), "schema": schemas.OBJECT})
+_OUTPUT_CONFIG: Json = {
+    "properties": {"effort": {"enum": [*EFFORTS, None]}, "format": schemas.any_of(_FORMAT, schemas.NULL)}
+}
+
+
+_EMPTY: dict[str, Json] = {
+    "array": {"maxItems": 0},
+    "object": {"maxProperties": 0},
+    "any": {"enum": [None, False, 0, "", [], {}]},
+}
 
 
 def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
@@ -66,7 +97,7 @@ def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
             raise BadRequest(f"{name}: {why}", param=name, code=code)
         return value
 
-    return Field(name=name, kind=kind, help=f"refused unless empty: {why}", read=read)
+    return Field(name=name, kind=kind, help=f"refused unless empty: {why}", read=read, schema=_EMPTY[kind])
 
 
 NO_THREADS = "thread_unsupported_request"
@@ -79,18 +110,19 @@ FIELDS = (
     Field(name="messages", kind="array", required=True, schema=schemas.ANTHROPIC_MESSAGES,
         help="conversation: role, and content as a text or blocks; an assistant message at the end is continued"),
     Field(name="system", kind="any", help="system prompt, a text or text blocks",
-        schema=schemas.any_of(schemas.STRING, schemas.array(schemas.PART))),
+        schema=schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART))),
     Field(name="tools", kind="array", help="name, description, input_schema, strict; no server tools",
         schema=schemas.array(schemas.ANTHROPIC_TOOL)),
-    Field(name="tool_choice", kind="object",
+    Field(name="tool_choice", kind="object", schema=_TOOL_CHOICE,
         help="type auto, any, tool (with a name) or none; disable_parallel_tool_use: at most one call"),
     Field(name="stop_sequences", kind="array", help=f"up to {MAX_STOPS} strings that end the output",
-        read=_stop_sequences, schema=schemas.array(schemas.STRING) | {"maxItems": MAX_STOPS}),
-    Field(name="thinking", kind="object", read=_thinking,
+        read=_stop_sequences, schema=STOPS),
+    Field(name="thinking", kind="object", read=_thinking, schema=_THINKING,
         help="type: enable_thinking for the chat template; display omitted: no reasoning text in the answer"),
-    Field(name="output_config", kind="object", read=_output_config,
+    Field(name="output_config", kind="object", read=_output_config, schema=_OUTPUT_CONFIG,
         help="format: json_schema with a schema; effort: reasoning_effort for the chat template"),
-    Field(name="output_format", kind="object", help="older place of output_config.format"),
+    Field(name="output_format", kind="object", read=_format, schema=_FORMAT,
+        help="older place of output_config.format"),
     Field(name="metadata", kind="object", help="user_id; accepted"),
     Field(name="service_tier", kind="string", help="accepted; there is one"),
     Field(name="speed", kind="string", help="accepted; there is one"),
@@ -136,10 +168,8 @@ def omits_thinking(values: Values) -> bool:
 
 
 def output_format(values: Values) -> Json | None:
-    """The requested format in the form of response_format. Raises BadRequest."""
+    """The requested format in the form of response_format."""
     form: Json | None = (values["output_config"] or {}).get("format") or values["output_format"]
-    if form is not None and (form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict)):
-        raise BadRequest("output_config.format must be of type json_schema with a schema", param="output_config.format")
     return form
 
 

@@ -59,6 +59,8 @@ def _renamed(name: str, known: str, text: str) -> Field:
 _OTHERWISE = {"stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping"}
 """Sampling fields that have another name here, or that make several answers of which a message holds one."""
 
+_DOCUMENT = schemas.any_of(schemas.STRING, schemas.object_of({"data": schemas.any_of(schemas.STRING, schemas.OBJECT)}))
+
 FIELDS = GenerationFields((
     MODEL,
     STREAM,
@@ -67,13 +69,15 @@ FIELDS = GenerationFields((
     Field(name="strict_tools", kind="bool", help="true: calls follow the schemas of the tools", default=False),
     Field(name="tool_choice", kind="string", help="REQUIRED or NONE", read=_choice, schema={"enum": list(CHOICES)}),
     Field(name="documents", kind="array", help="texts or objects with data, for chat templates with retrieval",
-        read=_documents, schema={"items": schemas.any_of(schemas.STRING, schemas.object_of({"data": schemas.OBJECT}))}),
+        read=_documents, schema={"items": _DOCUMENT}),
     Field(name="citation_options", kind="object", help="accepted; answers have no citations"),
     Field(name="safety_mode", kind="string", help="accepted; there are no safety modes"),
     Field(name="response_format", kind="object", help="type text or json_object, with a json_schema to enforce"),
     Field(name="thinking", kind="object", read=_thinking,
         help="type enabled or disabled: enable_thinking for the chat template; token_budget",
-        schema=schemas.object_of({"type": {"enum": ["enabled", "disabled"]}})),
+        schema=schemas.object_of(
+            {"type": {"enum": ["enabled", "disabled"]}}, token_budget={"type": ["integer", "null"], "minimum": 1}
+        )),
     _renamed("stop_sequences", "stop", f"up to {MAX_STOPS} strings that end the output"),
     _renamed("k", "top_k", "number of likeliest tokens to sample from; 0: all"),
     _renamed("p", "top_p", "probability mass for nucleus sampling"),

@@ -24,7 +24,7 @@ from ..pooling.request import PoolingRequest, dimensions, parse, prompt_text
 from ..response import json_bytes
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
-from ..schemas import one_of
+from ..schemas import TEXT_OF_PAIR, one_of
 from ..services import Services
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
@@ -60,7 +60,7 @@ FIELDS = FieldSet(
             name="inputs",
             kind="array",
             help='objects with content: parts of type text, each with a "text"',
-            schema={"items": {"type": "object"}},
+            schema={"items": TEXT_OF_PAIR},
         ),
         Field(name="input_type", kind="string", help="name of the model's prompt that is put before each text"),
         Field(name="output_dimension", kind="int", low=1, high=shared.MAX_DIMENSIONS, help=shared.DIMENSIONS.help),

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import TextPrompt, TokenPrompt
-from ..schemas import STRING, TOKENS, any_of, array, object_of
+from ..schemas import SOME_TEXT, STRING, TOKENS, any_of, array, object_of
 from .token_fields import token_ids
 
 Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
@@ -22,9 +22,8 @@ MAX_TEXTS = 2048
 """Most texts of one mixed prompt."""
 MIXED = any_of(STRING, array(any_of(STRING, TOKENS["items"])))
 """JSON Schema of one prompt, which may be empty."""
-_WORDS = {"type": "string", "minLength": 1}
-_ONE = any_of(_WORDS, array(any_of(_WORDS, TOKENS["items"]), 1))
-SEVERAL = any_of(_ONE, array(any_of(_ONE, object_of({IN_OBJECT: _ONE})), 1))
+_ONE = any_of(SOME_TEXT, array(any_of(SOME_TEXT, TOKENS["items"]), 1))
+SEVERAL = any_of(_ONE, array(any_of(_ONE, object_of({IN_OBJECT: _ONE}, multimodal_data=False)), 1))
 
 
 def read_several(value: Any, limit: int, param: str) -> list[Pieces]:

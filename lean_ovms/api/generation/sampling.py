@@ -15,7 +15,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet, Values
-from ..schemas import TOKENS, any_of, array
+from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
 from .token_fields import TOKEN_FIELDS, token_ids
 
 MAX_STOPS = 16
@@ -72,6 +72,7 @@ def _salt(value: str) -> str:
 MAX_PRIORITY = (1 << 31) - 1
 
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
+STOPS = array(_STOP) | {"maxItems": MAX_STOPS}
 
 SAMPLING = FieldSet((
     Field(name="max_tokens", kind="uint", high=UINT32_MAX, help="maximum number of generated tokens",
@@ -91,28 +92,29 @@ SAMPLING = FieldSet((
     Field(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0,
         help="penalty for each earlier occurrence of a token"),
     Field(name="seed", kind="int", low=0, high=UINT32_MAX, help="seed of the random generator; random if absent"),
-    Field(name="n", kind="uint", help="number of choices to return (default 1)"),
-    Field(name="best_of", kind="uint", help="> 1: width of a beam search, which returns the n best"),
+    Field(name="n", kind="uint", schema={"minimum": 1}, help="number of choices to return (default 1)"),
+    Field(name="best_of", kind="uint", schema={"minimum": 1},
+        help="> 1: width of a beam search, which returns the n best"),
     Field(name="use_beam_search", kind="bool", default=False,
         help="vLLM's: beam search of width n, without best_of"),
     Field(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0,
         help="exponent of the length, for beam search only"),
     Field(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the output", read=_stop,
-        schema=any_of(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
+        schema=any_of(_STOP, STOPS)),
     Field(name="include_stop_str_in_output", kind="bool", help="stop string in the output; default true in streams"),
     Field(name="stop_token_ids", kind="array", help="token ids that end the output", read=_stop_ids,
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
     Field(name="ignore_eos", kind="bool", help="generation up to max_tokens, past the end of text"),
     Field(name="skip_special_tokens", kind="bool", default=True,
         wrong="skip_special_tokens is not a bool", help="false: visible special tokens, no parsing"),
-    Field(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
+    Field(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX, schema=NOT_ZERO,
         help="number of prompt tokens to keep, the last ones unless truncation_side is right; -1: as many as fit",
         read=_truncate),
     Field(name="truncation_side", kind="string", default="left", read=truncation_side,
         help="side that truncate_prompt_tokens cuts: left or right", schema={"enum": ["left", "right"]}),
     Field(name="priority", kind="int", low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0,
         help="vLLM's: of this client's waiting requests, the one with the lowest number starts first"),
-    Field(name="cache_salt", kind="string", read=_salt,
+    Field(name="cache_salt", kind="string", read=_salt, schema=SOME_TEXT,
         help="vLLM's: cached prompts are shared with requests of the same salt only; "
         "without PAGED it needs --enable_prefix_caching false, else a Warning header"),
     *TOKEN_FIELDS,

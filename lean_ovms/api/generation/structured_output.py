@@ -16,7 +16,7 @@ from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams
 from ..fields import Field, Values, parsed
-from ..schemas import BOOLEAN, OBJECT, STRING, any_of
+from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_of, array
 from .tools import ToolRule
 
 RESPONSE_FORMAT = Field(
@@ -32,29 +32,30 @@ def _gbnf(value: Any) -> str | None:
     return _text(value, "grammar") if value != "" else None
 
 
+_JSON_SCHEMA = any_of(OBJECT, BOOLEAN, JSON_TEXT)
+_CHOICES = array(SOME_TEXT, 1)
+_ABSENT = any_of(NULL, {"enum": [False, 0]})
 STRUCTURED = (
     Field(
         name="structured_outputs",
         kind="object",
         help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
+        schema={
+            "properties": {
+                "json": any_of(_JSON_SCHEMA, _ABSENT),
+                "json_object": any_of({"const": True}, _ABSENT),
+                "regex": any_of(SOME_TEXT, _ABSENT),
+                "choice": any_of(_CHOICES, _ABSENT),
+                "grammar": any_of(SOME_TEXT, _ABSENT),
+                "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT),
+            }
+        },
     ),
-    Field(
-        name="guided_json",
-        kind="any",
-        help="vLLM's older form: a JSON schema",
-        schema=any_of(OBJECT, BOOLEAN, STRING),
-    ),
-    Field(name="guided_regex", kind="string", help="vLLM's older form: a regular expression"),
-    Field(
-        name="guided_choice",
-        kind="array",
-        help="vLLM's older form: one of these strings",
-        schema={"items": {"type": "string", "minLength": 1}, "minItems": 1},
-    ),
-    Field(name="guided_grammar", kind="string", help="vLLM's older form: a grammar (EBNF, Lark)"),
-    Field(
-        name="json_schema", kind="any", help="llama.cpp's form: a JSON schema", schema=any_of(OBJECT, BOOLEAN, STRING)
-    ),
+    Field(name="guided_json", kind="any", help="vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
+    Field(name="guided_regex", kind="string", help="vLLM's older form: a regular expression", schema=SOME_TEXT),
+    Field(name="guided_choice", kind="array", help="vLLM's older form: one of these strings", schema=_CHOICES),
+    Field(name="guided_grammar", kind="string", help="vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
+    Field(name="json_schema", kind="any", help="llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
     Field(name="grammar", kind="any", help="llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
 )
 """Fields of every generating endpoint."""

@@ -19,6 +19,7 @@ from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import PoolingRequest, parse
 from ..pooling.response import bare_list
 from ..route_doc import RouteDoc
+from ..schemas import all_of, any_of
 from ..services import Services
 
 NORMS = {-1: False, 2: True}
@@ -48,6 +49,7 @@ FIELDS = FieldSet(
         ),
     )
 )
+GIVEN = any_of(all_of("content"), all_of("input"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class EmbeddingCall:
     contents: list[Pieces]
 
 
-@RouteDoc("A vector for each text, in llama.cpp's form", body=FIELDS, answer="array")
+@RouteDoc("A vector for each text, in llama.cpp's form", body=FIELDS, answer="array", rules=GIVEN)
 async def handle(request: Request, services: Services) -> Response:
     asked = await services.parse_body(request, _read)
     call = asked.call

@@ -20,21 +20,17 @@ from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import check_sequences
 from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
 from ..route_doc import RouteDoc
-from ..schemas import array
+from ..schemas import MESSAGES, array
 from ..services import INLINE_BYTES, Services
 from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 
-_MESSAGES = ALL_FIELDS[ALL_FIELDS.places["messages"]]
-FIELDS = FieldSet(
-    replace(
-        field,
-        help="conversations, each as in chat/completions",
-        schema=array(_MESSAGES.schema or {}, 1),
-    )
-    if field is _MESSAGES
-    else field
-    for field in ALL_FIELDS
-)
+_OTHERWISE: dict[str, Json] = {
+    "messages": {"help": "conversations, each as in chat/completions", "schema": array(MESSAGES, 1)},
+    "stream": {"schema": {"enum": [False]}},
+    "n": {"schema": {"minimum": 1, "maximum": 1}},
+    "best_of": {"schema": {"minimum": 1, "maximum": 1}},
+}
+FIELDS = FieldSet(replace(field, **_OTHERWISE.get(field.name, {})) for field in ALL_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

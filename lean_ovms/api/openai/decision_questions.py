@@ -21,9 +21,8 @@ REPLY = "Answer with the letter of one option only."
 MAX_TEXT = 1 << 20
 """Characters of an instruction, a value or a description."""
 
-_TEXT = {"type": "string", "minLength": 1}
 _PARTS = schemas.array(schemas.object_of({"type": schemas.const("input_text"), "text": schemas.STRING}), 1)
-_HEAD: Json = {"instructions": schemas.any_of(_TEXT, _PARTS)}
+_HEAD: Json = {"instructions": schemas.any_of(schemas.SOME_TEXT, _PARTS)}
 
 
 def _listed(name: str, kind: Json) -> Json:

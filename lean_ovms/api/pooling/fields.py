@@ -26,14 +26,10 @@ INT64_MAX = 2**63 - 1
 MAX_DIMENSIONS = 1 << 20
 
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-INPUT_SCHEMA = schemas.any_of(
-    {"type": "string"},
-    schemas.array(schemas.STRING, 1),
-    schemas.array(_ID, 1),
-    schemas.array(schemas.array(_ID, 1), 1),
-    schemas.MESSAGES,
-    schemas.array(schemas.MESSAGES, 1),
+TEXTS_OR_TOKENS = schemas.any_of(
+    schemas.STRING, schemas.array(schemas.STRING, 1), schemas.array(_ID, 1), schemas.array(schemas.array(_ID, 1), 1)
 )
+_INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schemas.array(schemas.TEXT_MESSAGES, 1))
 
 
 def _padding(value: str) -> str:
@@ -67,6 +63,7 @@ TRUNCATION = (
         kind="int",
         low=-1,
         high=INT64_MAX,
+        schema=schemas.NOT_ZERO,
         help="tokens kept of an input, special tokens included; -1: as many as fit; absent: a longer input is an error",
     ),
     Field(
@@ -113,7 +110,7 @@ INPUT = Field(
     name="input",
     kind="any",
     help="a string, strings, token ids, lists of token ids, or messages",
-    schema=INPUT_SCHEMA,
+    schema=_INPUT,
 )
 DIMENSIONS = Field(
     name="dimensions",

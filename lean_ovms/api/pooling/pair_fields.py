@@ -6,7 +6,6 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json
-from .. import schemas
 from ..fields import Field, Values
 from ..generation.common_fields import TEMPLATE_KWARGS, template_kwargs
 from . import fields as shared
@@ -32,10 +31,6 @@ PAIR_FIELDS = (
     TEMPLATE_KWARGS,
 )
 """Fields of both endpoints."""
-
-SIDE_SCHEMA = schemas.any_of(
-    schemas.STRING, schemas.OBJECT, schemas.array(schemas.any_of(schemas.STRING, schemas.OBJECT))
-)
 
 
 def limits(values: Values) -> Json:

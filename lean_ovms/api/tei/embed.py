@@ -27,7 +27,7 @@ FIELDS = FieldSet(
             kind="any",
             help="a string, strings, token ids, or lists of token ids",
             required=True,
-            schema=shared.INPUT_SCHEMA,
+            schema=shared.TEXTS_OR_TOKENS,
         ),
         *TRUNCATION,
         *shared.TRUNCATION,

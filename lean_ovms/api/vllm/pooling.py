@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ...errors import BadRequest
 from ...pooling_types import (
@@ -39,6 +40,12 @@ REFUSED = {
     "score": "`score` task was removed; use `classify` instead.",
     "encode": "`encode` task was removed; use `token_embed` or `token_classify` instead.",
 }
+
+
+def _dimensions(value: Any) -> Any:
+    raise BadRequest("dimensions is currently not supported", param="dimensions")
+
+
 FIELDS = FieldSet(
     (
         *shared.INPUTS,
@@ -50,7 +57,13 @@ FIELDS = FieldSet(
             schema={"enum": [EMBED, TOKEN_EMBED, CLASSIFY, TOKEN_CLASSIFY]},
         ),
         *ENCODING,
-        Field(name="dimensions", kind="int", help="refused, as in vLLM: embeddings takes it"),
+        Field(
+            name="dimensions",
+            kind="any",
+            help="refused, as in vLLM: embeddings takes it",
+            read=_dimensions,
+            schema={"enum": [None]},
+        ),
         *shared.PROMPTS,
     )
 )
@@ -71,8 +84,6 @@ async def handle(request: Request, services: Services) -> Response:
 
 def _read(body: Json, services: Services, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
     call = parse(body, services, fields=FIELDS, ovms=ovms)
-    if call.values["dimensions"] is not None:
-        raise BadRequest("dimensions is currently not supported", param="dimensions")
     Encoding.of(call.values)
     return call, parse_inputs(call.values, call.config)
 

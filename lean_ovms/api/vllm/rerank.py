@@ -17,7 +17,7 @@ from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
 from ..pooling.inputs import content_text
-from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
+from ..pooling.pair_fields import PAIR_FIELDS, limits
 from ..pooling.request import parse
 from ..pooling.response import ENTRY_BYTES, shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
@@ -25,7 +25,7 @@ from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
-from ..schemas import OBJECT, STRING, all_of, any_of
+from ..schemas import DOCUMENT, TEXT_OF_PAIR, all_of, any_of, array
 from ..services import INLINE_BYTES, Services
 
 
@@ -35,6 +35,7 @@ def _rank_fields(value: list[Any]) -> list[str]:
     return value
 
 
+_DOCUMENTS = any_of(DOCUMENT, array(DOCUMENT, 1))
 FIELDS = FieldSet(
     (
         *PAIR_FIELDS,
@@ -43,19 +44,19 @@ FIELDS = FieldSet(
             kind="any",
             help="a string, or an object with content: text parts",
             required=True,
-            schema=any_of(STRING, OBJECT),
+            schema=TEXT_OF_PAIR,
         ),
         Field(
             name="documents",
             kind="any",
             help='strings, objects with "text" (and "title"), or objects with content: text parts',
-            schema=SIDE_SCHEMA,
+            schema=_DOCUMENTS,
         ),
         Field(
             name="texts",
             kind="any",
             help="text-embeddings-inference's name of documents; the response is then in its form (not under /v3)",
-            schema=SIDE_SCHEMA,
+            schema=_DOCUMENTS,
         ),
         Field(name="raw_scores", kind="bool", help="text-embeddings-inference's: scores without their sigmoid"),
         Field(name="return_text", kind="bool", help="text-embeddings-inference's: texts in the results"),
@@ -107,7 +108,7 @@ class RerankRequest:
 @RouteDoc(
     "Documents by their relevance for a query",
     body=FIELDS,
-    rules=all_of("query", "documents"),
+    rules=all_of("query") | {"oneOf": [all_of("documents"), all_of("texts")]},
     answer="object or array",
 )
 async def handle(request: Request, services: Services) -> Response:

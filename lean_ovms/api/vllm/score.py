@@ -10,23 +10,24 @@ from functools import partial
 from ...errors import BadRequest
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
-from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
+from ..pooling.pair_fields import PAIR_FIELDS, limits, side
 from ..pooling.request import PoolingRequest, parse
 from ..pooling.response import ENTRY_BYTES, shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
-from ..schemas import all_of, any_of
+from ..schemas import TEXT_OF_PAIR, all_of, any_of, array
 from ..services import INLINE_BYTES, Services
 
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
 """Names of the two sides."""
+_SIDE = any_of(TEXT_OF_PAIR, array(TEXT_OF_PAIR, 1))
 _NAMES = tuple(dict.fromkeys(name for pair in SIDES for name in pair))
 
 
 def _field(name: str, help: str) -> Field:  # noqa: A002 - as in Field
-    return Field(name=name, kind="any", help=help, schema=SIDE_SCHEMA)
+    return Field(name=name, kind="any", help=help, schema=_SIDE)
 
 
 FIELDS = FieldSet(

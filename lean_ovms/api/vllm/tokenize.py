@@ -8,6 +8,7 @@ served without a prefix, as in vLLM and llama.cpp. The text of ids has vLLM's na
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import model_name, written
 from ..route_doc import RouteDoc
-from ..schemas import LENGTH, TEXTS, TOKENS, one_of, some_of
+from ..schemas import LENGTH, TEXT_MESSAGES, TEXTS, TOKENS, all_of
 from ..services import Services
 
 SOURCES = ("text", "prompt", "messages", "content")
@@ -81,7 +82,7 @@ FIELDS = FieldSet(
             wrong="add_special_tokens should be boolean",
         ),
         Field(name="prompt", kind="string", help="vLLM: one text"),
-        MESSAGES,
+        replace(MESSAGES, schema=TEXT_MESSAGES),
         *OF_TEMPLATE,
         Field(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
         Field(name="content", kind="any", help="llama.cpp: a text, or texts and token ids", schema=MIXED),
@@ -113,7 +114,7 @@ async def _encode(model: Tokenizing, texts: list[str], special: bool) -> list[li
     return await (model.tokenize(texts, special) if isinstance(model, PoolingModel) else model.encode(texts, special))
 
 
-@RouteDoc("Text to token ids", body=FIELDS, rules=some_of(*SOURCES) | one_of(*SOURCES))
+@RouteDoc("Text to token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
 async def handle(request: Request, services: Services) -> Response:
     values, conversation = await services.parse_body(request, _read)
     model = _model(values, services)

@@ -156,7 +156,7 @@ FIELDS = (
     Field(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
     STREAM,
     RESPONSE_STREAM_OPTIONS,
-    token_limit("max_output_tokens", "most tokens to generate, reasoning included"),
+    replace(token_limit("max_output_tokens", "most tokens to generate, reasoning included"), schema={"minimum": 1}),
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
     Field(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
