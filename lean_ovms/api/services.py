@@ -10,7 +10,7 @@ from ..config import Config
 from ..errors import RequestError, Unavailable
 from ..media.images.loader import ImageLoader
 from ..models.model import NotLoaded
-from ..models.model_cache.policy import ModelCache
+from ..models.model_cache import ModelCache
 from ..models.registry import ModelRegistry
 from ..models.text_model import TextModel
 from ..observability.metrics import Metrics

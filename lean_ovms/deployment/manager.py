@@ -17,7 +17,7 @@ from ..config import OTHER_TASKS, Config
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
-from ..models.model_cache.policy import ModelCache
+from ..models.model_cache import ModelCache
 from ..models.registry import ModelRegistry
 from ..repository import listing
 from ..util.resources import free_memory_bytes

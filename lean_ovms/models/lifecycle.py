@@ -1,6 +1,6 @@
 """The life of a served model: its directory is read, its engine child started; it is unloaded, replaced, stopped.
 
-Knows no requests but those that wait for it, no HTTP and no task.
+LoRA adapters are models with such a life, too. Knows no requests but those that wait for it, no HTTP and no task.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,12 +20,11 @@ from ..engine.client.engine import EngineClient
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
-from ..repository import weights
+from ..repository import lora, weights
 from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..util.concurrency import InFlight, Offload
-from .adapters import AdapterSet, numbered
-from .model_cache.policy import ModelCache
+from .model_cache import ModelCache
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,6 +35,7 @@ PROGRESS_S = 10.0
 """Seconds between two log lines about a model that is still loading."""
 WEIGHTS_FACTOR = 1.2
 """Memory of a loaded model, without its KV cache, by the size of its weights."""
+_ADAPTER_LOADS = count(1)
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 NO_STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=0, steps=0, preemptions=0, recoveries=0)
 
@@ -68,8 +69,8 @@ class ModelLifecycle:
         self.parent: str = base.name if base else ""
         self.created = int(time.time())
         self.directory = ModelDir()
-        self._base = cast("Self | None", base)  # _adapter makes one of its own kind
-        self._make_engine = _maker(engine or (lambda: EngineClient(_of_base(config))))
+        self._base = cast("Self | None", base)  # AdapterSet makes one of its own kind
+        self._make_engine = engine if callable(engine) else lambda: engine or EngineClient(_of_base(config))
         self.engine = self._make_engine()
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
@@ -79,7 +80,7 @@ class ModelLifecycle:
         self.queues_while_loading = False
         self.model_cache: ModelCache | None = None
         self.known_info: ModelInfo | None = None
-        self.adapters: AdapterSet[Any] = AdapterSet(config, self._adapter)
+        self.adapters = AdapterSet(self)
         self.in_flight = InFlight()
         self.adapter = ""
         self._module: lora_modules.LoraModule | None = None
@@ -92,13 +93,6 @@ class ModelLifecycle:
         self._stopped = False
         self._draining = False
         self._successor: Self | None = None
-
-    def _adapter(self, config: Config, engine: Config) -> Self:
-        """Returns the model of an adapter. engine: the options of its engine."""
-        model = type(self)(config, lambda: EngineClient(engine), self)
-        [model._module] = lora_modules.parse(engine.lora_modules)
-        model.metrics, model.offload = self.metrics, self.offload
-        return model
 
     # --- life
 
@@ -132,7 +126,7 @@ class ModelLifecycle:
     async def load(self) -> None:
         """Read the directory and start an engine; again after `unload`. Raises StartError."""
         if self._module is not None and self._base is not None and "adapters" in self._base.info.capabilities:
-            self.engine, self.adapter = self._base.engine, numbered(self._module)
+            self.engine, self.adapter = self._base.engine, _numbered(self._module)
         elif self._loads:
             self._restarts += self.engine.restarts
             self.engine = self._make_engine()
@@ -303,7 +297,7 @@ class ModelLifecycle:
     @property
     def with_adapters(self) -> list[Self]:
         """The model and its adapters."""
-        return [self, *self.adapters.models.values()]
+        return cast("list[Self]", [self, *self.adapters.models.values()])
 
     @property
     def info(self) -> ModelInfo:
@@ -325,11 +319,93 @@ class ModelLifecycle:
         return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
 
 
+def _numbered(module: lora_modules.LoraModule) -> str:
+    """Returns protocol.Submit.adapter for one load of an adapter, as the next one reads its files anew."""
+    return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_ADAPTER_LOADS)}"))
+
+
 def _of_base(config: Config) -> Config:
     """Returns the config of the engine without an adapter: it must be of the same kind as those that have one."""
     adapters = config.allow_runtime_lora or bool(config.lora_modules)
     return replace(config, lora_modules="", allow_runtime_lora=adapters)
 
 
-def _maker(engine: EngineClient | Callable[[], EngineClient]) -> Callable[[], EngineClient]:
-    return engine if callable(engine) else lambda: engine
+class AdapterSet:
+    """The adapters of one model, each served as a model of its own. models: by name, in the order of the option.
+
+    The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
+    continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request
+    and unloaded when idle.
+    """
+
+    def __init__(self, base: ModelLifecycle) -> None:
+        """Raises StartError for a name that the model itself has."""
+        self._base = base
+        self._config = base.config
+        self._model_cache = ModelCache(base.config.max_loras)
+        self._draining: set[asyncio.Task[None]] = set()
+        self.models = {module.name: self._build(module) for module in lora_modules.parse(base.config.lora_modules)}
+
+    async def check(self) -> None:
+        """Check the files of every adapter. Raises StartError."""
+        for module in lora_modules.parse(self._config.lora_modules):
+            await self._check(module)
+
+    async def load(self) -> None:
+        """Serve the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
+        await self.check()
+        for model in self.models.values():
+            await model.open()
+
+    async def unload(self) -> None:
+        """Stop all engines; requests load them again, after the model."""
+        await self._model_cache.unload_all()
+
+    async def add(self, module: lora_modules.LoraModule) -> ModelLifecycle:
+        """Serve an adapter from now on, in place of one of that name. Raises StartError."""
+        await self._check(module)
+        model = self._build(module)
+        await model.open()
+        old = self.models.get(module.name)
+        self.models[module.name] = model
+        if old is not None:
+            old.leave_to(model)
+            self._drain(old.drain(model))
+        return model
+
+    def remove(self, name: str) -> None:
+        """Serve an adapter no longer; running requests may finish. Raises KeyError."""
+        self._drain(self.models.pop(name).drain())
+
+    def _drain(self, drain: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(drain)
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+
+    async def drain(self, successors: dict[str, ModelLifecycle]) -> None:
+        """Leave new requests to the successors of the same names, let running ones finish, then stop."""
+        await asyncio.gather(*(model.drain(successors.get(name)) for name, model in self.models.items()))
+
+    async def stop(self) -> None:
+        """Stop all engines. Idempotent."""
+        for task in self._draining:
+            task.cancel()
+        await self._model_cache.stop()
+        await asyncio.gather(*(model.stop() for model in self.models.values()))
+
+    async def _check(self, module: lora_modules.LoraModule) -> None:
+        if not self._config.fake_engine:
+            await asyncio.to_thread(lora.check, module, self._config.model_dir)
+
+    def _build(self, module: lora_modules.LoraModule) -> ModelLifecycle:
+        if module.name in self._config.served_names:
+            raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
+        share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
+        own = replace(self._config, model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
+        engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
+        model = type(self._base)(own, lambda: EngineClient(engine), self._base)
+        model._module = module
+        model.metrics, model.offload = self._base.metrics, self._base.offload
+        model.model_cache = self._model_cache
+        self._model_cache.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
+        return model

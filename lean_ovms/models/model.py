@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import BadRequest, ModelNotFound, Unavailable
 from ..observability.logging import safe
 from .lifecycle import ModelLifecycle
-from .model_cache.state import sleeping
+from .model_group import sleeping
 
 M = TypeVar("M", bound="Model")
 

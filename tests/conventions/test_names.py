@@ -19,7 +19,6 @@ OTHERS = ("api/", "engine/", "models/", "text/parsers/")
 SENTENCES = (
     "api/", "engine/paged/", "models/", "text/parsers/",
     "engine/client/", "engine/embedding/", "engine/loading/", "engine/speech/", "engine/voice/",
-    "models/model_cache/",
 )  # fmt: skip
 """Folders of OTHERS whose docstrings are sentences, as everywhere else."""
 

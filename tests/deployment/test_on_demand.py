@@ -18,7 +18,7 @@ from lean_ovms.deployment.desired import DesiredState, ModelSpec
 from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import StartError
-from lean_ovms.models.model_cache import loader, policy
+from lean_ovms.models import model_cache as cache_module
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
@@ -123,7 +123,7 @@ class Home:
 
 @pytest.fixture
 async def home(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
-    monkeypatch.setattr(policy, "LINGER_S", 0.0)
+    monkeypatch.setattr(cache_module, "LINGER_S", 0.0)
     made = Home()
     yield made
     await made.close()
@@ -254,7 +254,7 @@ async def test_groups_and_permanent_models(home: Home) -> None:
 async def test_a_model_that_was_served_and_does_not_load_again_is_tried_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "RETRY_S", 0.0)
+    monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
     home.want("a", "b")
     home.max_loaded = 1
     await home.open()
@@ -399,7 +399,7 @@ async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_i
 async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
     home: Home, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "RETRY_S", 0.002)
+    monkeypatch.setattr(cache_module, "RETRY_S", 0.002)
     chance = random.Random(seed)
     names = "abcd"
     home.want(*names, model_idle_timeout_s=0.004)

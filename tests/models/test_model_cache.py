@@ -11,16 +11,15 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
-from lean_ovms.models.model_cache import loader
-from lean_ovms.models.model_cache import policy as module
-from lean_ovms.models.model_cache.policy import ModelCache
+from lean_ovms.models import model_cache as cache_module
+from lean_ovms.models.model_cache import ModelCache
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.util.concurrency import InFlight
 
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER_S", 0.0)
+    monkeypatch.setattr(cache_module, "LINGER_S", 0.0)
 
 
 class FakeModel:
@@ -213,7 +212,7 @@ async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
     with pytest.raises(Unavailable, match="It is broken"):
         await model_cache.hold(a)
     assert a.loads == 1  # not again for each request
-    monkeypatch.setattr(loader, "RETRY_S", 0.0)
+    monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
     model_cache._members[a].retry_at = 0.0
     a.fault = ""
     await use(model_cache, a)
@@ -431,7 +430,7 @@ async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, model
 @pytest.mark.parametrize("seed", range(6))
 async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests, cancelled ones, faults, idle times, sleep, config changes; fixed limits and groups."""
-    monkeypatch.setattr(loader, "RETRY_S", 0.002)
+    monkeypatch.setattr(cache_module, "RETRY_S", 0.002)
     chance, memory = random.Random(seed), Memory()
     limit = chance.choice([1, 2, 3])
     model_cache = ModelCache(limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from urllib.parse import parse_qs
 
 from ...errors import BadRequest, NotFound, Unavailable
-from ...models.model_cache.policy import ModelCache
+from ...models.model_cache import ModelCache
 from ...types import Request, Response
 from ..fields import Field
 from ..response import json

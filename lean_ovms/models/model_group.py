@@ -1,4 +1,4 @@
-"""What is in memory and what waits for it: models, their groups, and the choice of the group that is unloaded.
+"""A model that is loaded and unloaded, the requests that wait for it, and the group that is in memory together.
 
 Knows no event loop's tasks but those that are given, and no requests but those that wait.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...config import Config
-from ...errors import RequestError, TooManyRequests, Unavailable
-from ...observability.records import current_record
-from ...util.concurrency import InFlight
+from ..config import Config
+from ..errors import RequestError, StartError, TooManyRequests, Unavailable
+from ..observability.records import current_record
+from ..util.concurrency import InFlight
 
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
 
@@ -51,22 +51,34 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One model. task: the load or unload in progress. retry_at: loop time before which a failed load is not tried
-    again. retired: it takes no more requests, and is still in memory."""
+    """One model. task: the load or unload in progress; a load that fails returns the reason. failure: of the last load.
+    retry_at: loop time before which a failed load is not tried again. retired: it takes no more requests, and is still
+    in memory."""
 
     model: CachedModel
     group: ModelGroup
     waiters: list[Waiter] = field(default_factory=list)
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[StartError | None] | None = None
     unloading: bool = False
-    failure: RequestError | None = None
+    failure: StartError | None = None
     retry_at: float = 0.0
     retired: bool = False
+
+    @property
+    def state(self) -> str:
+        """Returns "unloaded", "loading", "loaded" or "unloading"."""
+        if self.task is not None:
+            return "unloading" if self.unloading else "loading"
+        return "loaded" if self.model.loaded else "unloaded"
 
     @property
     def open(self) -> bool:
         """Whether the model is loaded and not about to be unloaded."""
         return self.model.loaded and self.task is None
+
+    @property
+    def loadable(self) -> bool:
+        return self.state == "unloaded" and not self.retired
 
     def check_queue(self, client: str) -> None:
         """Raises TooManyRequests if this client's request may not wait, too."""
@@ -107,7 +119,11 @@ class ModelGroup:
     last_used: float = 0.0
     loaded_at: float = 0.0
     load_s: float = 0.0
-    timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Has requests that arrive from now on wait until it is loaded again."""
+        if self.closing_since is None:
+            self.closing_since = time.monotonic()
 
     @property
     def occupied(self) -> bool:
@@ -117,6 +133,10 @@ class ModelGroup:
     @property
     def changing(self) -> bool:
         return any(one.task is not None for one in self.members)
+
+    @property
+    def unloading(self) -> bool:
+        return any(one.unloading for one in self.members)
 
     @property
     def busy(self) -> bool:
@@ -135,11 +155,6 @@ class ModelGroup:
         return self.occupied and not (self.permanent or self.busy or self.changing)
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """The loads and unloads in progress."""
-        return [one.task for one in self.members if one.task is not None]
-
-    @property
     def wanted(self) -> bool:
         """Whether requests wait for the group and it is not in memory."""
         return self.wanted_since is not None and not (self.occupied or self.leaving)
@@ -150,31 +165,10 @@ class ModelGroup:
         return min((waiter.since for one in self.members for waiter in one.waiters), default=None)
 
 
-def has_room(
-    wanted: ModelGroup, groups: Iterable[ModelGroup], limit: int, free_bytes: Callable[[], int] | None
-) -> bool:
-    """Returns whether a group may be loaded in addition to those in memory. limit, free_bytes: as in ModelCache."""
-    others = [one for one in groups if one.occupied and not one.permanent]
-    if wanted.permanent or not others:
-        return True
-    if limit:
-        return len(others) < limit
-    if free_bytes is None:
-        return True
-    loading = [one for other in others for one in other.members if one.task is not None and not one.unloading]
-    return sum(one.model.memory_bytes for one in [*wanted.members, *loading]) <= free_bytes()
-
-
-def choose_victim(groups: Iterable[ModelGroup]) -> ModelGroup | None:
-    """Returns the group to unload for another: the one that was idle longest, or else the one that was loaded first.
-    None while one is on its way out, or all are on their way in."""
-    loaded = [one for one in groups if one.occupied and not one.permanent]
-    if any(member.unloading for one in loaded for member in one.members):
-        return None
-    settled = [one for one in loaded if not one.changing]
-    if idle := [one for one in settled if not one.busy]:
-        return min(idle, key=lambda one: one.last_used)
-    return min(settled, key=lambda one: (one.closing_since is None, one.loaded_at), default=None)
+async def settled(members: Iterable[Member]) -> None:
+    """Returns when all loads and unloads in progress have ended, however they did."""
+    if running := [one.task for one in members if one.task is not None]:
+        await asyncio.wait(running)
 
 
 def sleeping() -> Unavailable:
@@ -182,9 +176,23 @@ def sleeping() -> Unavailable:
     return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MAX_RETRY_AFTER_S)
 
 
-def with_retry(error: RequestError, seconds: float) -> RequestError:
-    """Returns the same error for another request, with the time after which it may be sent again."""
-    return Unavailable(error.message, code=error.code, retry_after_s=bounded(seconds))
+def all_busy() -> Unavailable:
+    """Returns the error for a request that has waited too long for its model."""
+    why = "The models in memory are at work, and none could be unloaded."
+    return Unavailable(why, code="models_busy", retry_after_s=MAX_RETRY_AFTER_S)
+
+
+def stopping() -> Unavailable:
+    """Returns the error for requests while the server stops."""
+    return Unavailable("The server is shutting down.", code="shutting_down")
+
+
+def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:
+    """Returns the error for a request whose model could not be loaded. retry_after_s: when it may be sent again."""
+    after_s = None if retry_after_s is None else bounded(retry_after_s)
+    return Unavailable(
+        f"The model could not be loaded. {failure.reason}", code="model_not_loaded", retry_after_s=after_s
+    )
 
 
 def bounded(seconds: float) -> int:

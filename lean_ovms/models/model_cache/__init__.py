@@ -1,1 +1,0 @@
-"""Which models of the registry are in memory."""
