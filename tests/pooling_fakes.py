@@ -82,7 +82,7 @@ class FakePoolingEngine:
     async def stats(self) -> EngineStats:
         return EngineStats(**self.task.stats())
 
-    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         self.encoded.append(texts)
         self._count += 1
         [record] = self._run(protocol.Encode(self._count, texts, add_special_tokens))

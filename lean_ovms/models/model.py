@@ -5,15 +5,50 @@ A subclass names its task and adds the methods that requests call. Knows no HTTP
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ..errors import BadRequest, ModelNotFound, Unavailable
+from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Unavailable
 from ..observability.logging import safe
+from ..observability.records import GenerationRecord, current_record
 from .lifecycle import ModelLifecycle
-from .model_group import sleeping
+from .model_group import not_loaded, sleeping
 
 M = TypeVar("M", bound="Model")
+
+
+def too_slow() -> RequestTimeout:
+    """Returns the error for a request that has taken longer than request_timeout_s."""
+    return RequestTimeout("the request took longer than this server lets a request take")
+
+
+@dataclass(slots=True)
+class UsageRecorder:
+    """What is recorded of a request without a text generation, while it runs. first: when its first result came."""
+
+    started: float = field(default_factory=time.monotonic)
+    engine_id: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    first: float | None = None
+
+    def finished(self, reason: str, error: str) -> GenerationRecord:
+        """Returns what is recorded. reason, error: its finish reason and the code of its error."""
+        now, first = time.monotonic(), self.first
+        return GenerationRecord(
+            engine_id=self.engine_id,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.tokens,
+            ttft_s=None if first is None else first - self.started,
+            seconds=now - self.started,
+            decode_s=0.0 if first is None else now - first,
+            finish_reasons=(reason,),
+            error=error,
+        )
 
 
 class NotLoaded(Unavailable):
@@ -98,6 +133,23 @@ class Model(ModelLifecycle):
         self.in_flight.add()
         return True
 
+    @contextmanager
+    def recorded(self, usage: UsageRecorder) -> Iterator[UsageRecorder]:
+        """Has the work inside in the access line and the metrics: like a generation."""
+        record = current_record.get()  # now: a stream ends in another task
+        reason, code = "abort", ""
+        try:
+            yield usage
+            reason = "stop"
+        except RequestError as error:
+            reason, code = "error", error.code or error.kind
+            raise
+        finally:
+            done = usage.finished(reason, code)
+            if record is not None:
+                record.generations.append(done)
+            self.metrics.generation_finished(self.name, done, None)
+
     async def wait_known(self) -> None:
         """Return when `info` is known, which may take a load. Raises RequestError."""
         with await self.hold(engine=False):
@@ -138,7 +190,7 @@ class Model(ModelLifecycle):
         if self.known:
             return self  # its successor has not been loaded yet: what is known of this one is the best guess
         if model.failure is not None and not model.on_demand:
-            raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
+            raise not_loaded(model.failure)
         raise NotLoaded(model) if model.admits else model.engine.unavailable()
 
     def require_ready(self: M) -> M:

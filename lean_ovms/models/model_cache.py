@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ..errors import InternalError, StartError
+from ..observability.records import current_client
 from .model_group import (
     CachedModel,
     Member,
@@ -24,7 +25,6 @@ from .model_group import (
     Waiter,
     all_busy,
     arrival,
-    client,
     not_loaded,
     settled,
     sleeping,
@@ -110,7 +110,7 @@ class ModelCache:
         self._check_awake()
         if member.failure is not None and (left_s := member.retry_at - _now()) > 0:
             raise not_loaded(member.failure, left_s)
-        member.check_queue(client())
+        member.check_queue(current_client())
         return await self._wait(member)
 
     def _check_awake(self) -> None:
@@ -121,7 +121,7 @@ class ModelCache:
 
     async def _wait(self, member: Member) -> bool:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(loop.create_future(), arrival(), client())
+        waiter = Waiter(loop.create_future(), arrival(), current_client())
         self._waiting += 1
         member.waiters.append(waiter)
         late = loop.call_later(member.model.config.engine_load_timeout_s, self._give_up, member, waiter)

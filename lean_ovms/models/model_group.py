@@ -204,9 +204,3 @@ def arrival() -> float:
     """Returns when the request of this task arrived (time.monotonic())."""
     record = current_record.get()
     return record.started if record is not None else time.monotonic()
-
-
-def client() -> str:
-    """Returns the client of this task's request; "" without one."""
-    record = current_record.get()
-    return record.client if record is not None else ""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ..config import Config
 from ..engine.client.engine import EngineClient
 from ..engine_types import ModelInfo, Vocabulary
-from ..errors import BadRequest, RequestError, RequestTimeout, too_many_characters
+from ..errors import BadRequest, too_many_characters
 from ..observability.logging import safe
-from ..observability.records import GenerationRecord, current_record
 from ..pooling_types import (
     CLASSIFY,
     EMBED,
@@ -25,12 +22,8 @@ from ..pooling_types import (
     PoolingParams,
     TextOrTokens,
 )
-from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt
-from .model import Model
-
-if TYPE_CHECKING:
-    from .chat_format import ChatFormat
+from .model import Model, UsageRecorder, too_slow
+from .token_model import MIN_ENCODE_LIMIT, TokenModel
 
 TASKS = {
     "embeddings": ("embeddings", "/v1/embeddings, /v2/embed, /pooling, /rerank and /score"),
@@ -48,11 +41,9 @@ VERBS = {
     TOKEN_CLASSIFY: "token classification",
     TOKEN_EMBED: OF_TOKENS[0],
 }
-MIN_ENCODE_LIMIT = 1 << 20
-"""Characters that one request may always have tokenized."""
 
 
-class PoolingModel(Model):
+class PoolingModel(TokenModel):
     """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "embeddings, rerank or classification"
@@ -63,16 +54,10 @@ class PoolingModel(Model):
     ) -> None:
         super().__init__(config, engine, base)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
-        self._chat_format: ChatFormat | None = None
         self._measured: tuple[Vocabulary, int] | None = None
 
-    def _import(self) -> None:
-        from . import chat_format  # noqa: F401
-
     def _prepare(self, info: ModelInfo) -> None:
-        from .chat_format import ChatFormat
-
-        self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
+        super()._prepare(info)
         if info.pooling is not None and info.pooling.kind == TOKEN_EMBED:
             self.task, self.endpoints = OF_TOKENS
         elif info.pooling is not None and info.pooling.kind == SCORE and info.pooling.outputs > 1:
@@ -106,46 +91,21 @@ class PoolingModel(Model):
 
     # --- requests
 
-    async def encode(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """The result of each input, in their order. Inputs are all single or all pairs.
 
         Cancelled in the engine when the waiting task is. Raises RequestError.
         """
         with await self.hold() as model:
             model._check_characters(inputs, params)
-            started, tokens, reason, code = time.monotonic(), 0, "abort", ""
-            try:
-                limit_s = model.config.request_timeout_s
-                outputs = await (model._pool(inputs, params, limit_s) if limit_s else model.engine.pool(inputs, params))
-                tokens, reason = sum([one.tokens for one in outputs]), "stop"
+            limit_s = model.config.request_timeout_s
+            with model.recorded(UsageRecorder()) as usage:
+                try:
+                    outputs = await asyncio.wait_for(model.engine.pool(inputs, params), limit_s or None)
+                except asyncio.TimeoutError:
+                    raise too_slow() from None
+                usage.prompt_tokens = sum([one.tokens for one in outputs])
                 return outputs
-            except RequestError as error:
-                reason, code = "error", error.code or error.kind
-                raise
-            finally:
-                model._finished(tokens, time.monotonic() - started, reason, code)
-
-    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams, limit_s: float) -> list[PooledOutput]:
-        try:
-            return await asyncio.wait_for(self.engine.pool(inputs, params), limit_s)
-        except asyncio.TimeoutError:
-            raise RequestTimeout("the request took longer than this server lets a request take") from None
-
-    def _finished(self, tokens: int, seconds: float, reason: str, code: str) -> None:
-        """For the access line and the metrics: like a generation that has no tokens."""
-        done = GenerationRecord(
-            engine_id=0,
-            prompt_tokens=tokens,
-            completion_tokens=0,
-            ttft_s=None,
-            seconds=seconds,
-            decode_s=0.0,
-            finish_reasons=(reason,),
-            error=code,
-        )
-        if (record := current_record.get()) is not None:
-            record.generations.append(done)
-        self.metrics.generation_finished(self.name, done, None)
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """A text that cannot fit is refused before it is tokenized, and without truncation only."""
@@ -175,35 +135,6 @@ class PoolingModel(Model):
         if self._measured is None or self._measured[0] is not vocabulary:
             self._measured = vocabulary, vocabulary.longest
         return self._measured[1]
-
-    async def tokenize(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """Token ids of each text. Raises RequestError."""
-        with await self.hold() as model:
-            limit = max(MIN_ENCODE_LIMIT, 4 * model.info.context_length)
-            if sum(map(len, texts)) > limit:
-                raise BadRequest(f"more than {limit} characters to tokenize", code="context_length_exceeded")
-            return await model.engine.encode(texts, add_special_tokens)
-
-    async def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The text of these ids. Raises RequestError."""
-        with await self.hold() as model:
-            return await model.engine.decode(tokens, skip_special_tokens)
-
-    def token_bytes(self, tokens: list[int]) -> list[bytes]:
-        """Each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
-        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
-        return [detokenizer.piece(token) for token in tokens]
-
-    def token_strings(self, tokens: list[int]) -> list[str]:
-        """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
-        return [piece.decode("utf-8", "replace") for piece in self.token_bytes(tokens)]
-
-    async def render(self, prompt: ChatPrompt) -> str:
-        """The text of a conversation by the model's chat template. Raises RequestError."""
-        with await self.hold() as model:
-            if model._chat_format is None:
-                raise model.engine.unavailable()
-            return await model._chat_format.render(prompt, model.offload)
 
 
 def _num_chars(one: TextOrTokens) -> int:

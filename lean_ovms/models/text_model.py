@@ -13,35 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import Config
-from ..engine.client.engine import EngineClient, ReplyStream
+from ..engine.client.engine import ReplyStream
 from ..engine_types import ModelInfo
-from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
+from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
 from ..repository import model_config, model_dir, weights
-from ..text.decode.detokenizer import Detokenizer, decode_slices
 from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt
 from .generation import Generation
-from .model import Model
+from .token_model import TokenModel
 
 if TYPE_CHECKING:
-    from .chat_format import ChatFormat
     from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models.text_model")
 
 PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser reads, to see whether reasoning is already open."""
-LONG_DECODE = 4096
-"""Ids; more are turned into text by table, where it is exact."""
-TOKEN_BYTES = 40
-"""Memory of an id and its text."""
 MAX_LOGGED = 20_000
 """Characters of a prompt in the log, where prompts are logged at all."""
-MIN_ENCODE_LIMIT = 1 << 20
-"""Characters that one request may always have tokenized; models of a long context allow four for each token."""
 SPARE_TOKENS = 8
 """Tokens of the context that a speculative pipeline needs for drafts that it may reject."""
 MAX_OTHER_CHARS = 1 << 20
@@ -49,19 +40,14 @@ MAX_OTHER_CHARS = 1 << 20
 decides."""
 
 
-class TextModel(Model):
+class TextModel(TokenModel):
     """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`)."""
 
     task = "text generation"
     endpoints = "/v1/chat/completions, /v1/completions and /v1/responses"
 
-    def __init__(
-        self, config: Config, engine: EngineClient | Callable[[], EngineClient] | None = None, base: Model | None = None
-    ) -> None:
-        super().__init__(config, engine, base)
-        self._chat_format: ChatFormat | None = None
-        self._max_prompt_chars = 0
-        self._precision = ""
+    _max_prompt_chars = 0
+    _precision = ""
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -89,30 +75,18 @@ class TextModel(Model):
         return f"{self.task}, context of {info.context_length} tokens, {own}{cache}, {parsers}"
 
     def _import(self) -> None:
-        """A third of all imports of the front end, jinja2 among them: done while the engine loads, after listening."""
-        from . import chat_format  # noqa: F401
-
+        super()._import()
         if not self.config.fake_engine:
             self._precision = weights.precision(self.config.model_dir)
 
     def _prepare(self, info: ModelInfo) -> None:
-        from .chat_format import ChatFormat
-
-        self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
+        super()._prepare(info)
         self._max_prompt_chars = info.context_length * self._vocabulary.longest
         if info.vision:
             self.endpoints = "/v1/chat/completions and /v1/responses"
-        if self._chat_format.template.problem:
+        if problem := self.chat_format.template.problem:
             self.endpoints = "/v1/completions"
-            log.warning("%s serves no chat: %s", self.name, self._chat_format.template.problem)
-
-    @property
-    def chat_format(self) -> ChatFormat:
-        """The model's chat template and parsers. Raises RequestError until they are known."""
-        if self._chat_format is None:
-            self.serving()
-            raise self.engine.unavailable()
-        return self._chat_format
+            log.warning("%s serves no chat: %s", self.name, problem)
 
     @property
     def image_tokens(self) -> list[str] | None:
@@ -133,31 +107,9 @@ class TextModel(Model):
         """ModelInfo.capabilities; none until they are known, when no request is served either."""
         return self.info.capabilities if self.known else ()
 
-    # --- text and tokens
-
-    async def render(self, prompt: ChatPrompt) -> str:
-        """The text of the prompt, by the chat template; long work is offloaded. Raises RequestError."""
-        with await self.hold(engine=False) as model:
-            return await model._render(prompt)
-
-    async def _render(self, prompt: ChatPrompt) -> str:
-        return await self.chat_format.render(prompt, self.offload)
-
     def shows(self, prompt: ChatPrompt, text: str) -> bool:
         """Whether the rendering of a short prompt of our own contains this text. Raises RequestError."""
         return text in self.serving().chat_format.template.render(prompt)
-
-    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """Token ids of each text. Raises RequestError."""
-        with await self.hold(engine=False) as model:
-            return await model._encode(texts, add_special_tokens)
-
-    async def _encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        limit = max(MIN_ENCODE_LIMIT, 4 * self.info.context_length)
-        if sum(map(len, texts)) > limit:
-            raise BadRequest(f"more than {limit} characters to tokenize", code="context_length_exceeded")
-        record = current_record.get()
-        return await self.tokenizer.encode(texts, add_special_tokens, record.client if record else "")
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt, those of its images included. Raises RequestError."""
@@ -181,28 +133,6 @@ class TextModel(Model):
         )
         reply.close()
         return reply.prompt_tokens
-
-    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The text of these ids, by the model's own detokenizer. Raises RequestError."""
-        with await self.hold(engine=False) as model:
-            return await model._decode(tokens, skip_special_tokens)
-
-    async def _decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Decodes; many ids by table in a thread: the engine would block all its requests, 250,000 ids for 0.1 s."""
-        known = self.vocabulary.exact and len(tokens) > LONG_DECODE and max(tokens) < len(self.vocabulary.pieces)
-        if not known:
-            return await self.tokenizer.decode(tokens, skip_special_tokens)
-        work = partial(decode_slices, tokens, Detokenizer(self.vocabulary, skip_special_tokens))
-        return await self.offload.run(len(tokens) * TOKEN_BYTES, work)
-
-    def token_bytes(self, tokens: list[int]) -> list[bytes]:
-        """Each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
-        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
-        return [detokenizer.piece(token) for token in tokens]
-
-    def token_strings(self, tokens: list[int]) -> list[str]:
-        """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
-        return [piece.decode("utf-8", "replace") for piece in self.token_bytes(tokens)]
 
     # --- generation
 

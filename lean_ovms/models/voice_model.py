@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
 
-from ..errors import BadRequest, RequestError, RequestTimeout
-from ..observability.records import GenerationRecord, current_record
+from ..errors import BadRequest
+from ..observability.records import current_client
 from ..speech_types import SpeakParams, VoiceInfo
-from .model import Model
+from .model import Model, UsageRecorder, too_slow
 from .sentences import split
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What is recorded of one request. client: as in protocol.Submit."""
-
-    characters: int
-    client: str = ""
-    started: float = field(default_factory=time.monotonic)
-    first: float | None = None
-    reason: str = "abort"
-    error: str = ""
-
-    def record(self) -> GenerationRecord:
-        now = time.monotonic()
-        return GenerationRecord(
-            engine_id=0,
-            prompt_tokens=self.characters,
-            completion_tokens=0,
-            ttft_s=None if self.first is None else self.first - self.started,
-            seconds=now - self.started,
-            decode_s=0.0 if self.first is None else now - self.first,
-            finish_reasons=(self.reason,),
-            error=self.error,
-        )
 
 
 class VoiceModel(Model):
@@ -73,23 +46,20 @@ class VoiceModel(Model):
         The next sentence is spoken while the caller has the one before, and no further ones. Stopped in the engine,
         after the sentence that is being spoken, when this is closed. Raises RequestError.
         """
-        with await self.hold() as model, model._recorded(len(text)) as progress:
-            deadline = progress.started + self.config.request_timeout_s if self.config.request_timeout_s else None
+        with await self.hold() as model, model.recorded(UsageRecorder(prompt_tokens=len(text))) as usage:
+            client = current_client()
+            deadline = usage.started + self.config.request_timeout_s if self.config.request_timeout_s else None
             first, *others = model.pieces(text)
-            upcoming: asyncio.Task[bytes] | None = asyncio.create_task(
-                model.engine.speak(first, params, client=progress.client)
-            )
+            upcoming: asyncio.Task[bytes] | None = asyncio.create_task(model.engine.speak(first, params, client=client))
             try:
                 for piece in [*others, None]:
                     assert upcoming is not None
                     block = await _within(upcoming, deadline)
                     upcoming = None
                     if piece is not None:
-                        upcoming = asyncio.create_task(
-                            model.engine.speak(piece, params, begun=True, client=progress.client)
-                        )
+                        upcoming = asyncio.create_task(model.engine.speak(piece, params, begun=True, client=client))
                     if block:
-                        progress.first = progress.first or time.monotonic()
+                        usage.first = usage.first or time.monotonic()
                         yield block
             finally:
                 if upcoming is not None:
@@ -97,23 +67,6 @@ class VoiceModel(Model):
                     await asyncio.wait([upcoming])
                     if not upcoming.cancelled():
                         upcoming.exception()  # or asyncio reports one that nobody has taken
-
-    @contextlib.contextmanager
-    def _recorded(self, characters: int) -> Iterator[_Progress]:
-        """For the access line and the metrics: like a generation whose prompt has these characters."""
-        record = current_record.get()  # now: a stream is read when the handler has returned
-        progress = _Progress(characters, client=record.client if record is not None else "")
-        try:
-            yield progress
-            progress.reason = "stop"
-        except RequestError as error:
-            progress.reason, progress.error = "error", error.code or error.kind
-            raise
-        finally:
-            done = progress.record()
-            if record is not None:
-                record.generations.append(done)
-            self.metrics.generation_finished(self.name, done, None)
 
 
 async def _within(sentence: asyncio.Task[bytes], deadline: float | None) -> bytes:
@@ -123,4 +76,4 @@ async def _within(sentence: asyncio.Task[bytes], deadline: float | None) -> byte
     try:
         return await asyncio.wait_for(asyncio.shield(sentence), max(0.0, deadline - time.monotonic()))
     except asyncio.TimeoutError:
-        raise RequestTimeout("the request took longer than this server lets a request take") from None
+        raise too_slow() from None

@@ -79,6 +79,12 @@ current_record: ContextVar[RequestRecord | None] = ContextVar("current_record", 
 """The record of the request that this task serves."""
 
 
+def current_client() -> str:
+    """Returns the client of this task's request; "" without one."""
+    record = current_record.get()
+    return record.client if record is not None else ""
+
+
 def log_quietly() -> None:
     """Have the access line of the current request at level DEBUG: it is one of many that an open page sends."""
     if record := current_record.get():

@@ -42,11 +42,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_outputs_come_in_the_order_of_the_inputs(model: PoolingModel) -> None:
-    found = await model.encode(["b" * 90, "a", [97], "a"], PARAMS)
+    found = await model.pool(["b" * 90, "a", [97], "a"], PARAMS)
     assert [(one.rows, one.width, one.tokens) for one in found] == [(1, 16, 92), (1, 16, 3), (1, 16, 1), (1, 16, 3)]
     assert found[1].data == found[3].data != found[2].data
     assert len(found[0].values) == 16
-    assert await model.encode([], PARAMS) == []
+    assert await model.pool([], PARAMS) == []
 
 
 async def test_a_request_is_recorded_and_counted(model: PoolingModel) -> None:
@@ -54,9 +54,9 @@ async def test_a_request_is_recorded_and_counted(model: PoolingModel) -> None:
     token, before = current_record.set(record), model.metrics
     metrics = model.metrics = Prometheus()
     try:
-        await model.encode(["a", "bc"], PARAMS)
+        await model.pool(["a", "bc"], PARAMS)
         with pytest.raises(BadRequest):
-            await model.encode([[-1]], PARAMS)
+            await model.pool([[-1]], PARAMS)
     finally:
         current_record.reset(token)
         model.metrics = before
@@ -67,18 +67,18 @@ async def test_a_request_is_recorded_and_counted(model: PoolingModel) -> None:
 async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(model: PoolingModel) -> None:
     limit = model.pooling.window * model.engine.vocabulary.longest
     with pytest.raises(BadRequest, match=f"prompt characters: {limit + 1} exceeds"):
-        await model.encode(["x" * (limit + 1)], PARAMS)
-    [one] = await model.encode(["x" * (limit + 1)], PoolingParams(truncate=-1))
+        await model.pool(["x" * (limit + 1)], PARAMS)
+    [one] = await model.pool(["x" * (limit + 1)], PoolingParams(truncate=-1))
     assert one.tokens == model.pooling.window
     with pytest.raises(BadRequest, match="cannot be passed"):
-        await model.encode(["\ud800"], PARAMS)
+        await model.pool(["\ud800"], PARAMS)
 
 
 async def test_characters_that_cannot_be_few_enough_tokens_are_refused_too(model: PoolingModel) -> None:
     count = model.config.max_pooling_tokens // 500 + 1
     text = "x" * 500 * model.engine.vocabulary.longest
     with pytest.raises(BadRequest, match="characters in all, which cannot be 300000 tokens"):
-        await model.encode([text] * count, PARAMS)
+        await model.pool([text] * count, PARAMS)
 
 
 async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,40 +94,40 @@ async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pyte
     monkeypatch.setattr(model, "config", replace(model.config, request_timeout_s=0.001))
     monkeypatch.setattr(model.engine, "pool", never)
     with pytest.raises(RequestTimeout):
-        await model.encode(["x"], PARAMS)
+        await model.pool(["x"], PARAMS)
     assert cancelled.is_set()
 
 
 async def test_tokens_text_and_templates(model: PoolingModel) -> None:
-    assert await model.tokenize(["hi"], add_special_tokens=True) == [[257, 104, 105, 256]]
-    assert await model.detokenize([257, 104, 105], skip_special_tokens=True) == "hi"
+    assert await model.encode(["hi"], add_special_tokens=True) == [[257, 104, 105, 256]]
+    assert await model.decode([257, 104, 105], skip_special_tokens=True) == "hi"
     assert model.token_strings([104, 257]) == ["h", "<bos>"]
     prompt = ChatPrompt([{"role": "user", "content": "hi"}], add_generation_prompt=False)
     assert await model.render(prompt) == "<|user|>hi<|end|>"
     with pytest.raises(BadRequest, match="characters to tokenize"):
-        await model.tokenize(["x" * (2 << 20)], add_special_tokens=False)
+        await model.encode(["x" * (2 << 20)], add_special_tokens=False)
 
 
 async def test_a_cancelled_request_is_cancelled_in_the_engine(model: PoolingModel) -> None:
-    work = asyncio.ensure_future(model.encode(["x" * 400] * 2000, PARAMS))
+    work = asyncio.ensure_future(model.pool(["x" * 400] * 2000, PARAMS))
     while not model.engine.busy:
         await asyncio.sleep(0.001)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
     assert not model.engine.busy
-    assert (await model.encode(["next"], PARAMS))[0].tokens == 6
+    assert (await model.pool(["next"], PARAMS))[0].tokens == 6
     assert (await model.stats()).queued == 0
 
 
 @pytest.mark.slow
 async def test_a_child_that_dies_fails_its_requests_and_is_replaced(model: PoolingModel) -> None:
     with pytest.raises(Unavailable) as caught:
-        await model.encode(["<|die|>"], PARAMS)
+        await model.pool(["<|die|>"], PARAMS)
     assert caught.value.code == "engine_restarted"
     while not model.ready:
         await asyncio.sleep(0.02)
-    assert (await model.encode(["x"], PARAMS))[0].tokens == 3
+    assert (await model.pool(["x"], PARAMS))[0].tokens == 3
 
 
 async def test_the_kind_is_checked_in_words(model: PoolingModel) -> None:
@@ -214,4 +214,4 @@ async def test_demo_embed_is_known_before_its_engine_runs() -> None:
     assert (model.on_demand, model.engine.pid, model.pooling.dimensions) == (True, None, 64)
     await model.stop()
     with pytest.raises(RequestError):
-        await model.encode(["x"], PARAMS)
+        await model.pool(["x"], PARAMS)

@@ -34,7 +34,7 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
     count = 0
     for group in _groups(texts):
         try:
-            found += await call.model.tokenize(group, False)
+            found += await call.model.encode(group, False)
         except BadRequest as error:
             error.param = error.param or param
             raise
@@ -66,7 +66,7 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
         return [*texts]
     tokens = await tokens_of(call, texts, param)
     return [
-        text if len(ids) <= most else await call.model.detokenize(ids[:most], False)
+        text if len(ids) <= most else await call.model.decode(ids[:most], False)
         for text, ids in zip(texts, tokens, strict=True)
     ]
 

@@ -68,7 +68,7 @@ def _pieces(tokens: Tokens, size: int) -> list[Tokens]:
 
 async def _around(call: PoolingRequest) -> tuple[Tokens, Tokens]:
     """Returns the special tokens before and after a text."""
-    [plain] = await call.model.tokenize(["a"], False)
-    [whole] = await call.model.tokenize(["a"], True)
+    [plain] = await call.model.encode(["a"], False)
+    [whole] = await call.model.encode(["a"], True)
     at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
     return whole[:at], whole[at + len(plain) :]

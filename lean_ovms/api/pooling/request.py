@@ -89,7 +89,7 @@ class PoolingRequest:
     ) -> list[PooledOutput]:
         """Returns the result of each input, in their order. param: the field of the inputs. Raises RequestError."""
         try:
-            return await self.model.encode(inputs, params)
+            return await self.model.pool(inputs, params)
         except BadRequest as error:
             error.param = error.param or param
             raise

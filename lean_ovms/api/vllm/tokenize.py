@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
@@ -110,10 +109,6 @@ def _model(values: Values, services: Services) -> Tokenizing:
     return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
 
 
-async def _encode(model: Tokenizing, texts: list[str], special: bool) -> list[list[int]]:
-    return await (model.tokenize(texts, special) if isinstance(model, PoolingModel) else model.encode(texts, special))
-
-
 @RouteDoc("Text to token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
 async def handle(request: Request, services: Services) -> Response:
     values, conversation = await services.parse_body(request, _read)
@@ -144,8 +139,7 @@ async def handle_detokenize(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, _tokens)
     model = _model(values, services)
     tokens: list[int] = values["tokens"]
-    decode = model.detokenize if isinstance(model, PoolingModel) else model.decode
-    text = await decode(tokens, values["skip_special_tokens"]) if tokens else ""
+    text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
     return await written(services.offload, 2 * len(text), lambda: {"prompt": text, "content": text})
 
 
@@ -178,9 +172,9 @@ async def _ovms(values: Values, model: Tokenizing) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
     special = values["add_special_tokens"] is not False and not _reranks(model)
-    tokens = await _encode(model, texts, special)
+    tokens = await model.encode(texts, special)
     if length is not None and isinstance(model, PoolingModel) and special and max(map(len, tokens)) > length:
-        tokens = [_cut(*both, length) for both in zip(tokens, await model.tokenize(texts, False), strict=True)]
+        tokens = [_cut(*both, length) for both in zip(tokens, await model.encode(texts, False), strict=True)]
     elif length is not None:
         tokens = [ids[:length] for ids in tokens]
     if values["pad_to_max_length"]:
@@ -235,7 +229,7 @@ async def _vllm(values: Values, conversation: ChatPrompt | None, model: Tokenizi
         text, special = await model.render(conversation), bool(values["add_special_tokens"])
     else:
         text, special = values["prompt"], values["add_special_tokens"] is not False
-    [tokens] = await _encode(model, [text], special)
+    [tokens] = await model.encode([text], special)
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
 
 
@@ -243,7 +237,7 @@ async def _llama_cpp(values: Values, model: Tokenizing, services: Services) -> R
     """Ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]
-    tokens = await tokens_of(pieces, special, partial(_encode, model)) if pieces else []
+    tokens = await tokens_of(pieces, special, model.encode) if pieces else []
     if not values["with_pieces"]:
         return await _answer({"tokens": tokens}, services)
 
