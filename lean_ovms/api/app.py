@@ -23,7 +23,7 @@ from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..observability.logging import safe
-from ..observability.metrics import Metrics, Prometheus
+from ..observability.metrics import Metrics
 from ..observability.records import RequestRecord, current_record
 from ..types import Request, Response
 from ..util.budget import Budget
@@ -49,7 +49,7 @@ class App:
     def __init__(self, config: Config, models: Iterable[Model] = (), metrics: Metrics | None = None) -> None:
         self.config = config
         self.trimmer = Trimmer()
-        metrics = metrics or (Prometheus(config.metrics_list) if config.metrics_enable else Metrics())
+        metrics = metrics or Metrics(config.metrics_list if config.metrics_enable else None)
         offload = Offload(config.max_body_memory_mb << 20)
         self.registry = ModelRegistry(metrics, offload)
         for model in models:

@@ -1,8 +1,7 @@
 """Where metrics are observed: into plain numbers, which exposition.py prints. families.py lists the metrics.
 
-`Metrics` counts nothing, and is what a server without --metrics_enable has. `Prometheus` counts when a request has
-finished (api) and when a generation has finished (models): 1.2 us and 3 us; a step of a stream costs 0.2 us, for its
-inter-token latency.
+It is counted when a request has finished (api) and when a generation has finished (models): 1.2 us and 3 us; a step of
+a stream costs 0.2 us, for its inter-token latency. A server without --metrics_enable counts nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine_types import EngineStats
 from . import process_stats
-from .exposition import Exposition
+from .exposition import Exposition, Histogram
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
-from .histogram import Histogram
 from .records import GenerationRecord, RequestRecord
 
 if TYPE_CHECKING:
@@ -61,52 +59,13 @@ class TokenTimer:
 
 
 class Metrics:
-    """What can be observed; counts nothing."""
+    """Counts events. listed: comma-separated names of families; empty: all; None: nothing is counted. Raises StartError
+    for an unknown name."""
 
-    enabled = False
-
-    def request_finished(self, record: RequestRecord) -> None:
-        """Observes that the response of a request is closed."""
-
-    def token_timer(self) -> TokenTimer | None:
-        """Returns a timer for a new generation; None if inter-token latency is not exposed."""
-        return None
-
-    def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
-        """Observes that a generation is closed."""
-
-    def window_transcribed(self, model: str, window: WindowDone, queued_s: float, computed_s: float) -> None:
-        """Observes that a window of speech, or a part without any, is transcribed; it waited and took this long."""
-
-    def constraint_relaxed(self, model: str) -> None:
-        """Observes that a generation runs without all of the structured output of its request."""
-
-    def model_loaded(self, model: str, seconds: float) -> None:
-        """Observes that a model has been loaded, which took this time."""
-
-    def model_unloaded(self, model: str) -> None:
-        """Observes that a model has been unloaded, to be loaded again by a request."""
-
-    def realtime_sessions(self, change: int) -> None:
-        """Observes that sessions were opened (1), or have ended (-1)."""
-
-    def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
-        """Returns all metrics in Prometheus' text format."""
-        return b""
-
-    def summed(self, name: str) -> float | dict[str, Any] | None:
-        """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
-        return None
-
-
-class Prometheus(Metrics):
-    """Counts. listed: comma-separated names of families; empty: all. Raises StartError for an unknown name."""
-
-    enabled = True
-
-    def __init__(self, listed: str = "") -> None:
-        self._families = {family.name: family for family in select(listed)}
-        self._process = not listed or any(name in listed for name in PROCESS)
+    def __init__(self, listed: str | None = None) -> None:
+        self.enabled = listed is not None
+        self._families = {family.name: family for family in select(listed)} if listed is not None else {}
+        self._process = listed is not None and (not listed or any(name in listed for name in PROCESS))
         shown = [*self._families.values(), *(process_stats.FAMILIES if self._process else ())]
         self._values: dict[str, dict[tuple[str, ...], Any]] = {family.name: {} for family in shown}
         self._texts = {family.name: Exposition(family) for family in shown}
@@ -114,6 +73,7 @@ class Prometheus(Metrics):
         self._sessions = 0
 
     def request_finished(self, record: RequestRecord) -> None:
+        """Observes that the response of a request is closed."""
         path = record.route or "other"
         method = record.method if record.route else "other"
         self._add("lean_ovms_requests_total", (path, method, str(record.status)))
@@ -134,9 +94,11 @@ class Prometheus(Metrics):
         self._observe("ovms_graph_processing_time_us", (method, name), record.seconds * 1e6)
 
     def token_timer(self) -> TokenTimer | None:
+        """Returns a timer for a new generation; None if inter-token latency is not exposed."""
         return TokenTimer() if "vllm:inter_token_latency_seconds" in self._families else None
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
+        """Observes that a generation is closed."""
         labels = (model,)
         self._add("vllm:prompt_tokens_total", labels, record.prompt_tokens)
         self._add("vllm:generation_tokens_total", labels, record.completion_tokens)
@@ -165,6 +127,7 @@ class Prometheus(Metrics):
             self._histogram("vllm:inter_token_latency_seconds", labels).add(timer.counts, timer.total)
 
     def window_transcribed(self, model: str, window: WindowDone, queued_s: float, computed_s: float) -> None:
+        """Observes that a window of speech, or a part without any, is transcribed; it waited and took this long."""
         labels = (model,)
         seconds = window.end - window.start
         self._add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
@@ -175,18 +138,23 @@ class Prometheus(Metrics):
             self._observe("lean_ovms_audio_real_time_factor", labels, computed_s / seconds)
 
     def constraint_relaxed(self, model: str) -> None:
+        """Observes that a generation runs without all of the structured output of its request."""
         self._add("lean_ovms_structured_output_not_imposed_total", (model,))
 
     def model_loaded(self, model: str, seconds: float) -> None:
+        """Observes that a model has been loaded, which took this time."""
         self._observe("lean_ovms_model_load_seconds", (model,), seconds)
 
     def model_unloaded(self, model: str) -> None:
+        """Observes that a model has been unloaded, to be loaded again by a request."""
         self._add("lean_ovms_model_unloads_total", (model,))
 
     def realtime_sessions(self, change: int) -> None:
+        """Observes that sessions were opened (1), or have ended (-1)."""
         self._sessions += change
 
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
+        """Returns all metrics in Prometheus' text format."""
         for name, family in self._families.items():
             if family.kind == "gauge":
                 self._values[name].clear()
@@ -200,6 +168,7 @@ class Prometheus(Metrics):
         return "".join([text.text(self._values[name]) for name, text in self._texts.items()]).encode()
 
     def summed(self, name: str) -> float | dict[str, Any] | None:
+        """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
         if (family := self._families.get(name)) is None:
             return None
         values = self._values[name].values()

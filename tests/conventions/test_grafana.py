@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.observability.families import FAMILIES, PROCESS
-from lean_ovms.observability.metrics import EngineState, Prometheus
+from lean_ovms.observability.metrics import EngineState, Metrics
 from lean_ovms.observability.records import GenerationRecord, RequestRecord
 
 BOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text("utf-8"))
@@ -25,7 +25,7 @@ GROUPING = re.compile(r"by \(([\w, ]+)\)")
 @pytest.fixture(scope="module")
 def samples() -> dict[str, set[str]]:
     """Labels of every sample of a server that has had all kinds of events, by name."""
-    metrics = Prometheus()
+    metrics = Metrics("")
     generation = GenerationRecord(
         engine_id=1,
         prompt_tokens=1,

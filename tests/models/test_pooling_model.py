@@ -20,7 +20,7 @@ from lean_ovms.models.model import Model
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.observability.metrics import Metrics, Prometheus
+from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.pooling_types import CLASSIFY, EMBED, PooledOutput, PoolingParams
 from lean_ovms.types import ChatPrompt
@@ -52,7 +52,7 @@ async def test_outputs_come_in_the_order_of_the_inputs(model: PoolingModel) -> N
 async def test_a_request_is_recorded_and_counted(model: PoolingModel) -> None:
     record = RequestRecord(request_id="r", method="POST", path="/", peer="", started=0.0)
     token, before = current_record.set(record), model.metrics
-    metrics = model.metrics = Prometheus()
+    metrics = model.metrics = Metrics("")
     try:
         await model.pool(["a", "bc"], PARAMS)
         with pytest.raises(BadRequest):

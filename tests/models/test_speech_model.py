@@ -21,7 +21,7 @@ from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTim
 from lean_ovms.models.factory import make
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.observability.metrics import Prometheus
+from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.speech_types import SpeechEvent, TextDelta, TranscribeParams, TurnDetection, TurnStarted, WindowDone
 from tests.engine.speech.rig import sound
@@ -69,7 +69,7 @@ async def test_blocks_of_any_length_are_one_audio(model: SpeechModel) -> None:
 async def test_a_request_is_recorded_and_counted(model: SpeechModel) -> None:
     record = RequestRecord(request_id="r", method="POST", path="/", peer="", started=0.0)
     token, before = current_record.set(record), model.metrics
-    metrics = model.metrics = Prometheus()
+    metrics = model.metrics = Metrics("")
     try:
         await listen(model, sound((0.35, 2), (0, 8), (0.4, 1)))
         with pytest.raises(BadRequest, match="does not know the language 'xx'"):

@@ -7,9 +7,8 @@ import os
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.observability import process_stats
-from lean_ovms.observability.exposition import Exposition
+from lean_ovms.observability.exposition import Exposition, Histogram
 from lean_ovms.observability.families import Family
-from lean_ovms.observability.histogram import Histogram
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

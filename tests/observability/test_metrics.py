@@ -7,7 +7,7 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.engine_types import EngineStats
-from lean_ovms.observability.metrics import EngineState, Prometheus
+from lean_ovms.observability.metrics import EngineState, Metrics
 
 STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=1, steps=9, preemptions=0, recoveries=0)
 GUESSES = "vllm:spec_decode_num_"
@@ -16,7 +16,7 @@ GUESSES = "vllm:spec_decode_num_"
 def guesses(stats: EngineStats) -> dict[str, float]:
     """The series of speculative decoding, with the place in the draft behind the name."""
     state = EngineState(model="m", in_flight=0, up=True, restarts=0, memory=1, stats=stats)
-    text = Prometheus().expose([state]).decode()
+    text = Metrics("").expose([state]).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     found = {s.name.removeprefix(GUESSES) + s.labels.get("position", ""): s for s in samples if GUESSES in s.name}
     assert {sample.labels["model_name"] for sample in found.values()} <= {"m"}
