@@ -5,12 +5,12 @@ Imports numpy: import this module lazily in the front end (0.1 s, 15 MB).
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...errors import BadRequest, install_command
+from .wav import a_law, mu_law
 
 PCM = np.dtype("<i2")
 
@@ -25,7 +25,7 @@ class LiveDecoder:
     """
 
     def __init__(self, encoding: str, source_rate: int, target_rate: int) -> None:
-        self._table = None if encoding == "pcm" else (_mu_law() if encoding == "pcmu" else _a_law())
+        self._table = None if encoding == "pcm" else (mu_law() if encoding == "pcmu" else a_law())
         self._stream = None
         if source_rate != target_rate:
             try:
@@ -54,23 +54,3 @@ class LiveDecoder:
 def _rounded(samples: Array) -> Array:
     rounded: Array = np.rint(np.clip(samples, -32768, 32767))
     return rounded
-
-
-@cache
-def _mu_law() -> Array:
-    """Returns the samples of the 256 codes of G.711 µ-law."""
-    code = ~np.arange(256, dtype=np.uint8)
-    exponent, mantissa = (code >> 4) & 7, (code & 15).astype(np.int32)
-    magnitude = (((mantissa << 3) + 0x84) << exponent.astype(np.int32)) - 0x84
-    found: Array = np.where(code & 0x80, -magnitude, magnitude).astype(np.int16)
-    return found
-
-
-@cache
-def _a_law() -> Array:
-    """Returns the samples of the 256 codes of G.711 A-law."""
-    code = np.arange(256, dtype=np.uint8) ^ 0x55
-    exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32) << 4
-    magnitude = np.where(exponent == 0, mantissa + 8, (mantissa + 0x108) << np.maximum(exponent - 1, 0))
-    found: Array = np.where(code & 0x80, magnitude, -magnitude).astype(np.int16)
-    return found

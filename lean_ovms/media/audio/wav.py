@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -99,24 +100,26 @@ def _read_24(raw: memoryview) -> Samples:
     return found
 
 
-def _mu_law() -> Samples:
-    """Returns the value of each code, of 14 bits (ITU-T G.711)."""
+@cache
+def mu_law() -> NDArray[np.int16]:
+    """Returns the sample of each code of G.711 µ-law, of 14 bits."""
     code = ~np.arange(256, dtype=np.uint8)
-    value = ((((code & 0x0F).astype(np.int32) << 3) + 0x84) << ((code & 0x70) >> 4).astype(np.int32)) - 0x84
-    found: Samples = (np.where(code & 0x80, -value, value) / 32768).astype(np.float32)
-    return found
+    exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32)
+    magnitude = (((mantissa << 3) + 0x84) << exponent) - 0x84
+    return np.where(code & 0x80, -magnitude, magnitude).astype(np.int16)
 
 
-def _a_law() -> Samples:
-    """Returns the value of each code, of 13 bits (ITU-T G.711)."""
+@cache
+def a_law() -> NDArray[np.int16]:
+    """Returns the sample of each code of G.711 A-law, of 13 bits."""
     code = np.arange(256, dtype=np.uint8) ^ 0x55
-    exponent, value = ((code & 0x70) >> 4).astype(np.int32), (code & 0x0F).astype(np.int32) << 4
-    value = np.where(exponent == 0, value + 8, (value + 0x108) << np.maximum(exponent - 1, 0))
-    found: Samples = (np.where(code & 0x80, value, -value) / 32768).astype(np.float32)
-    return found
+    exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32) << 4
+    magnitude = np.where(exponent == 0, mantissa + 8, (mantissa + 0x108) << np.maximum(exponent - 1, 0))
+    return np.where(code & 0x80, magnitude, -magnitude).astype(np.int16)
 
 
-def _table(values: Samples) -> Any:
+def _table(codes: NDArray[np.int16]) -> Any:
+    values = codes.astype(np.float32) / np.float32(32768)
     return lambda raw: values[np.frombuffer(raw, np.uint8)]
 
 
@@ -127,7 +130,7 @@ _READERS: dict[tuple[int, int], Any] = {
     (PCM, 32): _scaled("<i4", 1 << 31),
     (FLOAT, 32): _scaled("<f4", 1),
     (FLOAT, 64): _scaled("<f8", 1),
-    (A_LAW, 8): _table(_a_law()),
-    (MU_LAW, 8): _table(_mu_law()),
+    (A_LAW, 8): _table(a_law()),
+    (MU_LAW, 8): _table(mu_law()),
 }
 """Functions from bytes to samples between -1 and 1, by format tag and bits."""

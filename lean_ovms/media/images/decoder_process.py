@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from .. import helper_process
-from .pillow import DecodeLimits, decode
+from .pillow import decode
 
 BYTES_PER_PIXEL = 18
 """Memory for the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
@@ -26,11 +26,12 @@ SPARE_BYTES = 64 << 20
 def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
     """Read one job and write its answer."""
     data: bytes = stream.read(job["bytes"])
-    set_limits(job)
+    memory = BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES
+    helper_process.set_limits(memory, job["seconds"] + 1)
     pixels = b""
     answer: dict[str, Any]
     try:
-        height, width, pixels = decode(decode_base64(data) if job["base64"] else data, limits_of(job))
+        height, width, pixels = decode(decode_base64(data) if job["base64"] else data, job["max_pixels"], job["box"])
         answer = {"height": height, "width": width}
     except BadRequest as error:
         answer = {"error": error.message}
@@ -41,22 +42,12 @@ def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
     stream.flush()
 
 
-def limits_of(job: dict[str, Any]) -> DecodeLimits:
-    return DecodeLimits(max_pixels=job["max_pixels"], box=job["box"])
-
-
 def decode_base64(data: bytes) -> bytes:
     """Returns the bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
     try:
         return base64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
     except binascii.Error as error:
         raise BadRequest("Invalid base64 string in request") from error
-
-
-def set_limits(job: dict[str, Any]) -> None:
-    """Set limits of memory and CPU time for this job."""
-    memory = BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES
-    helper_process.set_limits(memory, job["seconds"] + 1)
 
 
 if __name__ == "__main__":

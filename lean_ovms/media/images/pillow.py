@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass
 
 from PIL import Image
 
@@ -21,26 +20,18 @@ MAX_ASPECT = 100
 """The largest ratio of sides: some image processors refuse 200:1, others make an image of height 0 of it."""
 PARSING_FAILED = "Image parsing failed"
 
-Image.MAX_IMAGE_PIXELS = None  # DecodeLimits are checked instead
+Image.MAX_IMAGE_PIXELS = None  # max_pixels is checked instead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeLimits:
-    """Limits of an image. max_pixels: of the image as sent. box: side of the square that it is shrunk into; 0: none."""
-
-    max_pixels: int
-    box: int = 0
-
-
-def decode(data: bytes, limits: DecodeLimits) -> tuple[int, int, bytes]:
-    """Returns (height, width, RGB bytes). Raises MemoryError, and BadRequest for another format or too large an
-    image."""
+def decode(data: bytes, max_pixels: int, box: int = 0) -> tuple[int, int, bytes]:
+    """Returns (height, width, RGB bytes). max_pixels: of the image as sent. box: side of the square that it is shrunk
+    into; 0: none. Raises MemoryError, and BadRequest for another format or too large an image."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                _check(image.size, limits.max_pixels)
-                return _pixels(image, limits.box)
+                _check(image.size, max_pixels)
+                return _pixels(image, box)
     except (BadRequest, MemoryError):
         raise
     except Exception as error:  # Pillow's plugins raise any exception for broken files

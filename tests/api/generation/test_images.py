@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.media.images.decoder_process import decode_base64
-from lean_ovms.media.images.pillow import DecodeLimits, decode
+from lean_ovms.media.images.pillow import decode
 from lean_ovms.types import Image
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import INFO, FakeEngine, say
@@ -26,7 +26,7 @@ def decoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
     async def decode_here(pool: DecoderPool, job: DecodeJob) -> Image:
         data = b"".join(job.pieces())
         data = decode_base64(data) if isinstance(job.data, str) else data
-        return Image(*decode(data, DecodeLimits(max_pixels=job.max_pixels, box=job.box)))
+        return Image(*decode(data, job.max_pixels, job.box))
 
     monkeypatch.setattr(DecoderPool, "decode", decode_here)
 
