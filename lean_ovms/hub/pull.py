@@ -54,9 +54,7 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
             log.info("%s is in %s already (--overwrite_models pulls it anew)", request.source, request.target)
             return False
         hub = open_hub()
-        with locked(
-            request.repository, request.source.replace("/", "--"), waits=lambda: _log_waiting(request)
-        ) as staging:
+        with locked(request.repository, request.source) as staging:
             if not request.overwrite and _is_present(request):
                 log.info("another process has pulled %s meanwhile", request.source)
                 return False
@@ -77,10 +75,6 @@ def _is_present(request: PullRequest) -> bool:
     except StartError as error:
         raise PullError(f"{error} (--overwrite_models pulls it anew, into a clean directory)") from None
     return True
-
-
-def _log_waiting(request: PullRequest) -> None:
-    log.info("another process is pulling %s; waiting until it is done", request.source)
 
 
 def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging) -> None:
@@ -109,13 +103,8 @@ def _download(hub: HubClient, listing: Listing, files: list[RemoteFile], staging
     """Download all files into staging and check each."""
     todo = staging.prepare(files)
     missing_bytes = staging.missing_bytes(todo)
-    log.info(
-        "pulling %s at %s: %d files, %s to come",
-        listing.repo,
-        listing.commit[:12],
-        len(todo),
-        human_size(missing_bytes),
-    )
+    size, commit = human_size(missing_bytes), listing.commit[:12]
+    log.info("pulling %s at %s: %d files, %s to come", listing.repo, commit, len(todo), size)
     check_free_space(staging.root, missing_bytes, listing.repo)
     for number, file in enumerate(todo, 1):
         log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))

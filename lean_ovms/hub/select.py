@@ -11,18 +11,8 @@ from ..repository.model_dir import NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, miss
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
-    ".safetensors",
-    ".gguf",
-    ".pt",
-    ".pth",
-    ".h5",
-    ".msgpack",
-    ".ckpt",
-    ".onnx",
-    ".onnx_data",
-    ".tflite",
-    ".ot",
-)
+    ".safetensors", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx", ".onnx_data", ".tflite", ".ot",
+)  # fmt: skip
 """Weights for other engines: gigabytes that this server does not read."""
 
 TORCH = re.compile(r"pytorch_model.*\.bin")

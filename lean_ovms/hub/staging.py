@@ -1,7 +1,7 @@
 """A hidden directory in the repository for each model that is being pulled, locked by one process.
 
 Nothing exists under the model's own name before every byte has been checked. The directory outlives the process, so
-that the next pull resumes. Knows no hubs: only files with sizes and hashes.
+that the next pull resumes. Knows of hubs only their files, with sizes and hashes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar
 
-from .client import PullError
+from .client import PullError, RemoteFile
 
 log = logging.getLogger("lean_ovms.hub")
 
@@ -31,22 +30,6 @@ POLL_S = 0.5
 """Seconds between two attempts to lock a model that another process is pulling."""
 
 
-class ExpectedFile(Protocol):
-    """A file as the hub lists it. sha256: of its content, or ""; blob: git's SHA-1 of it, or ""."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def blob(self) -> str: ...
-
-
-File = TypeVar("File", bound=ExpectedFile)
-
-
 class Staging:
     """The staging directory of one model, made by `locked`. ready: where whole files are, laid out as in the model."""
 
@@ -55,7 +38,7 @@ class Staging:
         self.ready = root / "ready"
         self._parts = root / "parts"
 
-    def prepare(self, files: Iterable[File]) -> list[File]:
+    def prepare(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:
         """Deletes what does not belong to files. Returns the files that still have to be fetched, wholly or partly."""
         files = list(files)
         self.ready.mkdir(exist_ok=True)
@@ -67,16 +50,16 @@ class Staging:
                 path.unlink()
         return [file for file in files if not matches(self.ready / file.path, file)]
 
-    def part(self, file: ExpectedFile) -> Path:
+    def part(self, file: RemoteFile) -> Path:
         """Returns where file is downloaded to. The name is of its content: another commit's file is never resumed."""
-        name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.sha256 or file.blob}".encode()).hexdigest()
+        name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.digest}".encode()).hexdigest()
         return self._parts / name[:32]
 
-    def missing_bytes(self, files: Iterable[ExpectedFile]) -> int:
+    def missing_bytes(self, files: Iterable[RemoteFile]) -> int:
         """Returns the bytes of these files that still have to be fetched."""
         return sum(file.size - min(file.size, _size(self.part(file))) for file in files)
 
-    def accept(self, file: ExpectedFile) -> bool:
+    def accept(self, file: RemoteFile) -> bool:
         """Move a complete part to its place; if its content is another one, delete it and return False."""
         part, place = self.part(file), self.ready / file.path
         if not matches(part, file):
@@ -109,19 +92,13 @@ class Staging:
 
 
 @contextlib.contextmanager
-def locked(
-    repository: Path,
-    name: str,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    waits: Callable[[], None] = lambda: None,
-) -> Iterator[Staging]:
-    """The staging of that name, locked; it is kept after a failure and removed after success.
+def locked(repository: Path, source: str) -> Iterator[Staging]:
+    """The staging of that model, locked; it is kept after a failure and removed after success.
 
-    While another process holds the lock, waits is called once. The kernel frees the lock when that process ends.
+    The kernel frees the lock when the process that holds it ends.
     """
-    root = repository / HIDDEN / name
-    lock = _lock(root, sleep, waits)
+    root = repository / HIDDEN / source.replace("/", "--")
+    lock = _lock(root, source)
     try:
         yield Staging(root)
         shutil.rmtree(root, ignore_errors=True)
@@ -131,7 +108,7 @@ def locked(
         os.close(lock)
 
 
-def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None]) -> int:
+def _lock(root: Path, source: str) -> int:
     """Returns an open, locked descriptor of the directory root, which exists."""
     import fcntl  # POSIX only
 
@@ -148,9 +125,9 @@ def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None])
                 return lock
         except BlockingIOError:
             if not notified:
-                waits()
+                log.info("another process is pulling %s; waiting until it is done", source)
             notified = True
-            sleep(POLL_S)
+            time.sleep(POLL_S)
         except OSError as error:  # a file system without locks
             log.warning("%s cannot be locked (%s): do not pull the same model twice at once", root, error.strerror)
             return lock
@@ -173,17 +150,17 @@ def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
         raise PullError(f"{needed}, but only {human_size(free)} are free in {directory}", temporary=True)
 
 
-def matches(path: Path, file: ExpectedFile) -> bool:
+def matches(path: Path, file: RemoteFile) -> bool:
     """Returns whether the content of path is that of file: its size, and the hash that is known."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
-    if not file.sha256 and not file.blob:
+    if not file.digest:
         return True
     digest = hashlib.sha256() if file.sha256 else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     with path.open("rb") as content:
         while chunk := content.read(CHUNK):
             digest.update(chunk)
-    return digest.hexdigest() == (file.sha256 or file.blob)
+    return digest.hexdigest() == file.digest
 
 
 def human_size(count: int) -> str:

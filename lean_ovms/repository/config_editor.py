@@ -6,6 +6,8 @@ Both are idempotent. A server that watches the file sees the old one or the new 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,37 +26,42 @@ def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None =
     another model of that name.
     """
     entry = {"name": name, "base_path": model_path, **(options or {})}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file.lock(path.parent):
-            root = _load(path) if path.exists() else {MODEL_LISTS[0]: []}
-            found = [other for other in _entries(root) if other.get("name") == name]
-            if entry in found:
-                return False
-            if found:
-                raise StartError(f"{path} has a model {safe(name)} already, with other options: remove it first")
+
+    def change(root: dict[str, Any]) -> None:
+        found = [other for other in _entries(root) if other.get("name") == name]
+        if found and entry not in found:
+            raise StartError(f"{path} has a model {safe(name)} already, with other options: remove it first")
+        if not found:
             root.setdefault(MODEL_LISTS[0], []).append({"config": entry})
-            _write(path, root)
-    except OSError as error:
-        raise StartError(f"{path} cannot be changed: {error.strerror}") from None
-    return True
+
+    return _edit(path, change, creates=True)
 
 
 def remove(path: Path, name: str) -> bool:
     """Remove the models of that name from the file; False if there is none. Raises StartError."""
+
+    def change(root: dict[str, Any]) -> None:
+        for key in MODEL_LISTS:
+            if key in root:
+                root[key] = [item for item in root[key] if _entry(item).get("name") != name]
+
+    return _edit(path, change)
+
+
+def _edit(path: Path, change: Callable[[dict[str, Any]], None], *, creates: bool = False) -> bool:
+    """Change the file's object; False if that stays the same. Raises StartError."""
     try:
+        if creates:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file.lock(path.parent):
-            root = _load(path)
-            before = len(_entries(root))
-            for key in MODEL_LISTS:
-                if key in root:
-                    root[key] = [item for item in root[key] if _entry(item).get("name") != name]
-            if len(_entries(root)) == before:
-                return False
-            _write(path, root)
+            root = _load(path) if path.exists() or not creates else {MODEL_LISTS[0]: []}
+            before = deepcopy(root)
+            change(root)
+            if root != before:
+                atomic_file.write(path, json.dumps(root, indent=4, ensure_ascii=False) + "\n")
     except OSError as error:
         raise StartError(f"{path} cannot be changed: {error.strerror}") from None
-    return True
+    return root != before
 
 
 def names(path: Path) -> list[str]:
@@ -104,7 +111,3 @@ def _load(path: Path) -> dict[str, Any]:
         expected = f"it has no object with {MODEL_LISTS[0]}"
         raise StartError(f"{path} is not a configuration file, nothing was changed: {expected}")
     return root
-
-
-def _write(path: Path, root: dict[str, Any]) -> None:
-    atomic_file.write(path, json.dumps(root, indent=4, ensure_ascii=False) + "\n")

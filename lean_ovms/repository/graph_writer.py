@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ..config import SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..config.options import read_object
 from ..errors import StartError
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
@@ -29,84 +29,57 @@ PLUGIN = {
 
 FRAME = """\
 # File created with: lean_ovms {version}
-# OVMS_GRAPH_QUEUE_MAX_SIZE: AUTO
-input_stream: "HTTP_REQUEST_PAYLOAD:input"
-output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+{queue}input_stream: "{http}REQUEST_PAYLOAD:input"
+output_stream: "{http}RESPONSE_PAYLOAD:output"
 node {{
   name: "{node}Executor"
   calculator: "{calculator}"
+{streams}
+  node_options {{
+    [type.googleapis.com/{package}.{message}] {{
+{options}
+    }}
+  }}
+{handler}}}
+"""
+"""The graph that OVMS needs around the options."""
+QUEUE = "# OVMS_GRAPH_QUEUE_MAX_SIZE: AUTO\n"
+STREAMS = """\
+{packets}
+  input_stream: "{http}REQUEST_PAYLOAD:input"
+  output_stream: "{http}RESPONSE_PAYLOAD:output\""""
+LOOP_STREAMS = """\
   input_stream: "LOOPBACK:loopback"
-  input_stream: "HTTP_REQUEST_PAYLOAD:input"
+  input_stream: "{http}REQUEST_PAYLOAD:input"
 {packets}
   output_stream: "LOOPBACK:loopback"
-  output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+  output_stream: "{http}RESPONSE_PAYLOAD:output"
   input_stream_info {{
     tag_index: "LOOPBACK:0"
     back_edge: true
-  }}
-  node_options {{
-    [type.googleapis.com/{package}.{message}] {{
-{options}
-    }}
-  }}
-  input_stream_handler {{
+  }}"""
+LOOP_HANDLER = """\
+  input_stream_handler {
     input_stream_handler: "SyncSetInputStreamHandler"
-    options {{
-      [mediapipe.SyncSetInputStreamHandlerOptions.ext] {{
-        sync_set {{
+    options {
+      [mediapipe.SyncSetInputStreamHandlerOptions.ext] {
+        sync_set {
           tag_index: "LOOPBACK:0"
-        }}
-      }}
-    }}
-  }}
-}}
+        }
+      }
+    }
+  }
 """
-"""The graph that OVMS needs around the options: a loop that runs the calculator until the last token."""
-PACKETS = {
+LOOPS = (TEXT_GENERATION.name, SPEECH_TO_TEXT)
+"""Tasks whose calculator runs in a loop until the last token; the others have one call for each request."""
+NODES = {
     TEXT_GENERATION.name: ("LLM", ("LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx")),
     SPEECH_TO_TEXT: ("S2t", ("STT_NODE_RESOURCES:s2t_servable",)),
+    TEXT_TO_SPEECH: ("T2s", ("TTS_NODE_RESOURCES:t2s_servable",)),
+    "embeddings": ("Embeddings", ("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",)),
+    "rerank": ("Rerank", ("RERANK_NODE_RESOURCES:rerank_servable",)),
 }
-"""Tasks with this graph: the name of the node, and its side packets."""
-
-
-POOLING_FRAME = """\
-# File created with: lean_ovms {version}
-input_stream: "REQUEST_PAYLOAD:input"
-output_stream: "RESPONSE_PAYLOAD:output"
-node {{
-  name: "{node}Executor"
-  calculator: "{calculator}"
-  input_side_packet: "{upper}_NODE_RESOURCES:{lower}_servable"
-  input_stream: "REQUEST_PAYLOAD:input"
-  output_stream: "RESPONSE_PAYLOAD:output"
-  node_options {{
-    [type.googleapis.com/{package}.{message}] {{
-{options}
-    }}
-  }}
-}}
-"""
-"""The graph around the node options of embeddings and rerank: one call for each request."""
-
-
-VOICE_FRAME = """\
-# File created with: lean_ovms {version}
-input_stream: "HTTP_REQUEST_PAYLOAD:input"
-output_stream: "HTTP_RESPONSE_PAYLOAD:output"
-node {{
-  name: "T2sExecutor"
-  calculator: "{calculator}"
-  input_side_packet: "TTS_NODE_RESOURCES:t2s_servable"
-  input_stream: "HTTP_REQUEST_PAYLOAD:input"
-  output_stream: "HTTP_RESPONSE_PAYLOAD:output"
-  node_options {{
-    [type.googleapis.com/{package}.{message}] {{
-{options}
-    }}
-  }}
-}}
-"""
-"""The graph around the node options of text2speech."""
+"""The name of each task's node, and its side packets."""
 
 
 def task_of(name: str) -> ModelTask | None:
@@ -128,17 +101,24 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
     if task is TEXT_GENERATION:
         values["draft_models_path"] = draft_models_path
     values["plugin_config"] = _plugin_config(config)
+    kinds = fields_of(task.options)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
-             for line in _lines(name, value, task)]  # fmt: skip
-    options = "\n".join(" " * 6 + line for line in lines)
-    words = {"node": task.name.capitalize(), "upper": task.name.upper(), "lower": task.name}
-    if task.name in PACKETS:
-        node, packets = PACKETS[task.name]
-        words = {"node": node, "packets": "\n".join(f'  input_side_packet: "{packet}"' for packet in packets)}
-    common = {"calculator": task.calculators[0], "package": PACKAGE, "message": task.options, "options": options}
-    frames = {**dict.fromkeys(PACKETS, FRAME), TEXT_TO_SPEECH: VOICE_FRAME}
-    frame = frames.get(task.name, POOLING_FRAME)
-    return frame.format(version=version, **common, **words)
+             for line in _lines(name, value, kinds[name])]  # fmt: skip
+    node, packets = NODES[task.name]
+    loops, http = task.name in LOOPS, "" if task.name in POOLING_TASKS else "HTTP_"
+    side = "\n".join(f'  input_side_packet: "{packet}"' for packet in packets)
+    return FRAME.format(
+        version=version,
+        queue=QUEUE if loops else "",
+        http=http,
+        node=node,
+        calculator=task.calculators[0],
+        streams=(LOOP_STREAMS if loops else STREAMS).format(http=http, packets=side),
+        package=PACKAGE,
+        message=task.options,
+        options="\n".join(" " * 6 + line for line in lines),
+        handler=LOOP_HANDLER if loops else "",
+    )
 
 
 def written_options(name: str = "") -> dict[str, Any]:
@@ -182,29 +162,25 @@ def _plugin_config(config: Config) -> str:
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
-def _lines(name: str, value: Any, task: ModelTask) -> Iterator[str]:
-    kind = fields_of(task.options)[name]
+def _lines(name: str, value: Any, kind: str) -> Iterator[str]:
     if name == "voices":
         for voice, path in json.loads(value).items():
             yield f"voices {{ name: {_scalar(voice)} path: {_scalar(path)} }}"
     elif kind in MESSAGES:
-        yield f"{name} {{"
-        yield from ("  " + line for key, inner in json.loads(value).items() for line in _inner(key, inner))
-        yield "}"
-    elif kind in ENUMS:
-        yield f"{name}: {value}"
+        yield from _message(name, json.loads(value))
     else:
-        yield f"{name}: {_scalar(value)}"
+        yield f"{name}: {value if kind in ENUMS else _scalar(value)}"
 
 
-def _inner(name: str, value: Any) -> Iterator[str]:
-    """Returns a field of a nested message, where every string is an enum value."""
-    if isinstance(value, dict):
-        yield f"{name} {{"
-        yield from ("  " + line for key, inner in value.items() for line in _inner(key, inner))
-        yield "}"
-    else:
-        yield f"{name}: {value if isinstance(value, str) else _scalar(value)}"
+def _message(name: str, members: dict[str, Any]) -> Iterator[str]:
+    """Returns a nested message, where every string is an enum value."""
+    yield f"{name} {{"
+    for key, value in members.items():
+        if isinstance(value, dict):
+            yield from ("  " + line for line in _message(key, value))
+        else:
+            yield f"  {key}: {value if isinstance(value, str) else _scalar(value)}"
+    yield "}"
 
 
 def _scalar(value: Any) -> str:

@@ -47,6 +47,10 @@ class ModelFiles:
     architectures: list[str]
     modules: list[str]
 
+    def is_of(self, *ends: str) -> bool:
+        """Returns whether an architecture's name ends so."""
+        return any(name.endswith(ends) for name in self.architectures)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelTask:
@@ -92,14 +96,8 @@ def _is_speech_to_text(files: ModelFiles) -> bool:
 
 
 def _is_text_to_speech(files: ModelFiles) -> bool:
-    names = files.architectures
-    return any(name.endswith("ForTextToSpeech") or name == "ParlerTTSForConditionalGeneration" for name in names) or (
-        "n_mels" in files.config and not names
-    )
-
-
-def _is_sequence_classifier(files: ModelFiles) -> bool:
-    return any(name.endswith("ForSequenceClassification") for name in files.architectures)
+    named = files.is_of("ForTextToSpeech") or "ParlerTTSForConditionalGeneration" in files.architectures
+    return named or ("n_mels" in files.config and not files.architectures)
 
 
 def _is_classifier(files: ModelFiles) -> bool:
@@ -108,14 +106,10 @@ def _is_classifier(files: ModelFiles) -> bool:
     names = list(labels.values()) if isinstance(labels, dict) else []
     named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
     return (
-        _is_sequence_classifier(files)
+        files.is_of("ForSequenceClassification")
         and not _scores(files)
         and (len(names) > RERANK_LABELS or (named and len(names) > 1))
     )
-
-
-def _is_token_classifier(files: ModelFiles) -> bool:
-    return any(name.endswith("ForTokenClassification") for name in files.architectures)
 
 
 def _scores(files: ModelFiles) -> bool:
@@ -123,14 +117,14 @@ def _scores(files: ModelFiles) -> bool:
 
 
 def _is_reranker(files: ModelFiles) -> bool:
-    return _scores(files) or _is_sequence_classifier(files) or (not files.modules and _is_named(files, "rerank"))
+    named = not files.modules and _is_named(files, "rerank")
+    return named or _scores(files) or files.is_of("ForSequenceClassification")
 
 
 def _is_image_model(files: ModelFiles) -> bool:
     kind = json_file.read_object(files.path / "model_index.json").get("_class_name")
-    return any(name in IMAGES or name.endswith("Transformer2DModel") for name in files.architectures) or (
-        isinstance(kind, str) and ("StableDiffusion" in kind or "Flux" in kind)
-    )
+    named = files.is_of("Transformer2DModel") or any(name in IMAGES for name in files.architectures)
+    return named or (isinstance(kind, str) and ("StableDiffusion" in kind or "Flux" in kind))
 
 
 def _is_embedding_model(files: ModelFiles) -> bool:
@@ -157,8 +151,9 @@ def _is_headless(files: ModelFiles) -> bool:
 
 
 def _is_text_generator(files: ModelFiles) -> bool:
-    ends = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
-    return any(name in CHATS or name.endswith(ends) for name in files.architectures)
+    return files.is_of("ForCausalLM", "ForConditionalGeneration", "LMHeadModel") or any(
+        name in CHATS for name in files.architectures
+    )
 
 
 def _is_named(files: ModelFiles, word: str) -> bool:
@@ -172,7 +167,7 @@ TASKS = (
     ModelTask(SPEECH_TO_TEXT, _is_speech_to_text, ("S2tCalculator",), "S2tCalculatorOptions"),
     ModelTask("text2speech", _is_text_to_speech, ("T2sCalculator",), "T2sCalculatorOptions"),
     ModelTask("classify", _is_classifier, ()),
-    ModelTask("token_classify", _is_token_classifier, ()),
+    ModelTask("token_classify", lambda files: files.is_of("ForTokenClassification"), ()),
     ModelTask("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),
     ModelTask("image_generation", _is_image_model, ("ImageGenCalculator",)),
     ModelTask(
