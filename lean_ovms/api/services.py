@@ -52,8 +52,7 @@ class Service(Protocol):
 class ModelManager(Protocol):
     """Keeps the registry in line with the configuration (deployment.manager). model_cache: what is in memory."""
 
-    @property
-    def model_cache(self) -> ModelCache: ...
+    model_cache: ModelCache
 
     async def check(self) -> None: ...
 

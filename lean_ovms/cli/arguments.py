@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import Config, listed
+from ..config import Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..repository import json_file
@@ -183,7 +183,7 @@ def parser() -> argparse.ArgumentParser:
         "--completion", metavar="SHELL", action=_Completion, help="print completions for bash, zsh, fish"
     )
     groups: dict[str, Any] = {}
-    for row in _options():
+    for row in shown():
         name = row.metadata["group"]
         _add_option(groups.get(name) or groups.setdefault(name, result.add_argument_group(name)), row)
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
@@ -203,10 +203,6 @@ def _make_parser() -> _Parser:
     )
 
 
-def _options() -> list[Field[Any]]:
-    return [row for row in listed() if not row.metadata["secret"]]
-
-
 def _add_option(group: Any, row: Field[Any]) -> None:
     # A flag alone means true, as in OVMS; a value may follow.
     bare = row.metadata["bare"]
@@ -216,14 +212,12 @@ def _add_option(group: Any, row: Field[Any]) -> None:
     elif alias := _OTHER_NOTATION.get(row.name):
         extra["action"] = _aliased(alias)
     elif row.metadata["json_object"]:
-        extra["action"] = _aliased(
-            foreign_flags.Alias(row.name, "", ())
-        )  # its own values are joined with those of aliases
+        extra["action"] = _aliased(foreign_flags.Alias(row.name, "", ()))  # joined with the values of aliases
     group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
 
 
 def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
-    own = {row.name for row in _options()}
+    own = {row.name for row in shown()}
     for alias in foreign_flags.ALIASES:
         flags = [foreign_flags.flag(name) for name in alias.names if name not in own]
         if not flags:
@@ -288,12 +282,12 @@ class _Help(argparse.Action):
 
 
 def _render_help(names: Sequence[str]) -> str:
-    shown = _make_parser()
-    rows = {row.name: row for row in _options()}
-    group = shown.add_argument_group("options")
+    parser = _make_parser()
+    rows = {row.name: row for row in shown()}
+    group = parser.add_argument_group("options")
     for name in names:
         _add_option(group, rows[name])
-    return shown.format_help()
+    return parser.format_help()
 
 
 class _Completion(argparse.Action):
@@ -315,7 +309,7 @@ class _Joined(argparse.Action):
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: --(\w+)", message)
-        names = [row.name for row in listed() if not row.metadata["secret"]]
+        names = [row.name for row in shown()]
         near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
         hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
         raise StartError(f"{message} ({hint})")
@@ -324,7 +318,7 @@ class _Parser(argparse.ArgumentParser):
 def _normalized(argv: Sequence[str]) -> list[str]:
     """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
-    switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
+    switches = {f"--{row.name}" for row in shown() if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
     for argument in map(_underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import listed
+from ..config import shown
 from ..errors import StartError
 
 COMMANDS = ("lean_ovms", "lean-ovms")
@@ -18,11 +18,10 @@ def script(shell: str) -> str:
 
 def _choices() -> dict[str, tuple[str, ...]]:
     """Returns every flag with the values that it may have; () where any text is possible."""
-    rows = [row for row in listed() if not row.metadata["secret"]]
     truth = ("true", "false")
     return {
         "--" + row.name: truth if isinstance(row.default, bool) else tuple(filter(None, row.metadata["choices"]))
-        for row in rows
+        for row in shown()
     } | {"--help": (), "--version": ()}
 
 

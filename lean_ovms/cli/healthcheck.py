@@ -35,10 +35,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str], root: Path = Path("/pr
         check(config)
     except StartError as error:
         return _fail(error, exit_status.USAGE)
-    except OSError as error:
-        return _fail(f"no answer from {_address(config)}: {error.strerror or error}", exit_status.FAILED)
-    except http.client.HTTPException as error:
-        return _fail(f"no answer from {_address(config)}: {error!r}", exit_status.FAILED)
+    except (OSError, http.client.HTTPException) as error:
+        reason = (error.strerror or error) if isinstance(error, OSError) else repr(error)
+        return _fail(f"no answer from {_address(config)}: {reason}", exit_status.FAILED)
     except NotReady as error:
         return _fail(error, exit_status.FAILED)
     return exit_status.OK

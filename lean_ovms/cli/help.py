@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..config import GROUPS, listed
+from ..config import GROUPS, shown
 from ..errors import StartError
 
 COMMON = (
@@ -23,22 +23,17 @@ EXAMPLES = """examples:
 ALL = "all"
 
 
-def groups() -> tuple[str, ...]:
-    """Returns the groups of options, in their order."""
-    return GROUPS
-
-
 def text(topic: str, render: Callable[[tuple[str, ...]], str]) -> str:
     """Returns the help for a topic: "" for the most used options, all, a group or an option. render: makes their help.
 
     Raises StartError for another topic.
     """
-    names = {row.name: row.metadata["group"] for row in listed() if not row.metadata["secret"]}
+    names = {row.name: row.metadata["group"] for row in shown()}
     topic = topic.lstrip("-").replace("-", "_")
     if not topic:
-        more = f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(groups())}\n"
+        more = f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}\n"
         return f"{render(COMMON)}\n{EXAMPLES}\n{more}"
     chosen = tuple(name for name, group in names.items() if topic in (ALL, group, name))
     if not chosen:
-        raise StartError(f"--help={topic}: the topics are {ALL}, {', '.join(groups())}, and the name of an option")
+        raise StartError(f"--help={topic}: the topics are {ALL}, {', '.join(GROUPS)}, and the name of an option")
     return render(chosen)

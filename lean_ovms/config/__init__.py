@@ -133,3 +133,8 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 def listed() -> tuple[Field[Any], ...]:
     """Returns the options of a Config, group by group."""
     return tuple(sorted(fields(Config), key=lambda row: GROUPS.index(row.metadata["group"])))
+
+
+def shown() -> list[Field[Any]]:
+    """Returns the options that the command line has: those that are no secrets."""
+    return [row for row in listed() if not row.metadata["secret"]]

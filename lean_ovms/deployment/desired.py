@@ -119,19 +119,14 @@ def _with_loading(config: Config, state: DesiredState) -> DesiredState:
     on_demand = config.load_models == "request" or (
         config.load_models == "auto" and several and (repository or limited)
     )
-    models = []
-    for spec in state.models:
-        fixed = spec.group == PERMANENT
-        unloads = on_demand or spec.config.model_idle_timeout_s > 0 or spec.on_demand
-        models.append(
-            replace(
-                spec,
-                on_demand=(on_demand or spec.on_demand) and not fixed,
-                announced=spec.announced or on_demand or spec.on_demand,
-                permanent=fixed or not unloads,
-            )
-        )
-    return replace(state, models=tuple(models), max_loaded=config.max_loaded_models or int(grouped))
+    models = tuple(_loaded_as(spec, on_demand or spec.on_demand) for spec in state.models)
+    return replace(state, models=models, max_loaded=config.max_loaded_models or int(grouped))
+
+
+def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
+    fixed, unloads = spec.group == PERMANENT, on_demand or spec.config.model_idle_timeout_s > 0
+    announced = spec.announced or on_demand
+    return replace(spec, on_demand=on_demand and not fixed, announced=announced, permanent=fixed or not unloads)
 
 
 def _with_task(spec: ModelSpec) -> ModelSpec:
@@ -172,11 +167,9 @@ def _desired_state(config: Config) -> DesiredState:
 def _demo_embed(config: Config) -> Config:
     """Returns the options of the embeddings model that is served with the demo model: those of the server, with its own
     as the defaults."""
-    own = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
-    demo: dict[str, Any] = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
-    demo["model_idle_timeout_s"] = DEMO_IDLE_TIMEOUT_S
-    changes: dict[str, Any] = {**own, **demo}
-    return replace(config, **changes)
+    own: dict[str, Any] = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
+    own |= {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
+    return replace(config, **own | {"model_idle_timeout_s": DEMO_IDLE_TIMEOUT_S})
 
 
 def server_config(config: Config) -> Config:

@@ -34,7 +34,10 @@ LOADED_TOGETHER = 4
 
 
 class DeploymentManager:
-    """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`."""
+    """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`.
+
+    model_cache: what is in memory.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class DeploymentManager:
         self._read = read
         self._make = make
         self._desired = read(config)
-        self._model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
+        self.model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
         self._files = dict(self._desired.files)
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None
@@ -60,11 +63,6 @@ class DeploymentManager:
         self._stopped = False
         for spec in self._desired.models:
             self._install(spec)
-
-    @property
-    def model_cache(self) -> ModelCache:
-        """What is in memory."""
-        return self._model_cache
 
     async def check(self) -> None:
         """Check what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
@@ -128,7 +126,7 @@ class DeploymentManager:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        await self._model_cache.stop()
+        await self.model_cache.stop()
         await asyncio.gather(*(model.stop() for model in self._registry.models.values()))
 
     # --- one reload
@@ -223,17 +221,17 @@ class DeploymentManager:
     def _enter(self, spec: ModelSpec, model: Model) -> None:
         """Put a model into the registry, and under the rules for what is in memory."""
         self._specs[spec.name] = spec
-        model.model_cache = self._model_cache
+        model.model_cache = self.model_cache
         model.on_demand = model.on_demand or model.loaded
         timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s
-        self._model_cache.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
+        self.model_cache.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
         self._registry.install(model)
 
     async def _load(self, spec: ModelSpec, model: Model) -> StartError | None:
         """Loads a model of the registry, or leaves that to its first request. Returns the reason if that failed."""
         if spec.problem is None:
             try:
-                await (model.open() if spec.on_demand else self._model_cache.load(model))
+                await (model.open() if spec.on_demand else self.model_cache.load(model))
             except StartError as error:
                 return error
         return spec.problem

@@ -153,71 +153,50 @@ class TextModel(TokenModel):
         generation knows the prompt's ids (prompt_ids) once started. priority: the lower one starts first.
         """
         with await self.hold() as model:
-            return await model._start(
-                prompt,
-                sampling,
-                output,
-                truncate=truncate,
+            requested_at, record = time.monotonic(), current_record.get()
+            text, add_special_tokens = await model._prompt_input(prompt, truncate, truncation_side)
+            if model.config.log_prompts:
+                log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
+            tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
+            structured = model.chat_format.structured_output(output, tail, model.offload)
+            sampling, without_effect = model.chat_format.with_thinking(sampling, tail)
+            submit = partial(
+                model.engine.submit,
+                text,
+                add_special_tokens=add_special_tokens,
+                truncate=model._max_prompt_tokens(sampling) if truncate == -1 else truncate,
                 truncation_side=truncation_side,
-                echo=echo,
+                want_tokens=echo,
+                sampling=sampling,
+                images=prompt.images if isinstance(prompt, ChatPrompt) else (),
+                timeout_s=model.config.request_timeout_s,
                 priority=priority,
+                adapter=model.adapter,
+                **_origin(record),
             )
-
-    async def _start(
-        self,
-        prompt: Prompt,
-        sampling: SamplingParams,
-        output: OutputParams,
-        *,
-        truncate: int | None,
-        truncation_side: str,
-        echo: bool,
-        priority: int,
-    ) -> Generation:
-        requested_at, record = time.monotonic(), current_record.get()
-        text, add_special_tokens = await self._prompt_input(prompt, truncate, truncation_side)
-        if self.config.log_prompts:
-            log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
-        tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
-        structured = self.chat_format.structured_output(output, tail, self.offload)
-        sampling, without_effect = self.chat_format.with_thinking(sampling, tail)
-        submit = partial(
-            self.engine.submit,
-            text,
-            add_special_tokens=add_special_tokens,
-            truncate=self._max_prompt_tokens(sampling) if truncate == -1 else truncate,
-            truncation_side=truncation_side,
-            want_tokens=echo,
-            sampling=sampling,
-            images=prompt.images if isinstance(prompt, ChatPrompt) else (),
-            timeout_s=self.config.request_timeout_s,
-            priority=priority,
-            adapter=self.adapter,
-            **_origin(record),
-        )
-        reply = await (submit() if structured is None else _submit_constrained(structured, submit))
-        try:  # not before it is accepted: for many choices they cost more than a refusal
-            decoders = self.chat_format.decoders(output, sampling, tail, self.vocabulary)
-        except BaseException:
-            reply.close()
-            raise
-        generation = Generation(
-            self.engine,
-            reply,
-            decoders,
-            partial(self._generation_closed, record),
-            requested_at=requested_at,
-            token_timer=self.metrics.token_timer(),
-            warnings=without_effect + (structured.warnings if structured is not None else []),
-            progress=sampling.report_progress,
-        )
-        if structured is not None and structured.warnings:
-            structured.log_warnings()
-            self.metrics.constraint_relaxed(self.name)
-        self.retain()  # until it is closed
-        if self.config.request_timeout_s:
-            generation.end_after(self.config.request_timeout_s)
-        return generation
+            reply = await (submit() if structured is None else _submit_constrained(structured, submit))
+            try:  # not before it is accepted: for many choices they cost more than a refusal
+                decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
+            except BaseException:
+                reply.close()
+                raise
+            generation = Generation(
+                model.engine,
+                reply,
+                decoders,
+                partial(model._generation_closed, record),
+                requested_at=requested_at,
+                token_timer=model.metrics.token_timer(),
+                warnings=without_effect + (structured.warnings if structured is not None else []),
+                progress=sampling.report_progress,
+            )
+            if structured is not None and structured.warnings:
+                structured.log_warnings()
+                model.metrics.constraint_relaxed(model.name)
+            model.retain()  # until it is closed
+            if model.config.request_timeout_s:
+                generation.end_after(model.config.request_timeout_s)
+            return generation
 
     def _generation_closed(
         self, record: RequestRecord | None, generation: GenerationRecord, timer: TokenTimer | None

@@ -8,6 +8,7 @@ which is in its head, so it is complete before any of it is sent.
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 from typing import Any, Protocol
 
 from ...errors import BadRequest, install_command
@@ -98,38 +99,14 @@ class SoundfileEncoder:
         return self._sink.take()
 
 
-class _Sink:
+class _Sink(BytesIO):
     """A file in memory. What was taken of it cannot be changed any more: a late head is dropped."""
 
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._taken = self._at = 0
-
-    def write(self, data: Any) -> int:
-        piece = bytes(data)
-        start, end = max(self._at - self._taken, 0), self._at + len(piece) - self._taken
-        if end > 0:
-            self._data[start:end] = piece[len(piece) - (end - start) :]
-        self._at += len(piece)
-        return len(piece)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._taken + len(self._data))[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """Returns nothing: libsndfile requires the method, but only writes."""
-        return b""
-
-    def flush(self) -> None:
-        """Does nothing."""
+    _taken = 0
 
     def take(self) -> bytes:
         """Returns what was written since the last time."""
-        data = bytes(self._data)
+        with self.getbuffer() as written:
+            data = bytes(written[self._taken :])
         self._taken += len(data)
-        self._data.clear()
         return data
