@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import Config, listed, shown
+from ..config import GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..repository import json_file
 from ..server import exit_status
 from . import completion, dotted_flags, foreign_flags
-from . import help as help_page
 
 PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
@@ -42,6 +41,20 @@ WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 """Options that select the models."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
+COMMON = (
+    "model_path", "source_model", "model_repository_path", "config_path", "model_name", "rest_port",
+    "rest_bind_address", "api_key_file", "target_device", "cache_size", "max_model_len", "max_tokens_limit",
+    "chat_template", "tool_parser", "reasoning_parser", "metrics_enable", "log_level",
+)  # fmt: skip
+"""The options that a first start needs, in this order."""
+
+EXAMPLES = """examples:
+  lean_ovms                                      the demo model, on port 8000
+  lean_ovms serve ./Qwen3-8B-int4-ov             a directory that optimum-cli wrote
+  lean_ovms serve OpenVINO/Qwen3-8B-int4-ov      a model of the hub, pulled at the first start
+  lean_ovms healthcheck --rest_port 8000         exit status 0 if the server with these options is ready
+"""
+ALL = "all"
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -274,20 +287,22 @@ def _divided(alias: foreign_flags.Alias) -> type[argparse.Action]:
 
 
 class _Help(argparse.Action):
-    """Print the most used options, those of a topic, or all, and exit."""
+    """Print the most used options, those of a topic (a group or an option), or all, and exit."""
 
     def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
-        print(help_page.text(values or "", _render_help), end="")
+        topic = (values or "").lstrip("-").replace("-", "_")
+        rows = {row.name: row for row in shown()}
+        chosen = [name for name, row in rows.items() if topic in (ALL, row.metadata["group"], name)]
+        if topic and not chosen:
+            raise StartError(f"--help={topic}: the topics are {ALL}, {', '.join(GROUPS)}, and the name of an option")
+        parser = _make_parser()
+        group = parser.add_argument_group("options")
+        for name in chosen if topic else COMMON:
+            _add_option(group, rows[name])
+        print(parser.format_help(), end="")
+        if not topic:
+            print(f"\n{EXAMPLES}\nmore options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
         sys.exit(exit_status.OK)
-
-
-def _render_help(names: Sequence[str]) -> str:
-    parser = _make_parser()
-    rows = {row.name: row for row in shown()}
-    group = parser.add_argument_group("options")
-    for name in names:
-        _add_option(group, rows[name])
-    return parser.format_help()
 
 
 class _Completion(argparse.Action):

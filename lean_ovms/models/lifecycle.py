@@ -43,13 +43,13 @@ NO_STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=0,
 class ModelLifecycle:
     """A model by name, with its engine child. While it drains it takes no new requests: its successor does, if any.
 
-    task: what it computes.
-    config: the options of this model. parent: the name of the model that it is an adapter of, or "".
-    adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
-    list of models while it loads, too. on_demand: a request loads it if it is not loaded. queues_while_loading: its
-    requests wait for a load that is in progress, as those of a model on demand do. model_cache: decides when it is
-    loaded and unloaded; None: it is loaded once. known_info: what is known of it before it is loaded.
-    adapter: as in protocol.Submit, for one that the engine of its base serves; else "".
+    task: what it computes. config: the options of this model. loaded: an engine child has been started, and not been
+    stopped since. parent: the name of the model that it is an adapter of, or "". adapters: its own. failure: why the
+    last attempt to load it, or its replacement, failed. announced: it is in the list of models while it loads, too.
+    on_demand: a request loads it if it is not loaded. queues_while_loading: its requests wait for a load that is in
+    progress, as those of a model on demand do. model_cache: decides when it is loaded and unloaded; None: it is loaded
+    once. known_info: what is known of it before it is loaded. adapter: as in protocol.Submit, for one that the engine
+    of its base serves; else "".
     """
 
     task: str = ""
@@ -86,7 +86,7 @@ class ModelLifecycle:
         self._module: lora_modules.LoraModule | None = None
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
-        self._loaded = False
+        self.loaded = False
         self._loads = 0
         self._checked = False
         self._restarts = 0
@@ -116,7 +116,7 @@ class ModelLifecycle:
             await self.adapters.check()
             if info is not None:
                 await asyncio.to_thread(self._import)
-                if not self._loaded:
+                if not self.loaded:
                     self._update(info, vocabulary)
         except StartError as error:
             self.failure, self.on_demand = error, False
@@ -138,7 +138,7 @@ class ModelLifecycle:
             await self._load()
             await self.adapters.load()
         except StartError as error:
-            self.failure, self._loaded, self.queues_while_loading = error, False, False
+            self.failure, self.loaded, self.queues_while_loading = error, False, False
             await self._stop_engine()
             raise
         finally:
@@ -159,7 +159,7 @@ class ModelLifecycle:
             raise StartError("the model was stopped before it was loaded")
         await asyncio.gather(asyncio.to_thread(self._import), *([] if self.adapter else [self.engine.start()]))
         self._update(self.engine.info, self.engine.vocabulary)
-        self._loaded = True
+        self.loaded = True
 
     def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -204,7 +204,7 @@ class ModelLifecycle:
 
     async def unload(self) -> None:
         """Stop the engine, and those of adapters; requests load it again. None may be running."""
-        self._loaded = False
+        self.loaded = False
         await self.adapters.unload()
         await self._stop_engine()
         self.metrics.model_unloaded(self.name)
@@ -228,7 +228,7 @@ class ModelLifecycle:
         await self.adapters.stop()
         await self._stop_engine()
         if self.model_cache is not None and self._draining:
-            self._loaded = False
+            self.loaded = False
             self.model_cache.remove(self)
 
     async def _stop_engine(self) -> None:
@@ -238,15 +238,10 @@ class ModelLifecycle:
     # --- state
 
     @property
-    def loaded(self) -> bool:
-        """An engine child has been started, and not been stopped since."""
-        return self._loaded
-
-    @property
     def state(self) -> str:
         """The engine's state if it is loaded and the server awake, else the model cache's: "unloaded" and the like;
         "failed" after a load that failed, "loading" until the first one."""
-        if self._loaded:
+        if self.loaded:
             state = self.model_cache.state(self) if self.model_cache is not None else ""
             return state if state in ("unloading", "sleeping") else self.engine.state
         if self.on_demand and self.model_cache is not None and not self._stopped:
@@ -302,21 +297,21 @@ class ModelLifecycle:
     @property
     def info(self) -> ModelInfo:
         """What the engine reported about the model; known once it has been loaded."""
-        return self.engine.info if self._loaded or self._info is None else self._info
+        return self.engine.info if self.loaded or self._info is None else self._info
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the engine; as `info`, known once the model has been loaded."""
-        return self.engine.vocabulary if self._loaded else self._vocabulary
+        return self.engine.vocabulary if self.loaded else self._vocabulary
 
     @property
     def tokenizer(self) -> EngineClient:
         """The engine that encodes and decodes within a Hold: adapters change no tokenizer, and may have no engine."""
-        return self.engine if self._loaded or self._base is None else self._base.engine
+        return self.engine if self.loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:
         """Returns the engine's statistics; zeros while the model is not loaded on demand, and for an adapter."""
-        return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
+        return NO_STATS if self.adapter or (self.on_demand and not self.loaded) else await self.engine.stats()
 
 
 def _numbered(module: lora_modules.LoraModule) -> str:

@@ -26,9 +26,7 @@ class CachedModel(Protocol):
     name: str
     config: Config
     in_flight: InFlight
-
-    @property
-    def loaded(self) -> bool: ...
+    loaded: bool
 
     @property
     def memory_bytes(self) -> int:

@@ -32,60 +32,43 @@ async def start_all(
     first, second = next(prompts), next(prompts, None)
     if second is None:
         return [await start(first)]
-    starting = _Starting(most_tokens)
+    tasks: list[asyncio.Task[Generation]] = []
+    waiting: dict[asyncio.Task[Generation], int] = {}  # with their sizes
+    tokens = 0
+
+    async def next_started() -> None:
+        """Returns when one more waits for the engine no longer. Raises what it has raised."""
+        nonlocal tokens
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del waiting[task]
+            tokens += task.result().prompt_tokens
+        check_total(tokens, most_tokens)
+
     try:
         for prompt in chain((first, second), prompts):
-            await starting.has_place(_size(prompt))
-            starting.add(start(prompt), _size(prompt))
+            size = _size(prompt)
+            while any(task.done() for task in waiting) or (
+                waiting and (len(waiting) >= STARTING or sum(waiting.values()) + size > STARTING_SIZE)
+            ):
+                await next_started()
+            tasks.append(task := asyncio.ensure_future(start(prompt)))
+            waiting[task] = size
             await asyncio.sleep(0)
-        return await starting.finish()
+        while waiting:
+            await next_started()
+        return [task.result() for task in tasks]
     except BaseException:
-        await starting.abort()
+        await _abort(tasks)
         raise
 
 
-class _Starting:
-    """The generations of a request while they are started: most of them at the same time."""
-
-    def __init__(self, most_tokens: int) -> None:
-        self._tasks: list[asyncio.Task[Generation]] = []
-        self._waiting: dict[asyncio.Task[Generation], int] = {}  # with their sizes
-        self._tokens, self._most_tokens = 0, most_tokens
-
-    async def has_place(self, size: int) -> None:
-        """Wait until one more may wait for the engine. Raises what a generation has raised."""
-        self._take_started()
-        while self._waiting and (len(self._waiting) >= STARTING or sum(self._waiting.values()) + size > STARTING_SIZE):
-            await self._wait()
-
-    def add(self, start: Coroutine[Any, Any, Generation], size: int) -> None:
-        task = asyncio.ensure_future(start)
-        self._tasks.append(task)
-        self._waiting[task] = size
-
-    async def finish(self) -> list[Generation]:
-        """All of them. Raises what one has raised."""
-        while self._waiting:
-            await self._wait()
-        return [task.result() for task in self._tasks]
-
-    async def _wait(self) -> None:
-        await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
-        self._take_started()
-
-    def _take_started(self) -> None:
-        for task in [task for task in self._waiting if task.done()]:
-            del self._waiting[task]
-            self._tokens += task.result().prompt_tokens
-        check_total(self._tokens, self._most_tokens)
-
-    async def abort(self) -> None:
-        """Close what was started."""
-        for task in self._tasks:
-            task.cancel()
-        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(result, Generation):
-                await result.aclose()
+async def _abort(tasks: list[asyncio.Task[Generation]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Generation):
+            await result.aclose()
 
 
 def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:

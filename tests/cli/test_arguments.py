@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.cli import completion, foreign_flags
-from lean_ovms.cli import help as help_page
-from lean_ovms.cli.arguments import POINTERS, parse, parser
+from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.text import parsers
@@ -394,7 +393,7 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
             parse(argv, {})
         shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
     everything = {row.name for row in fields(Config) if not row.metadata["secret"]}
-    assert shown["--help"] == shown["-h"] == set(help_page.COMMON)
+    assert shown["--help"] == shown["-h"] == set(COMMON)
     assert shown["--help=all"] == everything
     assert shown["limits"] == {row.name for row in fields(Config) if row.metadata["group"] == "limits"}
     assert shown["--help=--max-images"] == {"max_images"}
