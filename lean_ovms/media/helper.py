@@ -32,7 +32,6 @@ class Helper:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._socket: socket.socket | None = None
-        self._transport: asyncio.BaseTransport | None = None
 
     @property
     def pid(self) -> int:
@@ -58,19 +57,8 @@ class Helper:
             except BaseException:
                 ours.close()
                 raise
-            self._socket, self._transport = ours, self._writer.transport
+            self._socket = ours
         return self._reader, self._writer
-
-    async def connect(self, protocol: asyncio.BaseProtocol) -> None:
-        """Start the process, with this protocol in place of streams. Raises OSError."""
-        ours = self._spawn()
-        try:
-            loop = asyncio.get_running_loop()
-            self._transport, _ = await loop.create_unix_connection(lambda: protocol, sock=ours)
-        except BaseException:
-            ours.close()
-            raise
-        self._socket = ours
 
     def _spawn(self) -> socket.socket:
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
@@ -90,8 +78,8 @@ class Helper:
 
     def kill(self) -> None:
         """Kill it, whatever it is doing."""
-        if isinstance(self._transport, asyncio.WriteTransport):
-            self._transport.abort()
+        if self._writer is not None:
+            self._writer.transport.abort()
         if self._popen is not None:
             self._popen.kill()
             self._popen.wait()

@@ -20,8 +20,8 @@ from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE
 from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
-from .block_reader import BlockReader
 from .formats import READ, AudioLimits, Found, recognise
+from .framing import HEAD_BYTES, MAX_BLOCK, parse_head
 
 log = logging.getLogger("lean_ovms.media")
 
@@ -148,40 +148,40 @@ class AudioStream:
 class _Process(Helper):
     """One decoder process."""
 
-    _blocks: BlockReader | None = None
-
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits, seconds: float) -> bytes:
         """Hands over a file. Returns its first block. Raises as `block`."""
         self.reusable = False
         deadline = asyncio.get_running_loop().time() + seconds
-        if self._blocks is None:
-            blocks = BlockReader()
-            await self.connect(blocks)
-            self._blocks = blocks
+        _, writer = await self.streams()
         job = {"bytes": len(data) - found.offset, "format": found.format, **asdict(limits)}
         if isinstance(data, FileSlice):
             line = json.dumps(job | {"start": data.start + found.offset}).encode() + b"\n"
             self.send_file(line, data.body.fileno())
         else:
-            await asyncio.wait_for(self._write(job, data[found.offset :]), seconds)
+            await asyncio.wait_for(_write(writer, job, data[found.offset :]), seconds)
         return await self.block(deadline - asyncio.get_running_loop().time())
-
-    async def _write(self, job: dict[str, Any], data: memoryview) -> None:
-        assert self._blocks is not None
-        await self._blocks.write(json.dumps(job).encode() + b"\n")
-        for start in range(0, len(data), PIECE):
-            await self._blocks.write(data[start : start + PIECE])
 
     async def block(self, seconds: float) -> bytes:
         """Returns the next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if
         the process has ended."""
-        assert self._blocks is not None
-        block = await self._blocks.next(seconds)
-        if not block:
-            self.reusable = True
-            if "error" in self._blocks.end:
-                raise BadRequest(str(self._blocks.end["error"]), code=self._blocks.end["code"], param=PARAM)
-        return block
+        block, is_end = await asyncio.wait_for(self._read(), seconds)
+        if not is_end:
+            return block
+        try:
+            end = dict(json.loads(block))
+        except (ValueError, TypeError):
+            raise OSError("the audio decoder's answer is not understood") from None
+        self.reusable = True
+        if "error" in end:
+            raise BadRequest(str(end["error"]), code=end["code"], param=PARAM)
+        return b""
+
+    async def _read(self) -> tuple[bytes, bool]:
+        reader, _ = await self.streams()
+        size, is_end = parse_head(await reader.readexactly(HEAD_BYTES))
+        if size > MAX_BLOCK:
+            raise OSError("a block of the audio decoder has a wrong size")
+        return await reader.readexactly(size), is_end
 
     def exit_error(self, error: Exception) -> RequestError:
         """Returns what the end of the process means for the request."""
@@ -190,3 +190,10 @@ class _Process(Helper):
             return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")
         log.warning("the audio decoder ended with status %s on a file", self.exit_status)
         return BadRequest("Invalid audio file: decoding it takes too much memory or time", param=PARAM)
+
+
+async def _write(writer: asyncio.StreamWriter, job: dict[str, Any], data: memoryview) -> None:
+    writer.write(json.dumps(job).encode() + b"\n")
+    for start in range(0, len(data), PIECE):
+        writer.write(data[start : start + PIECE])
+        await writer.drain()

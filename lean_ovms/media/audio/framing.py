@@ -14,7 +14,7 @@ def head(size: int, *, end: bool = False) -> bytes:
     return struct.pack("<I", size | END if end else size)
 
 
-def parse_head(data: bytes | bytearray, start: int) -> tuple[int, bool]:
+def parse_head(data: bytes) -> tuple[int, bool]:
     """Returns the size of what follows, and whether it is the object at the end."""
-    (value,) = struct.unpack_from("<I", data, start)
+    (value,) = struct.unpack("<I", data)
     return value & ~END, bool(value & END)

@@ -14,6 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from lean_ovms.media.audio import decoder
 from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.media.audio.framing import head, parse_head
 from lean_ovms.media.audio.wav import block_frames
 from lean_ovms.media.file_slice import FileSlice
 from lean_ovms.speech_types import SAMPLE_RATE
@@ -156,6 +157,8 @@ async def test_one_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
         "os.kill(os.getpid(), 11)",
         "stream.write(b'\\5\\0\\0\\0ab'); stream.flush(); os._exit(0)",
         "stream.write(b'\\xff\\xff\\xff\\xff' + bytes(99)); stream.flush(); time.sleep(1000)",
+        "stream.write(b'\\0\\0\\0\\x80'); stream.flush(); time.sleep(1000)",
+        "stream.write(b'\\1\\0\\0\\x803'); stream.flush(); time.sleep(1000)",
     ],
 )
 async def test_one_that_dies_takes_only_its_file_with_it(body: str) -> None:
@@ -203,3 +206,8 @@ async def test_the_process_limits_itself(audio: AudioDecoder) -> None:
     assert int(limits["Max cpu time"]) < 30
     assert int(limits["Max address space"]) < 4 << 30
     assert limits["Max file size"] == limits["Max core file size"] == "0"
+
+
+def test_heads_are_read_as_they_are_written() -> None:
+    assert head(1) == b"\1\0\0\0"
+    assert [parse_head(head(5)), parse_head(head(0, end=True))] == [(5, False), (0, True)]
