@@ -95,6 +95,11 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         """Returns the values of an EngineConfig, as JSON for the engine process. None of them is private."""
         return {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
 
+    def of_model(self) -> dict[str, Any]:
+        """Returns the options of one model that are not at their defaults."""
+        rows = (row for row in fields(Config) if row.metadata["group"] in PER_MODEL)
+        return {row.name: value for row in rows if (value := getattr(self, row.name)) != row.default}
+
     @property
     def origins(self) -> list[str]:
         """The members of allowed_origins."""

@@ -230,9 +230,7 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
 
 
 def _with_file_options(config: Config) -> Config:
-    known = {option.name for option in fields(Config)}
-    found = config_file.read(config_file.location(config.config_path)).options
-    return replace(config, **{name: value for name, value in found.items() if name in known})
+    return replace(config, **config_file.read(config_file.location(config.config_path)).options)
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
@@ -241,13 +239,8 @@ def _from_model_path(config: Config, base: Path) -> ModelSpec:
     path = base / graph.FILE
     if config.task or not os.path.isfile(path):
         return ModelSpec(config=config)
-    given = {
-        option.name: value
-        for option in fields(Config)
-        if option.metadata["group"] in PER_MODEL and (value := getattr(config, option.name)) != option.default
-    }
+    given = config.of_model() | {"model_name": config.served_name}
     del given["model_path"]
-    given["model_name"] = config.served_name
     try:
         text = graph.text_of(path)
         return ModelSpec(config=replace(graph.applied(config, text, path, base), **given), stamp=_digest(text))

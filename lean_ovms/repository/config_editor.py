@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config import PER_MODEL, Config
+from ..config import Config
 from ..errors import StartError
 from ..observability.logging import safe
 from . import atomic_file, config_file
@@ -71,12 +70,8 @@ def names(path: Path) -> list[str]:
 
 def options_of(config: Config) -> dict[str, Any]:
     """Returns the options for an entry: those of the model that differ from the defaults, JSON texts as objects."""
-    found: dict[str, Any] = {}
-    for row in fields(config):
-        value = getattr(config, row.name)
-        if row.metadata["group"] in PER_MODEL and row.name not in FROM_ENTRY and value != row.default:
-            found[row.name] = _as_object(value) if row.name.endswith("_config") else value
-    return found
+    changed = {name: value for name, value in config.of_model().items() if name not in FROM_ENTRY}
+    return {name: _as_object(value) if name.endswith("_config") else value for name, value in changed.items()}
 
 
 def relative_path(directory: Path, path: Path) -> str:

@@ -17,6 +17,7 @@ from ..errors import StartError
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
 from .task import TASKS, TEXT_GENERATION, ModelTask
 
+DEFAULTS: dict[str, Any] = {row.name: row.default for row in fields(Config)}
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {
     "kv_cache_precision": "KV_CACHE_PRECISION",
@@ -126,23 +127,21 @@ def written_options(name: str = "") -> dict[str, Any]:
     task = task_of(name)
     assert task is not None
     ours = {RENAMED.get(name, name) for name in _fields(task)} | {*PLUGIN, "plugin_config"}
-    return {row.name: row.default for row in fields(Config) if row.name in ours and row.name != "model_path"}
+    return {name: value for name, value in DEFAULTS.items() if name in ours and name != "model_path"}
 
 
 def _fields(task: ModelTask) -> list[str]:
     """Returns the options of a graph that are also options here, by their names in the graph."""
-    known = {row.name for row in fields(Config)}
-    return [name for name in fields_of(task.options) if RENAMED.get(name, name) in known]
+    return [name for name in fields_of(task.options) if RENAMED.get(name, name) in DEFAULTS]
 
 
 def _values(config: Config, task: ModelTask) -> dict[str, Any]:
     """Returns options that are not the default, or that are always written; None for the others."""
-    defaults = {row.name: row.default for row in fields(Config)}
     found: dict[str, Any] = {}
     for name in _fields(task):
         ours = RENAMED.get(name, name)
         value = getattr(config, ours)
-        if name in ALWAYS or ours == "target_device" or value != defaults[ours]:
+        if name in ALWAYS or ours == "target_device" or value != DEFAULTS[ours]:
             found[name] = value == "true" if ours == "normalize" else value
         else:
             found[name] = None
@@ -153,9 +152,8 @@ def _values(config: Config, task: ModelTask) -> dict[str, Any]:
 
 def _plugin_config(config: Config) -> str:
     properties = read_object("plugin_config", config.plugin_config)
-    defaults = {row.name: row.default for row in fields(Config)}
     for option, name in PLUGIN.items():
-        if (value := getattr(config, option)) != defaults[option]:
+        if (value := getattr(config, option)) != DEFAULTS[option]:
             if properties.get(name, value) != value:
                 raise StartError(f"--{option} and --plugin_config disagree about {name}")
             properties[name] = value
