@@ -177,7 +177,9 @@ def server_config(config: Config) -> Config:
     file sets for the whole server. Raises StartError."""
     check_task(config)
     config = _model_source(config)
-    return _with_file_options(config) if config.config_path else config
+    if not config.config_path:
+        return config
+    return replace(config, **config_file.read(config_file.location(config.config_path)).options)
 
 
 def _model_source(config: Config) -> Config:
@@ -227,10 +229,6 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
     for name in ("lora_modules", "model_aliases"):
         if getattr(config, name):
             raise WrongOptions(f"--{name} is for one model: {otherwise.format(name)}")
-
-
-def _with_file_options(config: Config) -> Config:
-    return replace(config, **config_file.read(config_file.location(config.config_path)).options)
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:

@@ -7,11 +7,12 @@ server's. Knows no jobs and no formats.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from ..util.child_process import import_path, spawn_with_socket
 
@@ -70,6 +71,14 @@ class Helper:
         )
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         return ours
+
+    async def send(self, job: dict[str, Any], pieces: Iterable[bytes | memoryview]) -> None:
+        """Sends a job, a line of JSON, and the pieces of its file. Raises OSError."""
+        _, writer = await self.streams()
+        writer.write(json.dumps(job).encode() + b"\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
 
     def send_file(self, line: bytes, descriptor: int) -> None:
         """Sends a line, and an open file with it. Nothing else may be on its way to the process. Raises OSError."""

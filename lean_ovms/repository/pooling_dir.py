@@ -13,24 +13,16 @@ from typing import Any
 from ..types import Json
 from . import json_file
 
-POOLING_FLAGS = {
-    "pooling_mode_cls_token": "CLS",
-    "pooling_mode_mean_tokens": "MEAN",
-    "pooling_mode_max_tokens": "MAX",
-    "pooling_mode_mean_sqrt_len_tokens": "MEAN_SQRT_LEN",
-    "pooling_mode_weightedmean_tokens": "WEIGHTED_MEAN",
-    "pooling_mode_lasttoken": "LAST",
-}
-"""The booleans of 1_Pooling/config.json."""
-POOLING_NAMES = {
-    "cls": "CLS",
-    "mean": "MEAN",
-    "max": "MAX",
-    "mean_sqrt_len_tokens": "MEAN_SQRT_LEN",
-    "weightedmean": "WEIGHTED_MEAN",
-    "lasttoken": "LAST",
-}
-"""The values of pooling_mode, which newer versions of sentence-transformers write."""
+POOLING_MODES = (
+    ("CLS", "cls", "pooling_mode_cls_token"),
+    ("MEAN", "mean", "pooling_mode_mean_tokens"),
+    ("MAX", "max", "pooling_mode_max_tokens"),
+    ("MEAN_SQRT_LEN", "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
+    ("WEIGHTED_MEAN", "weightedmean", "pooling_mode_weightedmean_tokens"),
+    ("LAST", "lasttoken", "pooling_mode_lasttoken"),
+)
+"""In 1_Pooling/config.json: the value of pooling_mode, which newer versions of sentence-transformers write, and the
+boolean of older ones."""
 NO_LIMIT = 1_000_000
 """A model_max_length above it means that there is none."""
 
@@ -119,10 +111,8 @@ def _projection(path: Path, modules: list[tuple[str, str]]) -> Path | None:
 def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
     place = _place(path, modules, "Pooling")
     found = json_file.read_object(place / "config.json") if place is not None else {}
-    name = found.get("pooling_mode")
-    if isinstance(name, str) and name in POOLING_NAMES:
-        return [POOLING_NAMES[name]]
-    return [mode for flag, mode in POOLING_FLAGS.items() if found.get(flag) is True]
+    named = [mode for mode, name, _ in POOLING_MODES if name == found.get("pooling_mode")]
+    return named or [mode for mode, _, flag in POOLING_MODES if found.get(flag) is True]
 
 
 def _count(value: Any) -> int:

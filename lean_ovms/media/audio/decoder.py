@@ -12,7 +12,6 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
@@ -152,13 +151,14 @@ class _Process(Helper):
         """Hands over a file. Returns its first block. Raises as `block`."""
         self.reusable = False
         deadline = asyncio.get_running_loop().time() + seconds
-        _, writer = await self.streams()
+        await self.streams()
         job = {"bytes": len(data) - found.offset, "format": found.format, **asdict(limits)}
         if isinstance(data, FileSlice):
             line = json.dumps(job | {"start": data.start + found.offset}).encode() + b"\n"
             self.send_file(line, data.body.fileno())
         else:
-            await asyncio.wait_for(_write(writer, job, data[found.offset :]), seconds)
+            pieces = (data[at : at + PIECE] for at in range(found.offset, len(data), PIECE))
+            await asyncio.wait_for(self.send(job, pieces), seconds)
         return await self.block(deadline - asyncio.get_running_loop().time())
 
     async def block(self, seconds: float) -> bytes:
@@ -190,10 +190,3 @@ class _Process(Helper):
             return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")
         log.warning("the audio decoder ended with status %s on a file", self.exit_status)
         return BadRequest("Invalid audio file: decoding it takes too much memory or time", param=PARAM)
-
-
-async def _write(writer: asyncio.StreamWriter, job: dict[str, Any], data: memoryview) -> None:
-    writer.write(json.dumps(job).encode() + b"\n")
-    for start in range(0, len(data), PIECE):
-        writer.write(data[start : start + PIECE])
-        await writer.drain()

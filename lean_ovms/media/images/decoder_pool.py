@@ -98,13 +98,10 @@ class _Decoder(Helper):
         return image
 
     async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image | RequestError:
-        reader, writer = await self.streams()
         head = {"bytes": len(job.data) - job.start, "base64": isinstance(job.data, str)}
         limits = {"max_pixels": job.max_pixels, "box": job.box, "seconds": timeout_s}
-        writer.write(json.dumps({**head, **limits}).encode() + b"\n")
-        for piece in job.pieces():
-            writer.write(piece)
-            await writer.drain()
+        await self.send({**head, **limits}, job.pieces())
+        reader, _ = await self.streams()
         line = await reader.readuntil(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
