@@ -70,6 +70,8 @@ class ModelCache:
         if self._asleep is not None:
             found.close()
         model.in_flight.on_none = lambda: self._used(found)
+        if model.loaded:
+            self._used(found)  # its idle time begins now
 
     def retire(self, model: CachedModel) -> None:
         """Stops requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
@@ -196,9 +198,7 @@ class ModelCache:
             await self._pump_until(lambda: self._asleep is not None or not group.occupied, [group])
         finally:
             group.leaving = False
-            if self._asleep is None:
-                group.closing_since = None
-            self._pump()
+            self._pump()  # opens it again, unless all sleep
 
     def keep(self, model: CachedModel, seconds: float | None) -> bool:
         """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
@@ -387,10 +387,10 @@ class ModelCache:
             member.answer(partial(not_loaded, error, RETRY_S))
             if logged and not member.retired:
                 log.error("%s cannot be served: %s", member.model.name, error)
+            return error
         except Exception:
             log.exception("loading %s failed", member.model.name)
             member.answer(InternalError)
-            return None
         else:
             member.failure = None
             group.loaded_at = group.last_used = _now()
@@ -398,7 +398,7 @@ class ModelCache:
         finally:
             member.task = None
             self._pump()
-        return member.failure
+        return None
 
     async def _load_or_make_room(self, member: Member) -> None:
         """Loads a model. A load that fails while others are idle in memory may have failed for want of memory, on a GPU

@@ -304,6 +304,17 @@ async def test_a_model_that_was_never_used_is_unloaded_too(memory: Memory) -> No
     await until(lambda: not a.loaded)
 
 
+async def test_a_model_that_is_added_loaded_is_unloaded_after_its_time_and_not_before(memory: Memory) -> None:
+    model_cache = ModelCache()
+    stays, goes = FakeModel("a", memory), FakeModel("b", memory)
+    for model, seconds in ((stays, 60.0), (goes, 0.01)):
+        await model.load()
+        model_cache.add(model, idle_timeout_s=seconds)
+    await until(lambda: not goes.loaded)
+    assert stays.loaded
+    await model_cache.stop()
+
+
 async def test_the_queue_is_bounded_in_all_and_for_each_client(memory: Memory, model_cache: ModelCache) -> None:
     [a] = models(memory, model_cache, "a", max_queued_requests=2, max_queued_requests_per_client=1)
     a.gate.clear()
