@@ -223,9 +223,10 @@ def _add_option(group: Any, row: Field[Any]) -> None:
     if row.metadata["several"]:
         extra = {"nargs": "+", "action": _Joined}
     elif alias := _OTHER_NOTATION.get(row.name):
-        extra["action"] = _aliased(alias)
+        extra |= {"action": _Aliased, "alias": alias}
     elif row.metadata["json_object"]:
-        extra["action"] = _aliased(foreign_flags.Alias(row.name, "", ()))  # joined with the values of aliases
+        alias = foreign_flags.Alias(row.name, "", ())  # its values are joined with those of aliases
+        extra |= {"action": _Aliased, "alias": alias}
     group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
 
 
@@ -239,8 +240,8 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
         extra: dict[str, Any] = {"nargs": 0} if alias.bare else {"metavar": "VALUE"}
         if alias.further and not alias.separator:
             extra["nargs"] = "+"
-        action = _divided(alias) if alias.further else _aliased(alias)
-        result.add_argument(*flags, dest=dest, action=action, help=argparse.SUPPRESS, default=None, **extra)
+        extra |= {"action": _Aliased, "alias": alias, "help": argparse.SUPPRESS}
+        result.add_argument(*flags, dest=dest, default=None, **extra)
     for name in foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys():
         flag = foreign_flags.flag(name)
         result.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
@@ -263,27 +264,22 @@ _OTHER_NOTATION = {alias.option: alias for alias in foreign_flags.ALIASES if ali
 """Options whose values another server writes differently under the same name."""
 
 
-def _aliased(alias: foreign_flags.Alias) -> type[argparse.Action]:
-    """Returns the action of a flag with another server's notation."""
+class _Aliased(argparse.Action):
+    """A flag with another server's notation. Of one with further values the first is one option, the others another."""
 
-    class Aliased(argparse.Action):
-        def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
-            text = alias.bare if alias.bare else foreign_flags.read(alias, flag or "", values)
-            setattr(found, self.dest, foreign_flags.merge(self.dest, getattr(found, self.dest), text))
+    def __init__(self, *args: Any, alias: foreign_flags.Alias, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._alias = alias
 
-    return Aliased
-
-
-def _divided(alias: foreign_flags.Alias) -> type[argparse.Action]:
-    """Returns the action of a flag whose first value is one option, and whose other values are another."""
-
-    class Divided(argparse.Action):
-        def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+    def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        alias, dest = self._alias, self.dest
+        if alias.further:
             first, *further = values if isinstance(values, list) else values.split(alias.separator)
-            setattr(found, self.dest, first)
             setattr(found, alias.further, " ".join(further) or None)
-
-    return Divided
+            setattr(found, dest, first)
+        else:
+            text = alias.bare or foreign_flags.read(alias, flag or "", values)
+            setattr(found, dest, foreign_flags.merge(dest, getattr(found, dest), text))
 
 
 class _Help(argparse.Action):

@@ -26,6 +26,7 @@ from ..observability import logging as log
 from ..repository import config_file, model_dir
 from ..repository.graph_schema import FILE as GRAPH_FILE
 from ..server import checks, exit_status
+from ..util import resources
 from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
@@ -72,7 +73,7 @@ def run(config: Config) -> int:
 
 
 def _serve(config: Config) -> int:
-    if not _enough_files():
+    if resources.raise_open_files(FEWEST_FILES) < FEWEST_FILES:
         problem = f"cannot start: a server needs {FEWEST_FILES} open files, more than the limit (ulimit -n) allows"
         return _print_error(problem, exit_status.NEVER_SERVED)
     if not config.fake_engine:
@@ -83,18 +84,6 @@ def _serve(config: Config) -> int:
         return serve(config)
     finally:
         prestart.discard()
-
-
-def _enough_files() -> bool:
-    """Returns whether this process may have FEWEST_FILES open; a lower soft limit is raised to them."""
-    import resource  # not on Windows, where no server runs
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < FEWEST_FILES:  # below 0: no limit
-        if 0 <= hard < FEWEST_FILES:
-            return False
-        resource.setrlimit(resource.RLIMIT_NOFILE, (FEWEST_FILES, hard))
-    return True
 
 
 def _with_repository(config: Config) -> Config:

@@ -126,7 +126,8 @@ class ModelLifecycle:
     async def load(self) -> None:
         """Read the directory and start an engine; again after `unload`. Raises StartError."""
         if self._module is not None and self._base is not None and "adapters" in self._base.info.capabilities:
-            self.engine, self.adapter = self._base.engine, _numbered(self._module)
+            name = f"{self._module.name}#{next(_ADAPTER_LOADS)}"  # the next load reads its files anew
+            self.engine, self.adapter = self._base.engine, lora_modules.dumps(replace(self._module, name=name))
         elif self._loads:
             self._restarts += self.engine.restarts
             self.engine = self._make_engine()
@@ -312,11 +313,6 @@ class ModelLifecycle:
     async def stats(self) -> EngineStats:
         """Returns the engine's statistics; zeros while the model is not loaded on demand, and for an adapter."""
         return NO_STATS if self.adapter or (self.on_demand and not self.loaded) else await self.engine.stats()
-
-
-def _numbered(module: lora_modules.LoraModule) -> str:
-    """Returns protocol.Submit.adapter for one load of an adapter, as the next one reads its files anew."""
-    return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_ADAPTER_LOADS)}"))
 
 
 def _of_base(config: Config) -> Config:

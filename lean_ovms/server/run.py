@@ -243,14 +243,10 @@ def _max_connections(configured: int) -> int:
 
     More would leave no descriptors for a restarted engine or the response store.
     """
-    import resource  # not on Windows, where no server runs
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = configured + OWN_FILES
-    if soft == resource.RLIM_INFINITY or soft >= files:
+    limit = resources.raise_open_files(files)
+    if limit == files:
         return configured
-    limit = files if hard == resource.RLIM_INFINITY else min(files, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     possible = max(limit - OWN_FILES, limit // 4)
     if possible < configured:
         logger.warning(

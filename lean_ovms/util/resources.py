@@ -52,6 +52,18 @@ def _limit(name: str) -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+def raise_open_files(wanted: int) -> int:
+    """Returns how many files this process may have open, `wanted` at most; a lower soft limit is raised to them."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
+
+
 def free_memory_bytes(root: Path = Path("/")) -> int:
     """Returns the memory that this process may still allocate: the machine's available memory, or what its control
     groups leave.

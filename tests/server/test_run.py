@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import WrongOptions
 from lean_ovms.server import run as serve
 from lean_ovms.server.run import build, close
+from lean_ovms.util import resources
 
 BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
 
@@ -327,17 +327,17 @@ def test_too_few_open_files_stop_the_start_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "raised", "enough"),
-    [(16, 31, None, False), (16, 32, 32, True), (16, resource.RLIM_INFINITY, 32, True), (32, 32, None, True),
-     (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, True)],
+    ("soft", "hard", "raised", "files"),
+    [(16, 31, 31, 31), (16, 32, 32, 32), (16, resource.RLIM_INFINITY, 32, 32), (32, 32, None, 32),
+     (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 32)],
 )  # fmt: skip
 def test_a_low_soft_limit_of_open_files_is_raised(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, enough: bool
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, files: int
 ) -> None:
     set_to: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
-    assert commands._enough_files() == enough
+    assert resources.raise_open_files(32) == files
     assert set_to == ([] if raised is None else [(raised, hard)])
 
 
