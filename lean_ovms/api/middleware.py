@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ..config import Config
 from ..errors import Unauthorized
-from ..observability.logging import Access, log_event
+from ..observability.logging import Access
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..push_types import Sink
@@ -139,7 +139,7 @@ class RequestRecords:
         self._open.discard(record)
         record.seconds = time.monotonic() - record.started
         if self._access_log:
-            log_event(logger, Access(record), logging.DEBUG if record.quiet else logging.INFO)
+            Access(record).log(logger, logging.DEBUG if record.quiet else logging.INFO)
         self._metrics.request_finished(record)
 
     def in_flight(self, model: str) -> int:

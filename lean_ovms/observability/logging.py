@@ -80,7 +80,7 @@ def safe(text: str, limit: int = 200) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, or an Event's fields instead."""
+    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, or an access line's fields instead."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -89,7 +89,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
         }
-        if isinstance(record.msg, Event):
+        if isinstance(record.msg, Access):
             shown |= record.msg.fields()
         else:
             shown["message"] = record.getMessage()
@@ -98,31 +98,21 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(shown, default=str).decode()
 
 
-class Event:
-    """A log message with fields, passed to a logger as the message; formatted only if it is written."""
-
-    __slots__ = ()
-
-    def fields(self) -> dict[str, Any]:
-        """The fields by name, for JSON."""
-        raise NotImplementedError
-
-
-def log_event(logger: logging.Logger, event: Event, level: int = logging.INFO) -> None:
-    """Logs as logger.log does, but does not search the line of code that logs: each access line has the same."""
-    if logger.isEnabledFor(level):
-        logger.handle(logger.makeRecord(logger.name, level, __file__, 0, event, (), None))
-
-
-class Access(Event):
-    """The access line: a request and its response."""
+class Access:
+    """The access line: a request and its response. It is the message for a logger, formatted only if it is written."""
 
     __slots__ = ("_record",)
 
     def __init__(self, record: RequestRecord) -> None:
         self._record = record
 
+    def log(self, logger: logging.Logger, level: int = logging.INFO) -> None:
+        """Logs as logger.log does, but does not search the line of code that logs: each access line has the same."""
+        if logger.isEnabledFor(level):
+            logger.handle(logger.makeRecord(logger.name, level, __file__, 0, self, (), None))
+
     def fields(self) -> dict[str, Any]:
+        """The fields by name, for JSON."""
         record = self._record
         shown: dict[str, Any] = {
             "request_id": _encodable(record.request_id),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,6 @@ EMPTY = "audio is empty"
 NO_NUMBERS = f"{BROKEN} Its samples are not numbers."
 _FFMPEG = {MP4: "mp4", WEBM: "matroska", AAC: "aac"}
 _CODECS = frozenset(("aac", "opus", "vorbis", "mp3", "flac", "alac", "mp3float", "libopus", "libvorbis"))
-
-
-class AudioSource(Protocol):
-    """A file that is open. frames: as its header has it."""
-
-    rate: int
-    channels: int
-    frames: int
-
-    def blocks(self) -> Iterator[Samples]: ...
 
 
 def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
@@ -72,20 +62,20 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
     if format in PYAV:
         yield from _ffmpeg_blocks(data, format, limits)
         return
-    source: AudioSource
     if format == WAV:
-        source = wav = WavFile(data)
-        _check(source, limits)
+        wav = WavFile(data)
+        _check(wav, limits)
         if wav.plain and wav.channels == 1 and wav.rate == SAMPLE_RATE:
             yield from (bytes(block) for block in wav.plain_blocks())
-            return
-    else:
-        source = SoundFile(data, format)
-        _check(source, limits)
-    yield from _resampled(source)
+        else:
+            yield from _resampled(wav)
+        return
+    file = SoundFile(data, format)
+    _check(file, limits)
+    yield from _resampled(file)
 
 
-def _check(source: AudioSource, limits: AudioLimits) -> None:
+def _check(source: WavFile | SoundFile, limits: AudioLimits) -> None:
     check_shape(source.rate, source.channels, limits)
     if limits.max_s * source.rate < source.frames < UNKNOWN_FRAMES:
         raise too_long(limits, source.frames / source.rate)
@@ -103,7 +93,7 @@ def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:
 
 
 class SoundFile:
-    """A file that libsndfile reads. Raises BadRequest without soundfile, and its exceptions."""
+    """A file that libsndfile reads. frames: by its header. Raises BadRequest without soundfile, and its exceptions."""
 
     def __init__(self, data: bytes | memoryview, format: str) -> None:  # noqa: A002 - as in formats
         assert format in SNDFILE
@@ -131,7 +121,7 @@ def missing(format: str, package: str, extra: str) -> BadRequest:  # noqa: A002 
     )
 
 
-def _resampled(source: AudioSource) -> Iterator[bytes]:
+def _resampled(source: WavFile | SoundFile) -> Iterator[bytes]:
     if source.rate == SAMPLE_RATE:
         for block in source.blocks():
             yield _packed(_mono(block))

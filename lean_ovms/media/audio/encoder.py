@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import BadRequest, install_command
 
@@ -27,18 +27,6 @@ FORMATS = {
     "mp3": "audio/mpeg",
 }
 """The formats, with their media types."""
-
-
-class Encoder(Protocol):
-    """The encoder of one file."""
-
-    def encode(self, samples: bytes) -> bytes:
-        """Returns the bytes of the file that are complete with these samples, s16 mono; may be none."""
-        ...
-
-    def finish(self) -> bytes:
-        """Returns the last bytes."""
-        ...
 
 
 def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
@@ -73,15 +61,17 @@ class PcmEncoder:
         self._head = head
 
     def encode(self, samples: bytes) -> bytes:
+        """Returns the bytes of the file that are complete with these samples, s16 mono; may be none."""
         head, self._head = self._head, b""
         return head + samples
 
     def finish(self) -> bytes:
+        """Returns the last bytes."""
         return self.encode(b"")
 
 
 class SoundfileEncoder:
-    """Encodes FLAC, Opus in Ogg, or MP3."""
+    """Encodes FLAC, Opus in Ogg, or MP3; its methods are those of PcmEncoder."""
 
     def __init__(self, soundfile: Any, name: str, rate: int) -> None:
         container, kind = {"flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS"), "mp3": ("MP3", None)}[name]
@@ -97,6 +87,9 @@ class SoundfileEncoder:
     def finish(self) -> bytes:
         self._file.close()
         return self._sink.take()
+
+
+Encoder = PcmEncoder | SoundfileEncoder
 
 
 class _Sink(BytesIO):

@@ -14,7 +14,7 @@ from enum import Enum
 
 from ...config import Config
 from ...errors import RequestError, error_response
-from ...observability.logging import Access, log_event
+from ...observability.logging import Access
 from ...observability.records import RequestRecord
 from ...types import Request, Response
 from ..websocket.handshake import accept_key, asks_for_websocket
@@ -160,7 +160,7 @@ class ServerProtocol:
         record = RequestRecord(
             "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
         )
-        log_event(access, Access(record))
+        Access(record).log(access)
 
     def error_response(self, error: RequestError) -> Response:
         """Returns the response for an error that the transport itself reports, with the CORS headers of the api."""
