@@ -18,7 +18,7 @@ import h11
 from ...config import Config
 from ...errors import BadRequest
 from .allowed_hosts import Address, AllowedHosts, parse_address
-from .source import Url, parse_url
+from .source import Url, check_size, parse_url
 
 log = logging.getLogger("lean_ovms.media")
 
@@ -67,7 +67,7 @@ class HttpFetcher:
             raise BadRequest(NOT_ALLOWED)
         reader, writer = await self._connect(url, await self._resolve(url))
         try:
-            return await _Download(reader, writer, self._max_bytes).get(url)
+            return await self._download(url, reader, writer)
         finally:
             writer.transport.abort()
 
@@ -105,52 +105,34 @@ class HttpFetcher:
             self._tls = ssl.create_default_context()
         return self._tls
 
-
-class _Download:
-    """One request on a fresh connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, max_bytes: int) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._max_bytes = max_bytes
-        self._http = h11.Connection(h11.CLIENT)
-
-    async def get(self, url: Url) -> bytes | Url:
+    async def _download(self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | Url:
+        """Sends one request on a fresh connection. Returns as `_get`."""
+        http = h11.Connection(h11.CLIENT)
         request = h11.Request(method="GET", target=url.target, headers=[("Host", url.authority), *HEADERS])
-        self._writer.write((self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
-        await self._writer.drain()
-        answer = await self._event()
+        writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
+        await writer.drain()
+        answer = await _event(http, reader)
         while isinstance(answer, h11.InformationalResponse):
-            answer = await self._event()
+            answer = await _event(http, reader)
         if not isinstance(answer, h11.Response):
             raise BadRequest(f"{FAILED}: its server sends no answer")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
         if answer.status_code in _REDIRECTS and "location" in headers:
-            return parse_url(urljoin(_url_text(url), headers["location"]))
+            here = f"{'https' if url.secure else 'http'}://{url.authority}{url.target}"
+            return parse_url(urljoin(here, headers["location"]))
         if answer.status_code != 200:
             raise BadRequest(f"{FAILED}: its server answers with status {answer.status_code}")
         if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise BadRequest(f"{FAILED}: its server sends it compressed")
-        if int(headers.get("content-length", "0")) > self._max_bytes:
-            raise self._too_large()
-        return await self._body()
-
-    async def _body(self) -> bytes:
+        check_size(int(headers.get("content-length", "0")), self._max_bytes)
         data = bytearray()
-        while isinstance(event := await self._event(), h11.Data):
+        while isinstance(event := await _event(http, reader), h11.Data):
             data += event.data
-            if len(data) > self._max_bytes:
-                raise self._too_large()
+            check_size(len(data), self._max_bytes)
         return bytes(data)
 
-    async def _event(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(RECEIVE_BYTES))
-        return event
 
-    def _too_large(self) -> BadRequest:
-        return BadRequest(f"the image is larger than this server's limit: {self._max_bytes} bytes")
-
-
-def _url_text(url: Url) -> str:
-    return f"{'https' if url.secure else 'http'}://{url.authority}{url.target}"
+async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> object:
+    while (event := http.next_event()) is h11.NEED_DATA:
+        http.receive_data(await reader.read(RECEIVE_BYTES))
+    return event

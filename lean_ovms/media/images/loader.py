@@ -17,7 +17,7 @@ from ...util.budget import Budget, Lease
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
 from .local_files import LocalFiles
-from .source import MAX_URL, FilePath, InlineData, parse_source
+from .source import MAX_URL, FilePath, InlineData, check_size, parse_source
 
 LOW_DETAIL_SIDE = 512
 """Side in pixels of the square that an image with detail "low" is shrunk into, as at OpenAI."""
@@ -98,8 +98,7 @@ class ImageLoader:
             box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
         source = parse_source(requested.url)
         if isinstance(source, InlineData):
-            if (len(source.text) - source.start) // 4 * 3 > self._config.max_image_bytes:
-                raise BadRequest(f"the image is larger than this server's limit: {self._config.max_image_bytes} bytes")
+            check_size((len(source.text) - source.start) // 4 * 3, self._config.max_image_bytes)
             return DecodeJob(data=source.text, start=source.start, max_pixels=max_pixels, box=box)
         if isinstance(source, FilePath):
             return DecodeJob(data=await self._files.read(source.path), max_pixels=max_pixels, box=box)

@@ -11,6 +11,7 @@ import os
 
 from ...errors import BadRequest
 from ...util.files import require_regular
+from .source import check_size
 
 DISABLED = "Loading images from local filesystem is disabled."
 OUTSIDE = "Given filepath is not subpath of allowed_local_media_path"
@@ -45,8 +46,7 @@ class LocalFiles:
         with os.fdopen(_open(self._root, parts), "rb") as file:
             require_regular(file.fileno(), path)
             data = file.read(self._max_bytes + 1)
-        if len(data) > self._max_bytes:
-            raise BadRequest(f"the image is larger than this server's limit: {self._max_bytes} bytes")
+        check_size(len(data), self._max_bytes)
         return data
 
 

@@ -60,6 +60,12 @@ class FilePath:
 Source = InlineData | Url | FilePath
 
 
+def check_size(size: int, most: int) -> None:
+    """Raises BadRequest for a file of more than `most` bytes."""
+    if size > most:
+        raise BadRequest(f"the image is larger than this server's limit: {most} bytes")
+
+
 def parse_source(text: str) -> Source:
     """Returns where the image is. Raises BadRequest."""
     if text[:5].lower() == "data:" or BASE64 in text[:256]:
