@@ -140,11 +140,7 @@ FOREIGN = {
     "huggingface_hub": {"hub/"},
     "google": {"repository/"},
     "psycopg": {"api/openai/responses/postgres.py"},
-    "sqlite3": {
-        "api/openai/responses/connection.py",
-        "api/openai/responses/database.py",
-        "api/openai/responses/store_file.py",
-    },
+    "sqlite3": {"api/openai/responses/sqlite.py"},
 }
 """Who may import what is not ours."""
 

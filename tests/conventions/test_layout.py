@@ -41,7 +41,7 @@ PURE = {
     "items",
     "output_items",
     "pages",
-    "store_file",
+    "sqlite",
     "tables",
 }
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""

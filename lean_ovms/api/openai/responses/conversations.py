@@ -65,7 +65,7 @@ async def handle_get(request: Request, services: Services) -> Response:
 @RouteDoc("Replace a conversation's metadata", body=METADATA_FIELDS)
 async def handle_update(request: Request, services: Services) -> Response:
     metadata = await services.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
-    return json(await services.get(ResponseService).store.conversation(id_in(request.path, ONE), metadata or {}))
+    return json(await services.get(ResponseService).store.set_metadata(id_in(request.path, ONE), metadata or {}))
 
 
 @RouteDoc("Delete a conversation")

@@ -80,7 +80,7 @@ class ResponseService:
 
         async def save(final: Json, frames: bytes) -> None:
             async def write() -> None:
-                await self.store.finish(final, context, started=True, frames=frames)
+                await self.store.finish_started(final, context, frames)
                 self._forget(final["id"])
 
             try:
@@ -103,19 +103,20 @@ class ResponseService:
         last_heartbeat = 0.0
         while self._background:
             await asyncio.sleep(POLL_INTERVAL_S)
-            heartbeat = time.monotonic() > last_heartbeat + HEARTBEAT_INTERVAL_S
-            try:
-                stopped = await self.store.poll_stops(heartbeat)
-            except StoreFailure:  # already logged; tried again at the next poll
-                continue
-            runs = [self._background[response_id] for response_id in stopped if response_id in self._background]
-            await asyncio.gather(*(run.stop() for run in runs))
-            if heartbeat:
-                last_heartbeat = time.monotonic()
-                await self._retry_saves()
-            for response_id in stopped:
-                if response_id in self._unsaved:  # deleted or failed while the store was unavailable
-                    self._forget(response_id)
+            with contextlib.suppress(StoreFailure):  # already logged; tried again at the next poll
+                if time.monotonic() > last_heartbeat + HEARTBEAT_INTERVAL_S:
+                    await self.store.heartbeat()
+                    last_heartbeat = time.monotonic()
+                    await self._retry_saves()
+                await self._stop_requested()
+
+    async def _stop_requested(self) -> None:
+        """Stops what other servers want to stop, and forgets what they have deleted or failed."""
+        stopped = await self.store.poll_stops(list(self._background))
+        runs = [self._background[response_id] for response_id in stopped if response_id in self._background]
+        await asyncio.gather(*(run.stop() for run in runs))
+        for response_id in set(stopped) & set(self._unsaved):
+            self._forget(response_id)
 
     async def _retry_saves(self) -> None:
         for write in list(self._unsaved.values()):
@@ -125,14 +126,7 @@ class ResponseService:
     async def get(self, response_id: str) -> Json:
         """The current response object. Raises NotFound."""
         run = self._background.get(response_id)
-        if run is not None:
-            return run.events.response()
-        return (await self._get_stored(response_id))[0]
-
-    async def _get_stored(self, response_id: str) -> tuple[Json, bool]:
-        """(a response that this server does not run, whether another server runs it). Raises NotFound."""
-        body, live = await self.store.get(response_id)
-        return ({**body, "status": "in_progress"} if live else body), live
+        return run.events.response() if run is not None else (await self.store.get(response_id))[0]
 
     async def cancel(self, response_id: str) -> Json:
         """Stop a background response and return it. A finished one does not change. Raises NotFound."""
@@ -140,7 +134,7 @@ class ResponseService:
         if run is not None:
             await run.stop()
             return run.events.response()
-        body, live = await self._get_stored(response_id)
+        body, live = await self.store.get(response_id)
         if not body["background"]:
             raise BadRequest("Only background responses can be cancelled; close the connection of others instead.")
         if live:
@@ -150,7 +144,7 @@ class ResponseService:
                 if time.monotonic() > deadline:
                     raise Unavailable("The server of this response did not react to the cancellation in time.")
                 await asyncio.sleep(POLL_INTERVAL_S / 2)
-                body, live = await self._get_stored(response_id)
+                body, live = await self.store.get(response_id)
         return body
 
     async def delete(self, response_id: str) -> None:
@@ -165,7 +159,7 @@ class ResponseService:
         run = self._background.get(response_id)
         if run is not None:
             return EventFollower(run, start, self._ping_s)
-        body, live = await self._get_stored(response_id)
+        body, live = await self.store.get(response_id)
         if live:
             return ResponsePoller(lambda: self._stored_frames(response_id), start, self._ping_s, POLL_INTERVAL_S)
         frames = await self.store.frames(response_id)
@@ -176,7 +170,7 @@ class ResponseService:
 
     async def _stored_frames(self, response_id: str) -> bytes | None:
         """The stream of another server's response; None while it runs. Raises NotFound and EngineFailure."""
-        body, live = await self._get_stored(response_id)
+        body, live = await self.store.get(response_id)
         if live:
             return None
         frames = await self.store.frames(response_id)

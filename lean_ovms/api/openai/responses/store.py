@@ -9,24 +9,29 @@ LEASE_S, any other server marks the response as failed. Knows no HTTP and no gen
 from __future__ import annotations
 
 import asyncio
-import logging
+import secrets
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ....config import Config
-from ....errors import BadRequest, NotFound
+from ....errors import BadRequest, NotFound, StartError
 from ....types import Json
-from . import tables
-from .connection import DatabaseConnection
+from . import postgres, tables
+from .connection import Connection
 from .database import Database
 from .items import REFERENCE, is_usable
+from .output_items import is_made_here
 from .pages import PageQuery
-from .store_file import set_aside_if_damaged
-from .tables import StoredItem
+from .postgres import Postgres
+from .sqlite import Sqlite, set_aside_if_damaged
+from .tables import CONVERSATION, OUTPUT, RESPONSE
 
-logger = logging.getLogger("lean_ovms.responses")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
 
@@ -39,22 +44,46 @@ LEASE_S = 15.0
 MAX_CLOCK_STEP_S = 1.0
 """By more than that a clock was set, not adjusted slowly."""
 
+_DUE = """
+SELECT kind, id, used FROM idle WHERE kind IN ('response', 'conversation') AND used < ?
+UNION ALL SELECT 'run', response, seen FROM run WHERE server <> ?
+"""
+"""What has expired, and what other servers generate."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Context:
     """The input of a response. history: earlier turns. input: this request's items, references resolved.
 
-    conversation: the conversation to which the finished turn is added.
+    turn: the number of the last stored turn of the history. conversation: to which the finished turn is added.
     """
 
-    history: list[StoredItem] = field(default_factory=list)
-    input: list[StoredItem] = field(default_factory=list)
+    history: list[Json] = field(default_factory=list)
+    input: list[Json] = field(default_factory=list)
+    turn: int | None = None
     conversation: str | None = None
 
     @property
     def items(self) -> list[Json]:
         """All items, in order."""
-        return [entry.item for entry in (*self.history, *self.input)]
+        return [*self.history, *self.input]
+
+
+Sync = Callable[Concatenate["Store", Connection, P], T]
+Async = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
+
+
+def _transaction(*, write: bool = True, deletes: bool = False) -> Callable[[Sync[P, T]], Async[P, T]]:
+    """Makes a method that gets a connection one that is awaited and runs in a transaction, as Database.run says."""
+
+    def decorate(method: Sync[P, T]) -> Async[P, T]:
+        async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._db.run(lambda db: method(self, db, *args, **kwargs), write=write, deletes=deletes)
+
+        run.__doc__ = method.__doc__
+        return run
+
+    return decorate
 
 
 class Store:
@@ -62,303 +91,325 @@ class Store:
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._max_age_s = config.response_store_max_age_s
-        self._max_count = config.response_store_max_count
-        self._max_bytes = config.response_store_max_mb << 20
-        self._db = Database(config.response_store, self._prepare, self._cleanup, self._cleanup_due)
-        self._path, self._strict = config.response_store, config.response_store_strict
-        self.running: set[str] = set()  # ids of the background responses of this server
+        self._config = config
+        self._path = config.response_store
+        self._server = secrets.token_hex(16)
+        kind = Postgres if postgres.is_url(self._path) else Sqlite
+        self._db = Database(kind, self._path, self._prepare, self._upkeep)
         self._connected = 0.0  # time.monotonic()
         self._clock_ahead = 0.0  # of the database, before time.monotonic()
 
     async def open(self) -> None:
-        """Open the database now, not at the first use. Raises StartError."""
-        if self._path and "://" not in self._path:
-            await asyncio.to_thread(set_aside_if_damaged, self._path, tables.VERSION, strict=self._strict)
-        await self._db.open()
+        """Opens the database now, not at the first use. Raises StartError."""
+        shown = self._path
+        if postgres.is_url(self._path):
+            postgres.check(self._path)
+            shown = postgres.without_credentials(self._path)
+        elif "://" in self._path:
+            scheme = self._path.split("://")[0]
+            raise StartError(f"--response_store takes a file or postgresql://..., not {scheme}://...")
+        elif self._path:
+            strict = self._config.response_store_strict
+            await asyncio.to_thread(set_aside_if_damaged, self._path, tables.VERSION, strict=strict)
+        await self._db.open(shown)
 
     async def close(self) -> None:
-        """Close the database. Idempotent."""
+        """Closes the database. Idempotent."""
         await self._db.close()
 
-    def _bounds(self) -> tables.StoreLimits:
-        since = self._clock() - self._max_age_s if self._max_age_s else float("-inf")
-        return tables.StoreLimits(since=since, max_count=self._max_count, max_bytes=self._max_bytes)
+    def _prepare(self, db: Connection) -> None:
+        """Sets up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
+        self._connected, self._clock_ahead = time.monotonic(), db.now() - time.monotonic()
+        tables.prepare(db)
 
-    def _prepare(self, connection: DatabaseConnection) -> None:
-        """Set up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
-        self._connected, self._clock_ahead = time.monotonic(), connection.now() - time.monotonic()
-        tables.prepare(connection)
+    def _upkeep(self, db: Connection) -> list[Callable[[], object]]:
+        """Deletes what has expired, and ends the responses of servers that have stopped."""
+        max_age_s = self._config.response_store_max_age_s
+        since = self._clock() - max_age_s if max_age_s else float("-inf")
+        rows = db.execute(_DUE, (since, self._server)).fetchall()
+        due = [partial(tables.drop, db, kind, name) for kind, name, _ in rows if kind != "run"]
+        heartbeats = {name: seen for kind, name, seen in rows if kind == "run"}
+        oldest = self._oldest_heartbeat(db) if heartbeats else 0.0
+        return due + [partial(_interrupt, db, name) for name, seen in heartbeats.items() if seen < oldest]
 
-    def _cleanup(self, connection: DatabaseConnection) -> None:
-        tables.drop_old(connection, self._bounds())
-        for body in self._stale(connection):
-            tables.put_response(connection, interrupted(body), live=False)
-
-    def _cleanup_due(self, connection: DatabaseConnection) -> bool:
-        return tables.any_old(connection, self._bounds()) or bool(self._stale(connection))
-
-    def _stale(self, connection: DatabaseConnection) -> list[Json]:
-        """Unfinished responses whose server has stopped. When the clock was set, or the machine slept, every heartbeat
-        looks old, so LEASE_S starts again then too.
+    def _oldest_heartbeat(self, db: Connection) -> float:
+        """The time of a heartbeat that is just not too old. When the clock was set, or the machine slept, every
+        heartbeat looks old, so LEASE_S starts again then.
         """
-        if time.monotonic() < self._connected + LEASE_S:
-            return []
-        found = [body for body in tables.stale_runs(connection, LEASE_S) if body["id"] not in self.running]
-        if found and abs((ahead := connection.now() - time.monotonic()) - self._clock_ahead) > MAX_CLOCK_STEP_S:
-            self._connected, self._clock_ahead = time.monotonic(), ahead
-            return []
-        return found
+        now, monotonic = db.now(), time.monotonic()
+        if abs(now - monotonic - self._clock_ahead) > MAX_CLOCK_STEP_S:
+            self._connected, self._clock_ahead = monotonic, now - monotonic
+        return now - LEASE_S if monotonic >= self._connected + LEASE_S else float("-inf")
+
+    def _drop_excess(self, db: Connection, spare: str) -> None:
+        max_bytes = self._config.response_store_max_mb << 20
+        tables.drop_excess(db, spare, max_count=self._config.response_store_max_count, max_bytes=max_bytes)
 
     # --- before a generation ---
 
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
         """The input of a response. Raises BadRequest and NotFound for unknown ids."""
-        if previous is None and conversation is None and not any(item["type"] == REFERENCE for item in items):
-            return Context(input=[StoredItem(item) for item in items])
-        return await self._db.run(
-            lambda c: self._context(c, previous, conversation, items), write=conversation is not None
-        )
-
-    def _context(
-        self, connection: DatabaseConnection, previous: str | None, conversation: str | None, items: list[Json]
-    ) -> Context:
-        context = Context(conversation=conversation)
-        if previous is not None:
-            context.history = _turns_through(connection, previous)
         if conversation is not None:
-            _require(tables.touch_conversation(connection, conversation, self._clock()), "Conversation", conversation)
-            context.history = tables.items_of(connection, conversation)
-        context.input = [_resolve(connection, item, conversation or previous or "") for item in items]
-        return context
+            return await self._conversation_context(conversation, items)
+        if previous is not None or any(item["type"] == REFERENCE for item in items):
+            return await self._context(previous, items)
+        return Context(input=items)
+
+    @_transaction()
+    def _conversation_context(self, db: Connection, conversation: str, items: list[Json]) -> Context:
+        turn = self._touch(db, conversation)
+        history = tables.items_of(db, turn)
+        return Context(history=history, input=_resolved(db, items, history), turn=turn, conversation=conversation)
+
+    @_transaction(write=False)
+    def _context(self, db: Connection, previous: str | None, items: list[Json]) -> Context:
+        turn = None if previous is None else _finished_turn(db, previous)
+        history = [] if turn is None else tables.items_of(db, turn)
+        return Context(history=history, input=_resolved(db, items, history), turn=turn)
 
     # --- responses ---
 
-    async def start(self, body: Json, context: Context) -> None:
-        """Store a response that has just started, so that it survives a crash of the process."""
+    @_transaction()
+    def start(self, db: Connection, body: Json, context: Context) -> None:
+        """Stores a response that has just started, so that it survives a crash of the process."""
+        self._put_response(db, body, _add_turn(db, context))
+        db.execute("INSERT INTO run VALUES (?, ?, ?, 0)", (body["id"], self._server, db.now()))
+        self._drop_excess(db, body["id"])
 
-        def work(connection: DatabaseConnection) -> None:
-            self._write(connection, body, context, live=True)
-            tables.drop_excess(connection, self._bounds(), spare=body["id"])
+    @_transaction()
+    def heartbeat(self, db: Connection) -> None:
+        """Renews the lease of the responses that this server generates."""
+        db.execute("UPDATE run SET seen = ? WHERE server = ?", (db.now(), self._server))
 
-        await self._db.run(work)
-        self.running.add(body["id"])
+    @_transaction(write=False)
+    def poll_stops(self, db: Connection, running: Iterable[str]) -> list[str]:
+        """Those of this server's running responses that must stop: cancelled, deleted or failed elsewhere."""
+        rows = db.execute("SELECT response FROM run WHERE server = ? AND stop = 0", (self._server,)).fetchall()
+        return [response_id for response_id in running if (response_id,) not in rows]
 
-    async def poll_stops(self, heartbeat: bool) -> list[str]:
-        """The running responses of this server that must stop: cancelled, deleted or failed elsewhere.
+    @_transaction()
+    def request_stop(self, db: Connection, response_id: str) -> None:
+        """Asks the server that generates a response to stop it."""
+        db.execute("UPDATE run SET stop = 1 WHERE response = ?", (response_id,))
 
-        heartbeat: also renew the lease of the running responses.
+    @_transaction()
+    def finish(self, db: Connection, body: Json, context: Context) -> None:
+        """Stores a finished response that was not started before."""
+        self._finish(db, body, context, _add_turn(db, context))
+
+    @_transaction()
+    def finish_started(self, db: Connection, body: Json, context: Context, frames: bytes) -> None:
+        """Stores a finished response, which `start` has stored, and its stream. Safe to retry.
+
+        A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed.
         """
-        mine = list(self.running)
+        if db.execute("DELETE FROM run WHERE response = ?", (body["id"],)).rowcount:
+            [(turn,)] = db.execute("SELECT turn FROM entry WHERE id = ?", (body["id"],)).fetchall()
+            self._finish(db, body, context, turn, zlib.compress(frames, 1))
 
-        def work(connection: DatabaseConnection) -> list[str]:
-            if heartbeat:
-                for response_id in mine:
-                    tables.touch_run(connection, response_id)
-            return [response_id for response_id in mine if tables.stop_requested(connection, response_id) is not False]
-
-        return await self._db.run(work, write=heartbeat)
-
-    async def request_stop(self, response_id: str) -> None:
-        """Ask the server that generates a response to stop it."""
-        await self._db.run(lambda c: tables.request_stop(c, response_id))
-
-    async def finish(self, body: Json, context: Context, *, started: bool = False, frames: bytes = b"") -> None:
-        """Store a finished response. started: `start` has stored its input. frames: its stream, if that is stored.
-
-        A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed. Safe to retry.
-        """
-
-        def work(connection: DatabaseConnection) -> None:
-            if started:
-                events = zlib.compress(frames, 1) if frames else None
-                if tables.stop_requested(connection, body["id"]) is None:
-                    return
-                tables.put_response(connection, body, live=False, events=events)
-            else:
-                self._write(connection, body, context, live=False)
-            self._add_output(connection, body, context)
-            tables.drop_excess(connection, self._bounds(), spare=body["id"])
-
-        await self._db.run(work)
-        self.running.discard(body["id"])
+    def _finish(self, db: Connection, body: Json, context: Context, turn: int, events: bytes | None = None) -> None:
+        tables.add_items(db, turn, body["output"], OUTPUT)
+        self._put_response(db, body, turn, events)
+        if context.conversation is not None and body["status"] in ("completed", "incomplete"):
+            self._add_to_conversation(db, body, context, turn)
+        self._drop_excess(db, body["id"])
 
     @staticmethod
-    def _write(connection: DatabaseConnection, body: Json, context: Context, live: bool) -> None:
-        tables.add_items(connection, body["id"], [*context.history, *context.input])
-        tables.put_response(connection, body, live)
+    def _put_response(db: Connection, body: Json, turn: int | None, events: bytes | None = None) -> None:
+        tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
 
-    def _add_output(self, connection: DatabaseConnection, body: Json, context: Context) -> None:
-        output = [StoredItem(item) for item in body["output"]]
-        tables.add_items(connection, body["id"], output, output=True)
-        conversation_id = context.conversation
-        if conversation_id is None or body["status"] not in ("completed", "incomplete"):
+    def _add_to_conversation(self, db: Connection, body: Json, context: Context, turn: int) -> None:
+        """Ends a conversation with a turn, or with a copy of it if there is another one after its history by now."""
+        assert context.conversation is not None
+        try:
+            last = self._touch(db, context.conversation)
+        except NotFound:  # it was deleted meanwhile
             return
-        if tables.touch_conversation(connection, conversation_id, self._clock()):  # False: it was deleted meanwhile
-            tables.add_items(connection, conversation_id, [*context.input, *_usable(output)])
+        if last != context.turn:
+            turn = tables.add_turn(db, last, [*context.input, *filter(is_usable, body["output"])])
+        _set_turn(db, context.conversation, turn)
 
-    async def get(self, response_id: str) -> tuple[Json, bool]:
-        """(the response object, whether the response was still running when it was written). Raises NotFound."""
-        found = await self._db.run(lambda c: tables.get_response(c, response_id), write=False)
-        if found is None:
-            raise not_found("Response", response_id)
-        return found
+    @_transaction(write=False)
+    def get(self, db: Connection, response_id: str) -> tuple[Json, bool]:
+        """(the response object, whether a server still generates it). Raises NotFound."""
+        body, _ = _entry(db, RESPONSE, response_id)
+        running = _is_running(db, response_id)
+        return ({**body, "status": "in_progress"} if running else body), running
 
-    async def frames(self, response_id: str) -> bytes | None:
+    @_transaction(write=False)
+    def frames(self, db: Connection, response_id: str) -> bytes | None:
         """The whole stream of a response, if it was stored."""
+        row = db.execute("SELECT events FROM entry WHERE id = ?", (response_id,)).fetchone()
+        return None if row is None or row[0] is None else zlib.decompress(row[0])
 
-        def work(connection: DatabaseConnection) -> bytes | None:
-            events = tables.get_events(connection, response_id)
-            return None if events is None else zlib.decompress(events)
-
-        return await self._db.run(work, write=False)
-
-    async def input_items(self, response_id: str, query: PageQuery) -> Page:
+    @_transaction(write=False)
+    def input_items(self, db: Connection, response_id: str, query: PageQuery) -> Page:
         """Input items of a response, earlier turns included. Raises NotFound, and BadRequest for `after`."""
+        return _page(db, _turn(db, RESPONSE, response_id), query, output=False)
 
-        def work(connection: DatabaseConnection) -> Page:
-            _require(tables.has_response(connection, response_id), "Response", response_id)
-            return _page(connection, response_id, query, output=False)
-
-        return await self._db.run(work, write=False)
-
-    async def delete(self, response_id: str) -> None:
-        """Delete a response. Raises NotFound."""
-        _require(
-            await self._db.run(lambda c: tables.drop_response(c, response_id), deletes=True), "Response", response_id
-        )
+    @_transaction(deletes=True)
+    def delete(self, db: Connection, response_id: str) -> None:
+        """Deletes a response. Raises NotFound."""
+        if not tables.drop(db, RESPONSE, response_id):
+            raise not_found(RESPONSE, response_id)
 
     # --- conversations ---
 
-    async def create_conversation(self, body: Json, items: list[Json]) -> None:
-        """Store a new conversation."""
+    @_transaction()
+    def create_conversation(self, db: Connection, body: Json, items: list[Json]) -> None:
+        """Stores a new conversation."""
+        turn = tables.add_turn(db, None, _resolved(db, items, [])) if items else None
+        tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
+        self._drop_excess(db, body["id"])
 
-        def work(connection: DatabaseConnection) -> None:
-            tables.put_conversation(connection, body, self._clock())
-            tables.add_items(connection, body["id"], [_resolve(connection, item) for item in items])
-            tables.drop_excess(connection, self._bounds(), spare=body["id"])
+    @_transaction(write=False)
+    def conversation(self, db: Connection, conversation_id: str) -> Json:
+        """The conversation object. Raises NotFound."""
+        return _entry(db, CONVERSATION, conversation_id)[0]
 
-        await self._db.run(work)
+    @_transaction()
+    def set_metadata(self, db: Connection, conversation_id: str, metadata: Json) -> Json:
+        """Replaces the metadata of a conversation; returns the conversation object. Raises NotFound."""
+        body, turn = _entry(db, CONVERSATION, conversation_id)
+        body["metadata"] = metadata
+        tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
+        return body
 
-    async def conversation(self, conversation_id: str, metadata: Json | None = None) -> Json:
-        """The conversation object; metadata, if given, replaces its metadata first. Raises NotFound."""
+    @_transaction(deletes=True)
+    def delete_conversation(self, db: Connection, conversation_id: str) -> None:
+        """Deletes a conversation, but not its responses. Raises NotFound."""
+        if not tables.drop(db, CONVERSATION, conversation_id):
+            raise not_found(CONVERSATION, conversation_id)
 
-        def work(connection: DatabaseConnection) -> Json:
-            body = tables.get_conversation(connection, conversation_id)
-            if body is None:
-                raise not_found("Conversation", conversation_id)
-            if metadata is not None:
-                body["metadata"] = metadata
-                tables.put_conversation(connection, body, self._clock())
-            return body
-
-        return await self._db.run(work, write=metadata is not None)
-
-    async def delete_conversation(self, conversation_id: str) -> None:
-        """Delete a conversation, but not its responses. Raises NotFound."""
-        found = await self._db.run(lambda c: tables.drop_conversation(c, conversation_id), deletes=True)
-        _require(found, "Conversation", conversation_id)
-
-    async def conversation_items(self, conversation_id: str, query: PageQuery) -> Page:
+    @_transaction(write=False)
+    def conversation_items(self, db: Connection, conversation_id: str, query: PageQuery) -> Page:
         """Items of a conversation. Raises NotFound, and BadRequest for `after`."""
+        return _page(db, _turn(db, CONVERSATION, conversation_id), query)
 
-        def work(connection: DatabaseConnection) -> Page:
-            _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
-            return _page(connection, conversation_id, query)
+    @_transaction()
+    def add_conversation_items(
+        self, db: Connection, conversation_id: str, items: list[Json]
+    ) -> list[tuple[str, bytes]]:
+        """Appends items to a conversation; returns them as stored, in order. Raises NotFound."""
+        last = self._touch(db, conversation_id)
+        referenced = any(item["type"] == REFERENCE for item in items)
+        turn = tables.add_turn(db, last, _resolved(db, items, tables.items_of(db, last) if referenced else []))
+        _set_turn(db, conversation_id, turn)
+        self._drop_excess(db, conversation_id)
+        added = tables.page_of(db, turn, after=None, limit=len(items), newest_first=True)
+        return added[::-1] if added else []
 
-        return await self._db.run(work, write=False)
-
-    async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[tuple[str, bytes]]:
-        """Append items to a conversation; returns them as stored, in order. Raises NotFound."""
-
-        def work(connection: DatabaseConnection) -> list[tuple[str, bytes]]:
-            found = tables.touch_conversation(connection, conversation_id, self._clock())
-            _require(found, "Conversation", conversation_id)
-            tables.add_items(
-                connection, conversation_id, [_resolve(connection, item, conversation_id) for item in items]
-            )
-            tables.drop_excess(connection, self._bounds(), spare=conversation_id)
-            added = tables.page_of(connection, conversation_id, after=None, limit=len(items), newest_first=True)
-            return added[::-1] if added else []
-
-        return await self._db.run(work)
-
-    async def conversation_item(self, conversation_id: str, item_id: str) -> bytes:
+    @_transaction(write=False)
+    def conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> bytes:
         """The JSON of one item of a conversation. Raises NotFound."""
+        item = tables.item_of(db, _turn(db, CONVERSATION, conversation_id), item_id)
+        if item is None:
+            raise not_found("item", item_id)
+        return item
 
-        def work(connection: DatabaseConnection) -> bytes:
-            _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
-            item = tables.item_of(connection, conversation_id, item_id)
-            if item is None:
-                raise not_found("Item", item_id)
-            return item
+    @_transaction(deletes=True)
+    def delete_conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> Json:
+        """Removes one item from a conversation; returns the conversation object. Raises NotFound."""
+        body, old = _entry(db, CONVERSATION, conversation_id)
+        turn = tables.turn_without(db, old, item_id)
+        if turn is None:
+            raise not_found("item", item_id)
+        _set_turn(db, conversation_id, turn)
+        tables.drop_turn(db, old)
+        return body
 
-        return await self._db.run(work, write=False)
-
-    async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
-        """Remove one item from a conversation; returns the conversation object. Raises NotFound."""
-
-        def work(connection: DatabaseConnection) -> Json:
-            body = tables.get_conversation(connection, conversation_id)
-            if body is None:
-                raise not_found("Conversation", conversation_id)
-            _require(tables.drop_item(connection, conversation_id, item_id), "Item", item_id)
-            return body
-
-        return await self._db.run(work, deletes=True)
-
-
-def interrupted(body: Json) -> Json:
-    """The failed response object of a response whose server has stopped."""
-    return {**body, "status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
+    def _touch(self, db: Connection, conversation_id: str) -> int | None:
+        """Sets the time of last use of a conversation; returns its last turn. Raises NotFound."""
+        turn = _turn(db, CONVERSATION, conversation_id)
+        db.execute("UPDATE entry SET used = ? WHERE id = ?", (self._clock(), conversation_id))
+        return turn
 
 
 def not_found(what: str, name: str) -> NotFound:
     """The error for an unknown id."""
-    return NotFound(f"{what} with id {name[:100]!r} not found.")
+    return NotFound(f"{what.capitalize()} with id {name[:100]!r} not found.")
 
 
-def _require(found: object, what: str, name: str) -> None:
-    if not found:
-        raise not_found(what, name)
-
-
-def _page(connection: DatabaseConnection, owner: str, query: PageQuery, *, output: bool = True) -> Page:
-    """Raises BadRequest."""
-    found = tables.page_of(
-        connection, owner, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
-    )
+def _entry(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
+    """(the object, its turn) of an entry. Raises NotFound."""
+    found = tables.get(db, kind, name)
     if found is None:
-        raise BadRequest("after is not the id of an item in this list", param="after")
-    return found[: query.limit], len(found) > query.limit
+        raise not_found(kind, name)
+    return found
 
 
-def _turns_through(connection: DatabaseConnection, previous: str) -> list[StoredItem]:
-    """All items up to the end of a response. Raises BadRequest."""
-    found = tables.get_response(connection, previous)
+def _turn(db: Connection, kind: str, name: str) -> int | None:
+    """The turn of an entry. Raises NotFound."""
+    row = db.execute("SELECT turn FROM entry WHERE id = ? AND kind = ?", (name, kind)).fetchone()
+    if row is None:
+        raise not_found(kind, name)
+    turn: int | None = row[0]
+    return turn
+
+
+def _set_turn(db: Connection, conversation_id: str, turn: int) -> None:
+    db.execute("UPDATE entry SET turn = ? WHERE id = ?", (turn, conversation_id))
+
+
+def _is_running(db: Connection, response_id: str) -> bool:
+    return db.execute("SELECT 1 FROM run WHERE response = ?", (response_id,)).fetchone() is not None
+
+
+def _interrupt(db: Connection, response_id: str) -> None:
+    """Marks a response, whose server has stopped, as failed."""
+    body, turn = _entry(db, RESPONSE, response_id)
+    body |= {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
+    tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn)
+    db.execute("DELETE FROM run WHERE response = ?", (response_id,))
+
+
+def _add_turn(db: Connection, context: Context) -> int:
+    """Adds the turn of a response, with all its history if that was deleted meanwhile."""
+    if context.turn is None or tables.has_turn(db, context.turn):
+        return tables.add_turn(db, context.turn, context.input)
+    return tables.add_turn(db, None, context.items)
+
+
+def _finished_turn(db: Connection, previous: str) -> int | None:
+    """The turn of a response that can be continued. Raises BadRequest."""
+    found = tables.get(db, RESPONSE, previous)
     if found is None:
         raise BadRequest(
             f"Previous response with id {previous[:100]!r} not found.",
             param="previous_response_id",
             code="previous_response_not_found",
         )
-    if found[1]:
+    if _is_running(db, previous):
         raise BadRequest(f"Response {previous!r} is not finished yet.", param="previous_response_id")
     if found[0]["status"] == "failed":
         raise BadRequest(f"Response {previous!r} failed and cannot be continued.", param="previous_response_id")
-    return _usable(tables.items_of(connection, previous))
+    return found[1]
 
 
-def _usable(output: list[StoredItem]) -> list[StoredItem]:
-    """The items that a next turn can use: without truncated calls, whose arguments are incomplete."""
-    return [entry for entry in output if is_usable(entry.item)]
+def _resolved(db: Connection, items: list[Json], history: list[Json]) -> list[Json]:
+    """The items with stored ones in place of references: of the history, or else of any turn. Raises NotFound.
+
+    A client may name its items as it likes ("msg_1"), and must not get those that another client names so: only items
+    with an id that cannot be guessed are found everywhere.
+    """
+    if not any(item["type"] == REFERENCE for item in items):
+        return items
+    known = {item["id"]: item for item in history}
+    return [_stored_item(db, item["id"], known) if item["type"] == REFERENCE else item for item in items]
 
 
-def _resolve(connection: DatabaseConnection, item: Json, before: str = "") -> StoredItem:
-    """The item itself, or the stored item of a reference. before: what it follows. Raises NotFound."""
-    if item["type"] != REFERENCE:
-        return StoredItem(item)
-    entry = tables.find_item(connection, item["id"], before)
-    if entry is None:
-        raise NotFound(f"Item with id {item['id'][:100]!r} not found: it was not stored, or has expired.")
-    return entry
+def _stored_item(db: Connection, item_id: str, known: dict[str, Json]) -> Json:
+    found = known.get(item_id) or (tables.find_item(db, item_id) if is_made_here(item_id) else None)
+    if found is None:
+        raise NotFound(f"Item with id {item_id[:100]!r} not found: it was not stored, or has expired.")
+    return found
+
+
+def _page(db: Connection, turn: int | None, query: PageQuery, *, output: bool = True) -> Page:
+    """Raises BadRequest."""
+    found = tables.page_of(
+        db, turn, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
+    )
+    if found is None:
+        raise BadRequest("after is not the id of an item in this list", param="after")
+    return found[: query.limit], len(found) > query.limit

@@ -9,14 +9,14 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai.responses import connection, database, postgres, service, store
+from lean_ovms.api.openai.responses import database, postgres, service, sqlite, store
 from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.config import Config
 from lean_ovms.errors import NotFound, StartError, StoreUnavailable, install_command
@@ -182,8 +182,8 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     looked = asyncio.Event()
     look = kept.poll_stops
 
-    async def looking(heartbeat: bool) -> list[str]:
-        found = await look(heartbeat)
+    async def looking(running: Iterable[str]) -> list[str]:
+        found = await look(running)
         looked.set()
         return found
 
@@ -210,11 +210,11 @@ async def test_a_clock_that_is_set_fails_no_response_of_another_server(
     await mine.start(body, store.Context())
     await other.open()
     real = time.time
-    monkeypatch.setattr(connection.time, "time", lambda: real() + 3600)
+    monkeypatch.setattr(sqlite.time, "time", lambda: real() + 3600)
     other._connected -= 9999
     assert (await other.get("resp_1"))[1], "still running"
     other._connected -= 9999
-    await mine.poll_stops(heartbeat=True)
+    await mine.heartbeat()
     assert (await other.get("resp_1"))[1]
     await hours_later(other, "resp_1")
     assert (await other.get("resp_1"))[0]["status"] == "failed"
@@ -285,7 +285,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
 async def test_a_database_that_hangs_holds_up_nobody(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(database, "CALL_TIMEOUT_S", 2.0)
     monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 2)
     app, _ = await make_app(lambda *_: say("Hi."), response_store=own_postgres.url())
     kept = await ask(app, "x")
@@ -329,7 +329,7 @@ async def test_a_write_that_was_given_up_is_not_done_later(
     own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited behind one that the database did not answer; its client was told of a failure."""
-    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(database, "CALL_TIMEOUT_S", 0.3)
     made = store.Store(Config(response_store=own_postgres.url()))
     await made.open()
     own_postgres.signal(signal.SIGSTOP)
@@ -339,7 +339,7 @@ async def test_a_write_that_was_given_up_is_not_done_later(
     for result in await asyncio.gather(reading, made.create_conversation(body, []), return_exceptions=True):
         assert isinstance(result, StoreUnavailable)
     own_postgres.signal(signal.SIGCONT)
-    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 300)
+    monkeypatch.setattr(database, "CALL_TIMEOUT_S", 300)
     with pytest.raises(NotFound):
         await made.conversation("conv_1")
     await made.close()
@@ -349,7 +349,7 @@ async def test_a_write_that_was_given_up_is_not_done_later(
 
 
 async def test_a_busy_file_is_a_503(make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
     path = str(tmp_path / "store.sqlite")
     app, _ = await make_app(lambda *_: say("Hi."), response_store=path)
     kept = await ask(app, "x")

@@ -14,13 +14,12 @@ from openai.types.responses import ResponseItemList
 
 from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import tables
-from lean_ovms.api.openai.responses.connection import DatabaseConnection, Sqlite
+from lean_ovms.api.openai.responses.connection import Connection
 from lean_ovms.api.openai.responses.database import Database
-from lean_ovms.api.openai.responses.output_items import item_id
 from lean_ovms.api.openai.responses.postgres import is_url
 from lean_ovms.api.openai.responses.service import ResponseService
+from lean_ovms.api.openai.responses.sqlite import Sqlite
 from lean_ovms.api.openai.responses.store import Context, Store
-from lean_ovms.api.openai.responses.tables import StoredItem
 from lean_ovms.config import Config
 from lean_ovms.errors import NotFound, StartError, StoreFailure
 from lean_ovms.types import Request, Response
@@ -365,21 +364,51 @@ async def test_what_is_too_big_is_forgotten_oldest_first(open_store: Callable[..
     assert await kept(store, 7) == [6], "the newest stays, however big"
 
 
-async def test_items_go_with_the_last_who_names_them() -> None:
-    connection = Sqlite("")
-    tables.prepare(connection)
-    a, b = item_id("msg"), item_id("msg")
-    shared = StoredItem({"id": a})
-    tables.add_items(connection, "one", [shared, StoredItem({"id": b})])
-    tables.add_items(connection, "two", [shared])
-    tables.drop_items(connection, "one")
-    assert tables.find_item(connection, b) is None
-    assert tables.find_item(connection, a) == shared
-    tables.drop_items(connection, "two")
-    assert tables.find_item(connection, a) is None
-    tables.add_items(connection, "three", [shared])  # it was read before it went
-    assert [entry.number for entry in tables.items_of(connection, "three")] == [shared.number]
-    connection.close()
+def entry(db: Connection, name: str, turn: int) -> None:
+    tables.put(db, tables.RESPONSE, {"id": name}, used=0, turn=turn)
+
+
+def test_items_go_with_the_last_that_needs_their_turn() -> None:
+    db = Sqlite("")
+    tables.prepare(db)
+    first = tables.add_turn(db, None, [{"id": "a"}])
+    second = tables.add_turn(db, first, [{"id": "b"}])
+    entry(db, "one", first)
+    entry(db, "two", second)
+    tables.drop(db, tables.RESPONSE, "one")
+    assert tables.items_of(db, second) == [{"id": "a"}, {"id": "b"}]
+    tables.drop(db, tables.RESPONSE, "two")
+    assert (tables.find_item(db, "a"), tables.find_item(db, "b")) == (None, None)
+    db.close()
+
+
+async def test_a_turn_that_goes_while_the_next_one_is_generated_is_stored_again(open_app: OpenApp) -> None:
+    app, engine = await open_app()
+    first = await respond(app, "one")
+    response = await post(
+        app, PATH, {"model": "m", "input": "two", "previous_response_id": first["id"], "stream": True}
+    )
+    assert (await delete(app, f"{PATH}/{first['id']}")).status == 200
+    second = parse_sse(b"".join([part async for part in parts(response)]))[-1]["response"]
+    await respond(app, "three", previous_response_id=second["id"])
+    assert engine.submitted[-1][0] == "user:one;assistant:Hi.;user:two;assistant:Hi.;user:three;"
+
+
+async def test_an_item_taken_out_of_a_conversation_stays_with_its_responses(open_app: OpenApp) -> None:
+    app, engine = await open_app()
+    conversation = (await whole(await post(app, "/v1/conversations", {})))["id"]
+    url = f"/v1/conversations/{conversation}/items"
+    first = await respond(app, "one", conversation=conversation)
+    second = await respond(app, "two", conversation=conversation)
+    listed = (await whole(await get(app, url)))["data"]
+    assert (await delete(app, f"{url}/{listed[-1]['id']}")).status == 200
+    await respond(app, "three", conversation=conversation)
+    assert engine.submitted[-1][0] == "assistant:Hi.;user:two;assistant:Hi.;user:three;"
+    await respond(app, "other", previous_response_id=second["id"])
+    assert engine.submitted[-1][0] == "user:one;assistant:Hi.;user:two;assistant:Hi.;user:other;"
+    for response in (first, second):
+        await delete(app, f"{PATH}/{response['id']}")
+    assert len((await whole(await get(app, url)))["data"]) == 5
 
 
 # --- files ---
@@ -448,28 +477,27 @@ async def test_an_answer_that_cannot_be_kept_says_so_and_is_not_lost(open_app: O
 async def test_work_that_fails_takes_nothing_else_with_it() -> None:
     ran: list[int] = []
 
-    def make(connection: DatabaseConnection) -> None:
+    def make(connection: Connection) -> None:
         connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)")
 
-    database = Database("", make, lambda c: ran.append(1), lambda c: False)
+    database = Database(Sqlite, "", make, lambda c: ran.append(1) or [])
 
-    def insert(*values: int) -> Callable[[DatabaseConnection], int]:
-        def work(connection: DatabaseConnection) -> int:
+    def insert(*values: int) -> Callable[[Connection], int]:
+        def work(connection: Connection) -> int:
             for value in values:
                 connection.execute("INSERT INTO t VALUES (?)", (value,))
             return len(values)
 
         return work
 
-    await database.open()
-    before = len(ran)
+    await database.open("memory")
     results = await asyncio.gather(
         *(database.run(insert(*values)) for values in ((1, 2), (3, 3), (4,))), return_exceptions=True
     )
     assert results[0] == 2
     assert isinstance(results[1], StoreFailure)
     assert results[2] == 1
-    assert len(ran) - before <= 3
+    assert len(ran) == 4, "before each transaction"
     rows = await database.run(lambda c: c.execute("SELECT x FROM t").fetchall())
     assert rows == [(1,), (2,), (4,)]
     await database.close()
@@ -483,11 +511,12 @@ async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_wor
 ) -> None:
     broken = [True]
 
-    def before(connection: DatabaseConnection) -> None:
+    def before(connection: Connection) -> list[Callable[[], object]]:
         if broken[0]:
             raise sqlite3.OperationalError("database or disk is full")
+        return []
 
-    database = Database("", lambda c: None, before, lambda c: False)
+    database = Database(Sqlite, "", lambda c: None, before)
     results = await asyncio.gather(*(database.run(lambda c: 1) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(result, StoreFailure) and "disk is full" in result.message for result in results)
     assert "disk is full" in caplog.text
@@ -498,8 +527,8 @@ async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_wor
 
 
 async def test_a_waiter_that_leaves_does_not_stop_the_work() -> None:
-    database = Database("", lambda c: None, lambda c: None, lambda c: False)
-    await database.open()
+    database = Database(Sqlite, "", lambda c: None, lambda c: [])
+    await database.open("memory")
     done: list[int] = []
     task = asyncio.ensure_future(database.run(lambda c: done.append(1)))
     await asyncio.sleep(0)

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.openai.responses import store_file
-from lean_ovms.api.openai.responses.connection import FULL, Sqlite
+from lean_ovms.api.openai.responses.sqlite import FULL, RESERVE_BYTES, Sqlite
 from lean_ovms.api.openai.responses.store import Context, Store
-from lean_ovms.api.openai.responses.tables import StoredItem
 from lean_ovms.config import Config
 from lean_ovms.errors import NotFound, StartError, StoreFailure
 
@@ -33,7 +31,7 @@ def body(number: int) -> dict[str, Any]:
 async def fill(path: Path, count: int = 40) -> None:
     filled = store(path)
     for number in range(count):
-        await filled.finish(body(number), Context(input=[StoredItem({"id": f"i{number}", "text": "x" * 5000})]))
+        await filled.finish(body(number), Context(input=[{"id": f"i{number}", "text": "x" * 5000}]))
     await filled.close()
 
 
@@ -100,7 +98,7 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     for number in range(3):
         await opened.finish(body(number), Context())
     reserve = tmp_path / "store.db-reserve"
-    assert reserve.stat().st_size >= store_file.RESERVE_BYTES
+    assert reserve.stat().st_size >= RESERVE_BYTES
     execute = Sqlite.execute
 
     def full(self: Sqlite, sql: str, values: Any = ()) -> Any:
@@ -129,9 +127,7 @@ async def test_the_reserve_has_room_for_what_the_log_adds_to_the_file(tmp_path: 
     await opened.open()
     with contextlib.closing(sqlite3.connect(path)) as reader:
         for number, size in enumerate([10, 300_000, 10, 5_000_000, 10, 10, 90_000, 10]):
-            await opened.finish(
-                body(number), Context(input=[StoredItem({"id": f"i{number}", "text": incompressible(size)})])
-            )
+            await opened.finish(body(number), Context(input=[{"id": f"i{number}", "text": incompressible(size)}]))
             [pages] = reader.execute("PRAGMA page_count").fetchone()
             [page_bytes] = reader.execute("PRAGMA page_size").fetchone()
             growth = pages * page_bytes - path.stat().st_size
@@ -149,7 +145,7 @@ async def test_deleting_works_when_the_answers_themselves_fill_the_disk(small_di
         nonlocal written
         while True:
             text = incompressible(size)
-            await opened.finish(body(written), Context(input=[StoredItem({"id": f"i{written}", "text": text})]))
+            await opened.finish(body(written), Context(input=[{"id": f"i{written}", "text": text}]))
             written += 1
 
     with pytest.raises(StoreFailure, match=FULL):
@@ -186,7 +182,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_deleting_works_on_a_disk_that_is_full(small_disk: Path) -> None:
     opened = store(small_disk / "store.db")
     for number in range(100):
-        await opened.finish(body(number), Context(input=[StoredItem({"id": f"i{number}", "text": "x" * 9000})]))
+        await opened.finish(body(number), Context(input=[{"id": f"i{number}", "text": "x" * 9000}]))
     with (small_disk / "filler").open("wb", 0) as filler, contextlib.suppress(OSError):
         while True:
             filler.write(bytes(4096))
@@ -194,7 +190,7 @@ async def test_deleting_works_on_a_disk_that_is_full(small_disk: Path) -> None:
 
     async def write_on() -> None:
         for number in range(1000, 3000):
-            await opened.finish(body(number), Context(input=[StoredItem({"id": f"j{number}", "text": "y" * 9000})]))
+            await opened.finish(body(number), Context(input=[{"id": f"j{number}", "text": "y" * 9000}]))
             written.append(number)
 
     with pytest.raises(StoreFailure, match=FULL):
