@@ -72,7 +72,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/conversations/{id}/items/{id}", "openai.responses.conversations:handle_item", BASES),
     Route("DELETE", "/conversations/{id}/items/{id}", "openai.responses.conversations:handle_delete_item", BASES),
     Route("POST", "/responses", "openai.responses.create:handle_create", EVERYWHERE, option="response_store"),
-    Route("POST", "/responses/input_tokens", "openai.responses.input_tokens:handle", EVERYWHERE),
+    Route("POST", "/responses/input_tokens", "openai.responses.create:handle_input_tokens", EVERYWHERE),
     Route("GET", "/responses/{id}", "openai.responses.stored:handle_get", BASES),
     Route("DELETE", "/responses/{id}", "openai.responses.stored:handle_delete", BASES),
     Route("POST", "/responses/{id}/cancel", "openai.responses.stored:handle_cancel", BASES),

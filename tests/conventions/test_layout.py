@@ -35,7 +35,6 @@ PURE = {
     "compaction",
     "agent_tools",
     "connection",
-    "custom_call",
     "response",
     "events",
     "items",

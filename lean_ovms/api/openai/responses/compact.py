@@ -15,11 +15,11 @@ from ...response import json, now, warning_headers
 from ...route_doc import RouteDoc
 from ...services import Services
 from . import compaction
+from .create import read_request
 from .fields import ALL_FIELDS
 from .output_items import item_id
 from .request import ResponsesRequest, parse_response
 from .response import counts
-from .service import ResponseService
 
 _NAMES = (
     *("model", "input", "instructions", "previous_response_id", "max_output_tokens", "temperature", "top_p", "seed"),
@@ -33,8 +33,7 @@ FIELDS = FieldSet(field for field in ALL_FIELDS if field.name in _NAMES)
 
 @RouteDoc("A summary in place of a conversation", body=FIELDS, rules=schemas.some_of("input", "previous_response_id"))
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, _parse)
-    context = await services.get(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
+    asked, context = await read_request(request, services, _parse)
     items = compaction.current(context.items)
     generation = await asked.start(items, services, compaction.asking)
     try:

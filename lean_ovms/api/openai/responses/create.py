@@ -7,6 +7,8 @@ built-in tools, files, audio, stored prompts, log probabilities of tokens that w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....errors import RequestError
 from ....models.generation import DeltaStream
 from ....push_types import Sink
@@ -33,19 +35,12 @@ async def prepare(services: Services) -> None:
 
 @RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
 async def handle_create(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, parse_response)
-    context = await services.get(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
+    asked, context = await read_request(request, services)
     generation = await asked.start(context.items, services)
     stream = asked.generation.deltas(generation)
-    body = ResponseObject(
-        model=asked.generation.model.name,
-        echo=asked.echo,
-        request_id=asked.request_id,
+    body = asked.response(
         ids=TokenIds(generation.prompt_ids, asked.generation.sampling.n) if asked.token_ids else None,
-        named_by_id=asked.named_by_id,
-        origins=asked.origins,
         times=(lambda: stream.timings) if asked.timings else None,
-        timed_events=asked.timings_per_token,
     )
     if asked.background:
         response = await start_background(asked, body, stream, context, services)
@@ -55,6 +50,23 @@ async def handle_create(request: Request, services: Services) -> Response:
         response = json(await collect_response(asked, body, stream, context, services))
     response.headers += asked.headers + warning_headers(generation.warnings)
     return response
+
+
+@RouteDoc("How many tokens the input of a response would have", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT)
+async def handle_input_tokens(request: Request, services: Services) -> Response:
+    """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
+    asked, context = await read_request(request, services)
+    tokens = await asked.generation.count(await asked.prompt(context.items, services))
+    return json({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+async def read_request(
+    request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest] = parse_response
+) -> tuple[ResponsesRequest, Context]:
+    """The body of a request, and the stored items that it refers to. Raises RequestError."""
+    asked = await services.parse_body(request, parse)
+    store = services.get(ResponseService).store
+    return asked, await store.context(asked.previous, asked.conversation, asked.items)
 
 
 async def collect_response(

@@ -12,8 +12,7 @@ from ....errors import RequestError
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
 from ...response import prompt_progress, with_timings
 from .agent_tools import ToolOrigin
-from .custom_call import CustomCall
-from .output_items import FunctionCall, Item, MessageItem, ReasoningItem, ResponseEventWriter
+from .output_items import CustomCall, FunctionCall, MessageItem, OutputItem, ReasoningItem, ResponseEventWriter
 from .response import ResponseObject
 
 
@@ -23,7 +22,7 @@ class _Choice:
     __slots__ = ("has_output", "logprobs", "open", "output_index")
 
     def __init__(self) -> None:
-        self.open: Item | CustomCall | None = None
+        self.open: OutputItem | None = None
         self.output_index = 0
         self.has_output = False  # a message or a call has started
         self.logprobs: list[TokenLogprob] = []
@@ -110,12 +109,11 @@ class Events:
         elif isinstance(event, Reasoning):
             self._reasoning(choice).add(event.text)
         elif isinstance(event, ToolCallStart):
-            self._close(choice, "completed")
             choice.has_output = True
             origin = self.body.origins.get(event.name) or ToolOrigin(event.name)
             call = CustomCall if origin.custom else FunctionCall
-            self._open(choice, call(self._writer, len(self._output), event.id, origin))
-        elif isinstance(choice.open, FunctionCall | CustomCall):
+            choice.open = call(self._writer, self._next_index(choice), event.id, origin)
+        elif isinstance(choice.open, FunctionCall):
             choice.open.add(event.text)
             if choice.open.complete:
                 self._close(choice, "completed")
@@ -123,23 +121,23 @@ class Events:
     def _message(self, choice: _Choice) -> MessageItem:
         if isinstance(choice.open, MessageItem):
             return choice.open
-        self._close(choice, "completed")
         choice.has_output = True
-        message = MessageItem(self._writer, len(self._output), named_by_id=self.body.named_by_id)
-        self._open(choice, message)
+        index = self._next_index(choice)
+        choice.open = message = MessageItem(self._writer, index, named_by_id=self.body.named_by_id)
         return message
 
     def _reasoning(self, choice: _Choice) -> ReasoningItem:
         if isinstance(choice.open, ReasoningItem):
             return choice.open
-        self._close(choice, "completed")
-        reasoning = ReasoningItem(self._writer, len(self._output))
-        self._open(choice, reasoning)
+        choice.open = reasoning = ReasoningItem(self._writer, self._next_index(choice))
         return reasoning
 
-    def _open(self, choice: _Choice, item: Item | CustomCall) -> None:
-        choice.open, choice.output_index = item, len(self._output)
+    def _next_index(self, choice: _Choice) -> int:
+        """Closes the open item of a choice; returns the index of its next one."""
+        self._close(choice, "completed")
+        choice.output_index = len(self._output)
         self._output.append(None)
+        return choice.output_index
 
     def _close(self, choice: _Choice, status: str) -> None:
         if choice.open is not None:

@@ -1,7 +1,7 @@
-"""The output items of a response while they grow: message, reasoning, function call. Each writes its own events.
+"""The output items of a response while they grow: messages, reasoning, calls. Each writes its own events.
 
 Order and fields of the events are those of OVMS and of OpenAI's published schema. An item knows no other items, no
-choices and no response; it adds numbered frames to an ResponseEventWriter.
+choices and no response; it adds numbered frames to a ResponseEventWriter.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import secrets
 import orjson
 
 from ....types import Json, TokenLogprob
+from ...fields import parsed
 from ...response import logprob_entry
 from ...sse import padding
 from .agent_tools import ToolOrigin
@@ -87,149 +88,178 @@ def entry(token: TokenLogprob, *, by_id: bool) -> Json:
     return found
 
 
-class MessageItem:
-    """An assistant message with one text part."""
+class OutputItem:
+    """An item and its text so far. Announces itself; `close` writes the last events."""
 
-    _HEAD = delta_head("response.output_text.delta")
+    prefix = ""
+    head = b""
 
-    def __init__(self, writer: ResponseEventWriter, index: int, *, named_by_id: bool = False) -> None:
-        self.id = item_id("msg")
-        self._named_by_id = named_by_id
+    def __init__(self, writer: ResponseEventWriter, index: int, where: Json) -> None:
+        self.id = item_id(self.prefix)
         self._writer = writer
         self._index = index
         self._texts: list[str] = []
-        self._logprobs: list[Json] = []
-        self._where: Json = {"item_id": self.id, "output_index": index, "content_index": 0}
+        self._where: Json = {"item_id": self.id, "output_index": index, **where}
         self._tail = delta_tail(self._where)
-        writer.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
-        writer.add("response.content_part.added", {**self._where, "part": _text_part("", [])})
+        writer.add("response.output_item.added", {"output_index": index, "item": self._announced()})
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._texts)
+
+    def close(self, status: str) -> Json:
+        """Writes the closing events; returns the final item."""
+        item = self.item(status)
+        self._end(item)
+        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
+        return item
+
+    def item(self, status: str) -> Json:
+        """The item with its content so far."""
+        raise NotImplementedError
+
+    def _announced(self) -> Json:
+        return self.item("in_progress")
+
+    def _end(self, item: Json) -> None:
+        """Writes the events that repeat the content of the final item."""
+        raise NotImplementedError
+
+
+class MessageItem(OutputItem):
+    """An assistant message with one text part."""
+
+    prefix = "msg"
+    head = delta_head("response.output_text.delta")
+
+    def __init__(self, writer: ResponseEventWriter, index: int, *, named_by_id: bool = False) -> None:
+        self._named_by_id = named_by_id
+        self._logprobs: list[Json] = []
+        super().__init__(writer, index, {"content_index": 0})
+        writer.add("response.content_part.added", {**self._where, "part": self._part()})
 
     def add(self, text: str, logprobs: list[TokenLogprob]) -> None:
-        """Add text, and the log probabilities of its tokens if requested."""
+        """Adds text, and the log probabilities of its tokens if requested."""
         self._texts.append(text)
         if not logprobs:
-            self._writer.delta(self._HEAD, self._tail, text, b',"logprobs":[]}')
+            self._writer.delta(self.head, self._tail, text, b',"logprobs":[]}')
             return
         entries = [entry(token, by_id=self._named_by_id) for token in logprobs]
         self._logprobs += entries
-        self._writer.delta(self._HEAD, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
+        self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
 
     def add_logprobs(self, logprobs: list[TokenLogprob]) -> None:
         """Adds log probabilities of tokens without text, such as the end of the output, for the closing events."""
         self._logprobs += [entry(token, by_id=self._named_by_id) for token in logprobs]
 
-    def close(self, status: str) -> Json:
-        """Write the closing events; the final item."""
-        item, part = self.item(status), _text_part("".join(self._texts), self._logprobs)
-        self._writer.add(
-            "response.output_text.done", {**self._where, "text": part["text"], "logprobs": part["logprobs"]}
-        )
-        self._writer.add("response.content_part.done", {**self._where, "part": part})
-        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
-        return item
-
     def item(self, status: str) -> Json:
-        """The item with its content so far."""
-        return self._item(status, [_text_part("".join(self._texts), self._logprobs)])
+        return self._announced() | {"status": status, "content": [self._part()]}
 
-    def _item(self, status: str, content: list[Json]) -> Json:
-        return {"id": self.id, "type": "message", "role": "assistant", "status": status, "content": content}
+    def _announced(self) -> Json:
+        return {"id": self.id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+
+    def _part(self) -> Json:
+        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self._logprobs}
+
+    def _end(self, item: Json) -> None:
+        [part] = item["content"]
+        done = {**self._where, "text": part["text"], "logprobs": part["logprobs"]}
+        self._writer.add("response.output_text.done", done)
+        self._writer.add("response.content_part.done", {**self._where, "part": part})
 
 
-def _text_part(text: str, logprobs: list[Json]) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-
-
-class ReasoningItem:
+class ReasoningItem(OutputItem):
     """A reasoning item; the model's reasoning is its one summary part, as in OVMS."""
 
-    _HEAD = delta_head("response.reasoning_summary_text.delta")
+    prefix = "rs"
+    head = delta_head("response.reasoning_summary_text.delta")
 
     def __init__(self, writer: ResponseEventWriter, index: int) -> None:
-        self.id = item_id("rs")
-        self._writer = writer
-        self._index = index
-        self._texts: list[str] = []
-        self._where: Json = {"item_id": self.id, "output_index": index, "summary_index": 0}
-        self._tail = delta_tail(self._where)
-        writer.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
-        writer.add("response.reasoning_summary_part.added", {**self._where, "part": _summary("")})
+        super().__init__(writer, index, {"summary_index": 0})
+        writer.add("response.reasoning_summary_part.added", {**self._where, "part": self._part()})
 
     def add(self, text: str) -> None:
-        """Add reasoning text."""
+        """Adds reasoning text."""
         self._texts.append(text)
-        self._writer.delta(self._HEAD, self._tail, text)
+        self._writer.delta(self.head, self._tail, text)
 
-    def close(self, status: str) -> Json:
-        """Write the closing events; the final item."""
-        item, part = self.item(status), _summary("".join(self._texts))
+    def item(self, status: str) -> Json:
+        return self._announced() | {"status": status, "summary": [self._part()]}
+
+    def _announced(self) -> Json:
+        return {"id": self.id, "type": "reasoning", "status": "in_progress", "summary": []}
+
+    def _part(self) -> Json:
+        return {"type": "summary_text", "text": self.text}
+
+    def _end(self, item: Json) -> None:
+        [part] = item["summary"]
         self._writer.add("response.reasoning_summary_text.done", {**self._where, "text": part["text"]})
         self._writer.add("response.reasoning_summary_part.done", {**self._where, "part": part})
-        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
-        return item
-
-    def item(self, status: str) -> Json:
-        """The item with its content so far."""
-        return self._item(status, [_summary("".join(self._texts))])
-
-    def _item(self, status: str, summary: list[Json]) -> Json:
-        return {"id": self.id, "type": "reasoning", "status": status, "summary": summary}
 
 
-def _summary(text: str) -> Json:
-    return {"type": "summary_text", "text": text}
-
-
-class FunctionCall:
+class FunctionCall(OutputItem):
     """A call of one of the client's tools. complete: its arguments are a whole JSON object."""
 
-    _HEAD = delta_head("response.function_call_arguments.delta")
+    prefix = "fc"
+    kind = "function_call"
+    content = "arguments"
+    head = delta_head("response.function_call_arguments.delta")
 
     def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
-        self.id = item_id("fc")
         self.complete = False
-        self._writer = writer
-        self._index = index
         self._call_id = call_id
         self._origin = origin
-        self._texts: list[str] = []
         self._json = JsonDepth()
-        self._where: Json = {"item_id": self.id, "output_index": index, "call_id": call_id}
-        self._tail = delta_tail(self._where)
-        writer.add("response.output_item.added", {"output_index": index, "item": self.item("in_progress")})
+        super().__init__(writer, index, {"call_id": call_id})
 
     def add(self, text: str) -> None:
-        """Add text of the arguments."""
+        """Adds text of the arguments."""
         self._texts.append(text)
-        self._writer.delta(self._HEAD, self._tail, text)
+        self._writer.delta(self.head, self._tail, text)
         self.complete = self._json.feed(text)
 
-    def close(self, status: str) -> Json:
-        """Write the closing events; the final item."""
-        item = self.item(status)
+    def item(self, status: str) -> Json:
+        item = {"id": self.id, "type": self.kind, "status": status, "call_id": self._call_id, "name": self._origin.name}
+        space = {} if self._origin.namespace is None else {"namespace": self._origin.namespace}
+        return {**item, **space, self.content: self._content()}
+
+    def _content(self) -> str:
+        return self.text
+
+    def _end(self, item: Json) -> None:
         done = {**self._where, "name": self._origin.name, "arguments": item["arguments"]}
         self._writer.add("response.function_call_arguments.done", done)
-        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
-        return item
-
-    def item(self, status: str) -> Json:
-        """The item with its content so far."""
-        return {
-            "id": self.id,
-            "type": "function_call",
-            "status": status,
-            "call_id": self._call_id,
-            **named(self._origin),
-            "arguments": "".join(self._texts),
-        }
 
 
-def named(origin: ToolOrigin) -> Json:
-    """The members of a call that name its tool."""
-    return {"name": origin.name} | ({} if origin.namespace is None else {"namespace": origin.namespace})
+class CustomCall(FunctionCall):
+    """A call of a custom tool: the model writes a function's arguments, the client gets the text in them.
 
+    Its input is one delta: a text inside of JSON is known when the JSON is complete.
+    """
 
-Item = MessageItem | ReasoningItem | FunctionCall
+    prefix = "ctc"
+    kind = "custom_tool_call"
+    content = "input"
+
+    def add(self, text: str) -> None:
+        self._texts.append(text)
+        self.complete = self._json.feed(text)
+
+    def _content(self) -> str:
+        """The text in {"input": text}; "" if the arguments are cut off, or are something else."""
+        try:
+            value = parsed(self.text or "{}")
+        except ValueError:
+            return ""
+        text = value.get("input") if isinstance(value, dict) else None
+        return text if isinstance(text, str) else ""
+
+    def _end(self, item: Json) -> None:
+        where = {"item_id": self.id, "output_index": self._index}
+        self._writer.add("response.custom_tool_call_input.delta", {**where, "delta": item["input"]})
+        self._writer.add("response.custom_tool_call_input.done", {**where, "input": item["input"]})
 
 
 class JsonDepth:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ....errors import TOO_LONG, BadRequest
 from ....models.generation import Generation
@@ -17,13 +18,13 @@ from ...generation.common_fields import template_kwargs
 from ...generation.logprobs_request import LogprobsRequest
 from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import BodyReader, GenerationBody
-from ...generation.tools import read_offer
+from ...generation.tools import read_offer, read_tools
 from ...response import warning_headers
 from ...services import INLINE_BYTES, Services
-from .agent_tools import ToolOrigin, read_agent_tools
-from .echo import echo
+from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
+from .response import ResponseObject
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
@@ -35,9 +36,8 @@ DROPPED_SHARE = 8
 class ResponsesRequest:
     """The body of a responses request. items: its own input, with references not resolved.
 
-    current_turn: the reasoning before the user's last message is left out. echo: what the response object repeats.
-    origins: of tools that are no plain functions. headers: Warning headers.
-    token_ids, named_by_id, request_id, timings, timings_per_token: as in chunks.ChunkOptions.
+    current_turn: the reasoning before the user's last message is left out. response: makes the response object, given
+    its ids and times. headers: Warning headers. token_ids, timings: as in chunks.ChunkOptions.
     """
 
     generation: GenerationBody
@@ -51,13 +51,9 @@ class ResponsesRequest:
     shorten: bool
     current_turn: bool
     token_ids: bool
-    named_by_id: bool
-    request_id: str
     timings: bool
-    timings_per_token: bool
     template_kwargs: Json
-    echo: Json
-    origins: dict[str, ToolOrigin]
+    response: Callable[..., ResponseObject]
     headers: list[tuple[str, str]]
 
     async def start(
@@ -132,15 +128,73 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         shorten=values["truncation"] == "auto",
         current_turn=(values["reasoning"] or {}).get("context") == "current_turn",
         token_ids=values["return_token_ids"],
-        named_by_id=generation.named_by_id,
-        request_id=values["request_id"] or "",
         timings=values["timings"] or values["timings_per_token"],
-        timings_per_token=values["timings_per_token"],
         template_kwargs=_template_kwargs(values),
-        echo=echo(values, tools, generation),
-        origins=tools.origins,
+        response=partial(
+            ResponseObject,
+            model=generation.model.name,
+            echo=_echo(values, tools, generation),
+            request_id=values["request_id"] or "",
+            named_by_id=generation.named_by_id,
+            origins=tools.origins,
+            timed_events=values["timings_per_token"],
+        ),
         headers=generation.headers + warning_headers(tools.warnings),
     )
+
+
+def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
+    """The fields of the response object (OpenAI's Response) that repeat the request, in OVMS's order."""
+    sampling = generation.sampling
+    functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
+    plain = [function for function in functions if function["name"] not in tools.origins]
+    fields: Json = {
+        "parallel_tool_calls": values["parallel_tool_calls"],
+        "store": values["store"],
+        "temperature": sampling.temperature,
+        "text": _text(values),
+        "tool_choice": _tool_choice(values["tool_choice"]),
+        "tools": [*({"type": "function", "strict": None, "parameters": None, **f} for f in plain), *tools.shown],
+        "top_p": sampling.top_p,
+    }
+    if values["min_p"] is not None:
+        fields["min_p"] = values["min_p"]
+    conversation = values["conversation"]
+    return fields | {
+        "truncation": values["truncation"] or "disabled",
+        "metadata": values["metadata"] or {},
+        "max_output_tokens": sampling.max_tokens,
+        "background": values["background"],
+        "conversation": None if conversation is None else {"id": conversation},
+        "instructions": values["instructions"],
+        "max_tool_calls": values["max_tool_calls"],
+        "previous_response_id": values["previous_response_id"],
+        "prompt_cache_key": values["prompt_cache_key"],
+        "prompt_cache_retention": values["prompt_cache_retention"],
+        "reasoning": values["reasoning"] or {"effort": None, "summary": None},
+        "safety_identifier": values["safety_identifier"],
+        "service_tier": "default",
+        "top_logprobs": generation.logprobs.top,
+        "user": values["user"],
+    }
+
+
+def _text(values: Values) -> Json:
+    """`text`, with response_format (of the other APIs) as its format."""
+    text = values["text"] or {"format": TEXT_FORMAT}
+    response_format = values["response_format"]
+    if response_format is None:
+        return text
+    inner = response_format.get("json_schema")
+    flat = {"type": "json_schema", **inner} if isinstance(inner, dict) and "schema" in inner else response_format
+    return {**text, "format": flat}
+
+
+def _tool_choice(tool_choice: Any) -> str | Json:
+    """A validated tool_choice in OpenAI's form."""
+    if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
+        return {"type": "function", "name": tool_choice["function"]["name"]}
+    return "auto" if tool_choice is None else tool_choice
 
 
 def _refuse(body: Json) -> None:
