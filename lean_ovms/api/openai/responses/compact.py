@@ -15,10 +15,9 @@ from ...response import json, now, warning_headers
 from ...route_doc import RouteDoc
 from ...services import Services
 from . import compaction
-from .create import read_request
 from .fields import ALL_FIELDS
 from .output_items import item_id
-from .request import ResponsesRequest, parse_response
+from .request import ResponsesRequest, parse_response, read_request
 from .response import counts
 
 _NAMES = (

@@ -7,8 +7,6 @@ built-in tools, files, audio, stored prompts, log probabilities of tokens that w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....errors import RequestError
 from ....models.generation import DeltaStream
 from ....push_types import Sink
@@ -20,7 +18,7 @@ from ...sse import HEADERS, EventStream
 from . import fields
 from .background import EventFollower
 from .events import Events
-from .request import ResponsesRequest, parse_response
+from .request import ResponsesRequest, parse_response, read_request
 from .response import ResponseObject, TokenIds
 from .service import ResponseService
 from .store import Context
@@ -35,7 +33,7 @@ async def prepare(services: Services) -> None:
 
 @RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
 async def handle_create(request: Request, services: Services) -> Response:
-    asked, context = await read_request(request, services)
+    asked, context = await read_request(request, services, parse_response)
     generation = await asked.start(context.items, services)
     stream = asked.generation.deltas(generation)
     body = asked.response(
@@ -55,18 +53,9 @@ async def handle_create(request: Request, services: Services) -> Response:
 @RouteDoc("How many tokens the input of a response would have", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT)
 async def handle_input_tokens(request: Request, services: Services) -> Response:
     """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
-    asked, context = await read_request(request, services)
+    asked, context = await read_request(request, services, parse_response)
     tokens = await asked.generation.count(await asked.prompt(context.items, services))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
-
-
-async def read_request(
-    request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest] = parse_response
-) -> tuple[ResponsesRequest, Context]:
-    """The body of a request, and the stored items that it refers to. Raises RequestError."""
-    asked = await services.parse_body(request, parse)
-    store = services.get(ResponseService).store
-    return asked, await store.context(asked.previous, asked.conversation, asked.items)
 
 
 async def collect_response(

@@ -1,6 +1,6 @@
 """The body of POST …/responses, read: what to generate, what to keep, and what the answer repeats of it.
 
-What cannot be honoured and would change the answer is refused; what would not is echoed. Knows no store and no stream.
+What cannot be honoured and would change the answer is refused; what would not is echoed. Knows no stream.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ....errors import TOO_LONG, BadRequest
 from ....models.generation import Generation
-from ....types import ChatPrompt, Json
+from ....types import ChatPrompt, Json, Request
 from ...fields import Values
 from ...generation.common_fields import template_kwargs
 from ...generation.logprobs_request import LogprobsRequest
@@ -25,6 +25,8 @@ from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
 from .response import ResponseObject
+from .service import ResponseService
+from .store import Context
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
@@ -94,6 +96,15 @@ class ResponsesRequest:
             error.param = "input"
             raise
         return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=self.template_kwargs)
+
+
+async def read_request(
+    request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest]
+) -> tuple[ResponsesRequest, Context]:
+    """The body of a request, and the stored items that it refers to. Raises RequestError."""
+    asked = await services.parse_body(request, parse)
+    store = services.get(ResponseService).store
+    return asked, await store.context(asked.previous, asked.conversation, asked.items)
 
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
