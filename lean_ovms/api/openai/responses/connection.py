@@ -1,12 +1,12 @@
-"""The interface of a database connection.
+"""What a database connection is, whichever database it is to: SQLite is in sqlite.py, PostgreSQL in postgres.py.
 
-SQLite is in sqlite.py, PostgreSQL in postgres.py. SQL is written for both: `?` marks a value; `{number}`, `{blob}` and
-similar names stand for column types that the two name differently.
+SQL is written for both. `?` marks a value, and `{number}` the type of numbers that the database counts up itself;
+SQLite takes PostgreSQL's names of the other types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 from ....errors import StoreFailure
@@ -26,30 +26,42 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection(Protocol):
-    """One connection to a database, made from its path or URL. types: names for the schema's column types."""
+class Connection:
+    """One connection to a database. Methods raise the errors of the database's library."""
 
-    types: ClassVar[Mapping[str, str]]
+    number: ClassVar[str]
 
-    def __init__(self, path: str) -> None: ...
+    def __init__(self, path: str) -> None:
+        raise NotImplementedError
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """Runs one statement. Raises the errors of the database's library."""
+        """Runs one statement."""
+        raise NotImplementedError
+
+    def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """The first value of a result; None without a row."""
+        row = self.execute(sql, values).fetchone()
+        return None if row is None else row[0]
 
     def begin(self, write: bool) -> None:
         """Begins a transaction. Only one write transaction runs at a time; readers may run meanwhile."""
+        raise NotImplementedError
 
     def version(self) -> int:
         """The version of the tables, 0 for an empty database. Raises StoreFailure for foreign tables."""
+        raise NotImplementedError
 
     def set_version(self, version: int) -> None:
         """Stores the version of the tables."""
+        raise NotImplementedError
 
     def now(self) -> float:
         """Seconds since 1970 by a clock that all servers on this database share."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
+        raise NotImplementedError
 
     def lost(self) -> bool:
         """Whether the connection is broken and must be replaced."""
@@ -65,9 +77,6 @@ class Connection(Protocol):
         """Makes room on a full disk: to delete, or else only what can be freed besides the reserve."""
 
     @staticmethod
-    def failure(error: Exception) -> StoreFailure:
-        """The error for clients: without paths, addresses and secrets."""
-
-    @staticmethod
-    def log_text(error: Exception, path: str) -> str:
-        """The error for the log: without secrets."""
+    def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:
+        """(the error for clients, without paths, addresses and secrets, the line for the log, without secrets)."""
+        raise NotImplementedError

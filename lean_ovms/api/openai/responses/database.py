@@ -107,15 +107,14 @@ class Database:
                 db.execute("COMMIT")
                 return result
             except Exception as error:  # of any kind: the thread continues
-                failure = error if isinstance(error, RequestError) else self._kind.failure(error)
+                failure, text = self._explain(error)
                 with contextlib.suppress(Exception):
                     db.execute("ROLLBACK")
                 if self._repaired(db, failure, deletes, committing) and not tried:
                     tried = True
                     continue
                 if failure is not error:
-                    traceback = type(failure) is StoreFailure
-                    logger.error("the response store failed: %s", self._log_text(error), exc_info=traceback)
+                    logger.error("the response store failed: %s", text, exc_info=type(failure) is StoreFailure)
                 raise failure from None
 
     def _repaired(self, db: Connection, failure: RequestError, deletes: bool, committing: bool) -> bool:
@@ -141,18 +140,19 @@ class Database:
 
     def _connected(self) -> Connection:
         """The connection, opened now if there is none. Raises RequestError."""
-        if self._connection is None:
-            try:
-                self._connection = self._connect()
-            except Exception as error:  # unreachable, or the file cannot be opened
-                failure = error if isinstance(error, RequestError) else self._kind.failure(error)
-                if not self._unavailable:
-                    logger.error("the response store cannot be opened: %s", self._log_text(error))
-                self._unavailable = True
-                raise failure from None
-            if self._unavailable:
-                logger.info("the response store is available again")
-            self._unavailable = False
+        if self._connection is not None:
+            return self._connection
+        try:
+            self._connection = self._connect()
+        except Exception as error:  # unreachable, or the file cannot be opened
+            failure, text = self._explain(error)
+            if not self._unavailable:
+                logger.error("the response store cannot be opened: %s", text)
+            self._unavailable = True
+            raise failure from None
+        if self._unavailable:
+            logger.info("the response store is available again")
+        self._unavailable = False
         return self._connection
 
     def _connect(self) -> Connection:
@@ -166,5 +166,6 @@ class Database:
             raise
         return connection
 
-    def _log_text(self, error: Exception) -> str:
-        return error.message if isinstance(error, RequestError) else self._kind.log_text(error, self._path)
+    def _explain(self, error: Exception) -> tuple[RequestError, str]:
+        """(the error for the client, the line for the log)."""
+        return (error, error.message) if isinstance(error, RequestError) else self._kind.failure(error, self._path)

@@ -10,8 +10,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from ....errors import StartError, StoreFailure, StoreUnavailable
 from ....util.files import open_regular
@@ -41,12 +41,7 @@ RESERVE_BYTES = 1 << 20
 class Sqlite(Connection):
     """A file, created if it does not exist; memory if path is empty. Raises OSError and sqlite3.Error."""
 
-    types: ClassVar[Mapping[str, str]] = {
-        "number": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "integer": "INTEGER",
-        "real": "REAL",
-        "blob": "BLOB",
-    }
+    number = "INTEGER PRIMARY KEY AUTOINCREMENT"
 
     def __init__(self, path: str) -> None:
         if path:
@@ -79,16 +74,13 @@ class Sqlite(Connection):
         self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
     def version(self) -> int:
-        version = self._number("user_version")
-        if not version and self._connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        version = self.one("PRAGMA user_version")
+        if not version and self.one("SELECT 1 FROM sqlite_master"):
             raise StoreFailure("the file contains other tables")
-        return version
+        return int(version)
 
     def set_version(self, version: int) -> None:
         self._connection.execute(f"PRAGMA user_version = {version:d}")
-
-    def _number(self, pragma: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def now(self) -> float:
         return time.time()
@@ -97,15 +89,11 @@ class Sqlite(Connection):
         self._connection.close()
 
     @staticmethod
-    def failure(error: Exception) -> StoreFailure:
+    def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:
         if isinstance(error, sqlite3.Error) and _is_locked(error):
-            return StoreUnavailable("the response store is busy")
+            return StoreUnavailable("the response store is busy"), str(error)
         reason = (error.strerror or "an error") if isinstance(error, OSError) else str(error)
-        return (StoreFull if reason == FULL else StoreFailure)(f"the response store failed: {reason}")
-
-    @staticmethod
-    def log_text(error: Exception, path: str) -> str:
-        return str(error)
+        return (StoreFull if reason == FULL else StoreFailure)(f"the response store failed: {reason}"), str(error)
 
     # --- the disk ---
 
@@ -117,7 +105,8 @@ class Sqlite(Connection):
         """
         if not self._path:
             return
-        growth = max(0, self._number("page_count") * self._number("page_size") - os.stat(self._path).st_size)
+        size = int(self.one("PRAGMA page_count")) * int(self.one("PRAGMA page_size"))
+        growth = max(0, size - os.stat(self._path).st_size)
         wanted = -(-growth // RESERVE_BYTES) * RESERVE_BYTES + RESERVE_BYTES
         kept = 0
         with contextlib.suppress(OSError):

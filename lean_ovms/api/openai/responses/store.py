@@ -204,7 +204,7 @@ class Store:
         A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed.
         """
         if db.execute("DELETE FROM run WHERE response = ?", (body["id"],)).rowcount:
-            [(turn,)] = db.execute("SELECT turn FROM entry WHERE id = ?", (body["id"],)).fetchall()
+            turn = db.one("SELECT turn FROM entry WHERE id = ?", (body["id"],))
             self._finish(db, body, context, turn, zlib.compress(frames, 1))
 
     def _finish(self, db: Connection, body: Json, context: Context, turn: int, events: bytes | None = None) -> None:
@@ -239,8 +239,8 @@ class Store:
     @_transaction(write=False)
     def frames(self, db: Connection, response_id: str) -> bytes | None:
         """The whole stream of a response, if it was stored."""
-        row = db.execute("SELECT events FROM entry WHERE id = ?", (response_id,)).fetchone()
-        return None if row is None or row[0] is None else zlib.decompress(row[0])
+        events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
+        return None if events is None else zlib.decompress(events)
 
     @_transaction(write=False)
     def input_items(self, db: Connection, response_id: str, query: PageQuery) -> Page:
@@ -352,7 +352,7 @@ def _set_turn(db: Connection, conversation_id: str, turn: int) -> None:
 
 
 def _is_running(db: Connection, response_id: str) -> bool:
-    return db.execute("SELECT 1 FROM run WHERE response = ?", (response_id,)).fetchone() is not None
+    return db.one("SELECT 1 FROM run WHERE response = ?", (response_id,)) is not None
 
 
 def _interrupt(db: Connection, response_id: str) -> None:

@@ -27,20 +27,23 @@ ROW_BYTES = 150
 
 _SCHEMA = """
 CREATE TABLE entry (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, used {real} NOT NULL, turn {integer}, body {blob} NOT NULL, events {blob}
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, used DOUBLE PRECISION NOT NULL, turn BIGINT, body BYTEA NOT NULL,
+    events BYTEA
 );
 CREATE INDEX entry_used ON entry (kind, used);
 CREATE INDEX entry_turn ON entry (turn);
-CREATE TABLE turn (number {number}, parent {integer}, bytes {integer} NOT NULL);
+CREATE TABLE turn (number {number}, parent BIGINT, bytes BIGINT NOT NULL);
 CREATE INDEX turn_parent ON turn (parent);
 CREATE TABLE item (
-    number {number}, id TEXT NOT NULL, turn {integer} NOT NULL, origin {integer} NOT NULL, body {blob} NOT NULL
+    number {number}, id TEXT NOT NULL, turn BIGINT NOT NULL, origin BIGINT NOT NULL, body BYTEA NOT NULL
 );
 CREATE INDEX item_id ON item (id);
 CREATE INDEX item_turn ON item (turn);
-CREATE TABLE run (response TEXT PRIMARY KEY, server TEXT NOT NULL, seen {real} NOT NULL, stop {integer} NOT NULL);
+CREATE TABLE run (
+    response TEXT PRIMARY KEY, server TEXT NOT NULL, seen DOUBLE PRECISION NOT NULL, stop BIGINT NOT NULL
+);
 CREATE VIEW idle AS SELECT id, kind, used FROM entry WHERE NOT EXISTS (SELECT 1 FROM run WHERE response = entry.id);
-CREATE TABLE kept (bytes {integer} NOT NULL)
+CREATE TABLE kept (bytes BIGINT NOT NULL)
 """
 """used: the time of a response's creation, of a conversation's last use. run: the responses that servers generate, the
 time of that server's last heartbeat, whether they must stop.
@@ -69,7 +72,7 @@ def prepare(db: Connection) -> None:
     if version == VERSION:
         return
     for statement in _SCHEMA.split(";"):
-        db.execute(statement.format(**db.types))
+        db.execute(statement.format(number=db.number))
     db.execute("INSERT INTO kept VALUES (0)")
     db.set_version(VERSION)
 
@@ -108,13 +111,13 @@ def _add_turn_bytes(db: Connection, turn: int, size: int) -> None:
 
 def has_turn(db: Connection, turn: int) -> bool:
     """Returns whether a turn is stored."""
-    return db.execute("SELECT 1 FROM turn WHERE number = ?", (turn,)).fetchone() is not None
+    return db.one("SELECT 1 FROM turn WHERE number = ?", (turn,)) is not None
 
 
 def drop_turn(db: Connection, turn: int | None) -> None:
     """Deletes a turn that nothing needs, then the one before it if nothing else needed that, and so on."""
     needed = "SELECT 1 FROM turn WHERE parent = ? UNION ALL SELECT 1 FROM entry WHERE turn = ?"
-    while turn is not None and db.execute(needed, (turn, turn)).fetchone() is None:
+    while turn is not None and db.one(needed, (turn, turn)) is None:
         [(parent, size)] = db.execute("DELETE FROM turn WHERE number = ? RETURNING parent, bytes", (turn,)).fetchall()
         db.execute("DELETE FROM item WHERE turn = ?", (turn,))
         _add_bytes(db, -size)
@@ -138,11 +141,11 @@ def page_of(
     order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
     if after is not None:
         query = f"{_PATH} SELECT number {what} AND id = ? ORDER BY number {order} LIMIT 1"
-        found = db.execute(query, (*values, after)).fetchone()
-        if found is None:
+        number = db.one(query, (*values, after))
+        if number is None:
             return None
         what += f" AND number {beyond} ?"
-        values.append(found[0])
+        values.append(number)
     page = f"{_PATH}, page AS (SELECT number {what} ORDER BY number {order} LIMIT ?)"  # sorts no bodies
     rows = db.execute(f"{page} SELECT id, body {_OF_PAGE} ORDER BY number {order}", [*values, limit])
     return [(item_id, bytes(body)) for item_id, body in rows]
@@ -158,8 +161,8 @@ def item_of(db: Connection, turn: int | None, item_id: str) -> bytes | None:
 
 def find_item(db: Connection, item_id: str) -> Json | None:
     """The newest item with this id."""
-    row = db.execute("SELECT body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,)).fetchone()
-    return None if row is None else dict(chunked_json.loads(row[0]))
+    body = db.one("SELECT body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,))
+    return None if body is None else dict(chunked_json.loads(body))
 
 
 def turn_without(db: Connection, turn: int | None, item_id: str) -> int | None:
@@ -167,14 +170,13 @@ def turn_without(db: Connection, turn: int | None, item_id: str) -> int | None:
 
     What follows the first of them is copied: responses may need the turns in which it is.
     """
-    first = db.execute(f"{_PATH} SELECT min(path.turn) {_ON_PATH} AND id = ?", (turn, 0, item_id)).fetchone()[0]
+    first = db.one(f"{_PATH} SELECT min(path.turn) {_ON_PATH} AND id = ?", (turn, 0, item_id))
     if first is None:
         return None
-    [(parent,)] = db.execute("SELECT parent FROM turn WHERE number = ?", (first,)).fetchall()
-    made = add_turn(db, parent, ())
+    made = add_turn(db, db.one("SELECT parent FROM turn WHERE number = ?", (first,)), ())
     rest = f"{_ON_PATH} AND item.turn >= ? AND id != ?"
     values = (turn, 0, first, item_id)
-    [(size,)] = db.execute(f"{_PATH} SELECT coalesce(sum(length(body) + {ROW_BYTES}), 0) {rest}", values).fetchall()
+    size = db.one(f"{_PATH} SELECT coalesce(sum(length(body) + {ROW_BYTES}), 0) {rest}", values)
     copied = f"{_PATH} SELECT id, {made}, origin, body {rest} ORDER BY number"
     db.execute(f"INSERT INTO item (id, turn, origin, body) {copied}", values)
     _add_turn_bytes(db, made, int(size))
@@ -220,9 +222,9 @@ def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -
     max_count: of each kind. Never `spare` (just written), nor running responses.
     """
     for kind in (RESPONSE, CONVERSATION):
-        [(count,)] = db.execute("SELECT count(*) FROM entry WHERE kind = ?", (kind,)).fetchall()
+        count = db.one("SELECT count(*) FROM entry WHERE kind = ?", (kind,))
         _drop_oldest(db, kind, spare, max(count - max_count, 0))
-    while db.execute("SELECT bytes FROM kept").fetchone()[0] > max_bytes:
+    while db.one("SELECT bytes FROM kept") > max_bytes:
         if not any(_drop_oldest(db, kind, spare, 1) for kind in (RESPONSE, CONVERSATION)):
             break
 
