@@ -1,20 +1,20 @@
 """Background responses: generated to the end whether or not a client reads their events.
 
-A BackgroundResponse owns its generation and its events; an EventFollower streams them to one client, from any event on;
-a ResponsePoller polls the store for the response of another server. Knows no HTTP and not where responses are stored.
+A BackgroundResponse owns its generation and its events, which clients follow from any event on. Knows no HTTP and not
+where responses are stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import orjson
 
 from ....errors import InternalError, RequestError
 from ....models.generation import DeltaStream
-from ....push_types import Sink
+from ....push_types import Sink, wake
 from ....types import Json, Usage
 from ...sse import DONE, PING
 from .events import Events
@@ -47,8 +47,19 @@ class BackgroundResponse:
             await self._generation.aclose()
         await asyncio.shield(self.task)
 
-    async def wait_for(self, count: int, timeout_s: float) -> bool:
-        """Wait for more frames than count, or the end. False: neither within timeout_s (0: no limit)."""
+    async def follow(self, start: int, ping_s: float) -> AsyncGenerator[bytes, None]:
+        """The events from number `start` on, in pieces, to the end; pings while there are none."""
+        finished = False
+        while not finished:
+            if not await self._wait_for(start, ping_s):
+                yield PING
+                continue
+            frames, finished = self.frames[start:], self.finished
+            start += len(frames)
+            yield b"".join(frames) + (DONE if finished else b"")
+
+    async def _wait_for(self, count: int, timeout_s: float) -> bool:
+        """Waits for more frames than count, or the end. False: neither within timeout_s (0: no limit)."""
         while len(self.frames) <= count and not self.finished:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
@@ -88,68 +99,27 @@ class BackgroundResponse:
     def _publish(self, frames: list[bytes]) -> None:
         self.frames += frames
         for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            wake(waiter)
 
 
-class EventFollower:
-    """A ByteStream of a background response's events, from number `start` on; closing it does not end the response."""
+class FrameStream:
+    """A ByteStream of pieces that are awaited one by one. Closing it does not end the response that they are of."""
 
-    def __init__(self, background: BackgroundResponse, start: int, ping_s: float) -> None:
-        self._background = background
-        self._next = start
-        self._ping_s = ping_s
+    def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        self._pieces = pieces
 
     async def push_to(self, sink: Sink[bytes]) -> None:
-        background, finished = self._background, False
-        while not finished:
-            if not await background.wait_for(self._next, self._ping_s):
-                await sink.send(PING)
-                continue
-            frames, finished = background.frames[self._next :], background.finished
-            self._next += len(frames)
-            await sink.send(b"".join(frames) + (DONE if finished else b""))
+        async for piece in self._pieces:
+            await sink.send(piece)
 
     async def aclose(self) -> None:
-        """Nothing to release: a follower that is not sent holds nothing."""
+        await self._pieces.aclose()
 
 
-class ResponsePoller:
-    """A ByteStream of a response that another server generates: pings until it has finished, then all its events.
-
-    load: returns the stored stream, or None while the response runs. If it raises RequestError (the response was
-    deleted, or failed without a stream), the stream ends with that error.
-    """
-
-    def __init__(
-        self, load: Callable[[], Awaitable[bytes | None]], start: int, ping_s: float, poll_interval_s: float
-    ) -> None:
-        self._load = load
-        self._start = start
-        self._ping_s = ping_s
-        self._poll_interval_s = poll_interval_s
-
-    async def push_to(self, sink: Sink[bytes]) -> None:
-        waited = 0.0
-        try:
-            while (whole := await self._load()) is None:
-                await asyncio.sleep(self._poll_interval_s)
-                waited += self._poll_interval_s
-                if self._ping_s and waited >= self._ping_s:
-                    waited = 0.0
-                    await sink.send(PING)
-        except RequestError as error:
-            sink.push(b"event: error\ndata: " + orjson.dumps(_event(error)) + b"\n\n" + DONE)
-        else:
-            sink.push(frames_from(whole, self._start))
-
-    async def aclose(self) -> None:
-        """Nothing to release."""
-
-
-def _event(error: RequestError) -> Json:
-    """https://platform.openai.com/docs/api-reference/responses-streaming/error"""
-    return {"type": "error", "code": error.code, "message": error.message, "param": None, "sequence_number": 0}
+def error_frame(error: RequestError) -> bytes:
+    """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
+    event = {"type": "error", "code": error.code, "message": error.message, "param": None, "sequence_number": 0}
+    return b"event: error\ndata: " + orjson.dumps(event) + b"\n\n" + DONE
 
 
 def frames_from(whole: bytes, start: int) -> bytes:

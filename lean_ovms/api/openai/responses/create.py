@@ -16,7 +16,7 @@ from ...route_doc import RouteDoc
 from ...services import Services
 from ...sse import HEADERS, EventStream
 from . import fields
-from .background import EventFollower
+from .background import FrameStream
 from .events import Events
 from .request import ResponsesRequest, parse_response, read_request
 from .response import ResponseObject, TokenIds
@@ -85,7 +85,7 @@ async def start_background(
     events = Events(body, queued=True, obfuscate=asked.obfuscate)
     background = await services.get(ResponseService).start_background(events, stream, context)
     if asked.generation.stream:
-        return Response(200, list(HEADERS), EventFollower(background, 0, services.config.sse_ping_s))
+        return Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
     return json(events.response())
 
 

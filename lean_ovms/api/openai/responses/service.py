@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from ....config import Config
-from ....errors import BadRequest, EngineFailure, StoreFailure, Unavailable
+from ....errors import BadRequest, EngineFailure, RequestError, StoreFailure, Unavailable
 from ....models.generation import DeltaStream
 from ....types import ByteStream, Json
-from .background import BackgroundResponse, EventFollower, ResponsePoller, frames_from
+from ...sse import PING
+from .background import BackgroundResponse, FrameStream, error_frame, frames_from
 from .events import Events
 from .store import LEASE_S, Context, Store
 
@@ -158,15 +159,32 @@ class ResponseService:
         """The events of a background response from number `start` on. Raises NotFound and BadRequest."""
         run = self._background.get(response_id)
         if run is not None:
-            return EventFollower(run, start, self._ping_s)
+            return FrameStream(run.follow(start, self._ping_s))
         body, live = await self.store.get(response_id)
         if live:
-            return ResponsePoller(lambda: self._stored_frames(response_id), start, self._ping_s, POLL_INTERVAL_S)
+            return FrameStream(self._poll(response_id, start))
         frames = await self.store.frames(response_id)
         if frames is None:
             reason = "its stream was lost" if body["background"] else "it was not created with background true"
             raise BadRequest(f"Response {response_id!r} cannot be streamed: {reason}.", param="stream")
         return frames_from(frames, start)
+
+    async def _poll(self, response_id: str, start: int) -> AsyncGenerator[bytes, None]:
+        """The stream of a response that another server generates: pings until it has finished, then all its events.
+
+        It ends with an error if the response is deleted, or fails without a stream.
+        """
+        waited = 0.0
+        try:
+            while (frames := await self._stored_frames(response_id)) is None:
+                await asyncio.sleep(POLL_INTERVAL_S)
+                waited += POLL_INTERVAL_S
+                if self._ping_s and waited >= self._ping_s:
+                    waited = 0.0
+                    yield PING
+            yield frames_from(frames, start)
+        except RequestError as error:
+            yield error_frame(error)
 
     async def _stored_frames(self, response_id: str) -> bytes | None:
         """The stream of another server's response; None while it runs. Raises NotFound and EngineFailure."""
