@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Generic, TypeVar
 
-from ..errors import BadRequest, TooManyRequests, UpgradeRequired
+from ..errors import BadRequest, TooManyRequests, Unavailable, UpgradeRequired
+from ..observability.records import current_record
 from ..types import Json, Request
-from ..websocket_types import WebSocketMessage
+from ..websocket_types import Close, Upgrade, WebSocket, WebSocketMessage
 from .services import Services
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -63,3 +67,47 @@ class Places:
         self._clients[client] -= 1
         if not self._clients[client]:
             del self._clients[client]
+
+
+class OpenWebSockets(Generic[S]):
+    """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self.stopping = asyncio.Event()
+        self.sessions: set[S] = set()
+        self._places = Places(most, refusal)
+        self._ended = asyncio.Event()  # there is no session
+        self._ended.set()
+
+    def upgrade(self, serve: Callable[[WebSocket], Awaitable[Close]], **options: Any) -> Upgrade:
+        """The answer that opens a WebSocket, with Upgrade's options. Raises RequestError."""
+        if self.stopping.is_set():
+            raise Unavailable("the server is shutting down", code="shutting_down")
+        record = current_record.get()
+        client = record.client if record is not None else ""
+        upgrade = Upgrade(serve, **options)
+        self._places.reserve(client)
+        upgrade.on_close.append(lambda: self._places.release(client))
+        return upgrade
+
+    @contextlib.contextmanager
+    def opened(self, session: S) -> Iterator[None]:
+        """Counts a session as open inside the block."""
+        self.sessions.add(session)
+        self._ended.clear()
+        try:
+            yield
+        finally:
+            self.sessions.remove(session)
+            if not self.sessions:
+                self._ended.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Lets what runs finish, within timeout_s; the transport ends what is left."""
+        await self.close()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), timeout_s)
+
+    async def close(self) -> None:
+        """Refuses new WebSockets, and tells the open ones to stop."""
+        self.stopping.set()

@@ -10,9 +10,8 @@ from urllib.parse import parse_qs
 
 from ...errors import NotFound
 from ...models.speech_model import SpeechModel
-from ...observability.records import current_record
 from ...types import Json, Request, Response
-from ...websocket_types import PROTOCOLS_HEADER, Close, Upgrade, WebSocket
+from ...websocket_types import PROTOCOLS_HEADER, Close, WebSocket
 from ..fields import Field
 from ..response import new_id, now
 from ..route_doc import RouteDoc
@@ -44,30 +43,27 @@ async def handle(request: Request, services: Services) -> Response:
 
     name = await services.when_known(find)
     dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
-    service, record = services.get(RealtimeService), current_record.get()
-    client = record.client if record is not None else ""
+    service = services.get(RealtimeService)
 
     async def serve(websocket: WebSocket) -> Close:
         decided = query.get("intent") == "transcription"
         session = TranscriptionSession(services, websocket, dialect, name, None if decided else dialect_of)
-        service.add(session)
         services.metrics.realtime_sessions(1)
         try:
-            await session.send(created(session))
-            return await session.run()
+            with service.opened(session):
+                if service.stopping.is_set():
+                    session.stop()
+                await session.send(created(session))
+                return await session.run()
         finally:
             services.metrics.realtime_sessions(-1)
-            service.remove(session)
 
     offered = [one.strip() for one in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
-    upgrade = Upgrade(
+    return service.upgrade(
         serve,
         subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else "",
         max_message_bytes=services.config.max_realtime_message_bytes,
     )
-    service.reserve(client)
-    upgrade.on_close.append(lambda: service.release(client))
-    return upgrade
 
 
 def dialect_of(event: Json) -> type[Dialect] | None:

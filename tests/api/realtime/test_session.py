@@ -110,7 +110,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
         assert engine.open
     assert not engine.open
     service = app.services.get(RealtimeService)
-    assert not service._sessions
+    assert not service.sessions
     assert not service._places._clients
 
 
@@ -232,7 +232,7 @@ async def test_the_access_line_and_the_metrics() -> None:
 async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
     app, _ = await speech_app()
     async with session(app) as client:
-        app.services.get(RealtimeService)._sessions.copy().pop().stop()
+        app.services.get(RealtimeService).sessions.copy().pop().stop()
         await client.closed()
         with pytest.raises(Closed):
             await client.send(COMMIT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -18,19 +18,18 @@ from typing import Any
 import orjson
 
 from ....config import Config
-from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
-from ....observability.records import current_record
+from ....errors import BadRequest, PayloadTooLarge, RequestError
 from ....push_types import StreamIterator
 from ....types import Json, Request, Response, Usage
 from ....util import chunked_json
 from ....util.concurrency import INLINE_CHARACTERS
-from ....websocket_types import GOING_AWAY, NORMAL, Close, Upgrade, WebSocket, WebSocketMessage
+from ....websocket_types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
 from ...fields import Field, FieldSet, read
 from ...middleware import keys_in_subprotocols
 from ...route_doc import RouteDoc
 from ...routes import BASES
 from ...services import Services
-from ...websockets import Places, no_upgrade, read_event
+from ...websockets import OpenWebSockets, no_upgrade, read_event
 from .items import is_usable, read_input, without_logprobs
 from .output_items import item_id
 from .response import counts
@@ -57,50 +56,21 @@ OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
 
 
-class ResponseSockets:
-    """The open WebSockets of a server: their number and what they keep are limited; at shutdown each is closed after
-    its response.
-    """
+class ResponseSockets(OpenWebSockets["ResponseSocket"]):
+    """The open WebSockets of a server; what they keep is limited, too."""
 
     def __init__(self, config: Config) -> None:
-        most = config.max_response_websockets
-        self.places = Places(most, "too many WebSockets of /responses: --max_response_websockets")
-        self.stopping = asyncio.Event()
+        super().__init__(config.max_response_websockets, "too many WebSockets of /responses: --max_response_websockets")
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
-        self._open: set[ResponseSocket] = set()
-        self._ended = asyncio.Event()
-        self._ended.set()
-
-    @contextlib.contextmanager
-    def opened(self, socket: ResponseSocket) -> Iterator[None]:
-        """Counts a WebSocket as open inside the block."""
-        self._open.add(socket)
-        self._ended.clear()
-        try:
-            yield
-        finally:
-            self._open.remove(socket)
-            if not self._open:
-                self._ended.set()
 
     def limit_kept(self) -> None:
         """Drops the longest conversations beyond the limit: their clients are told so, and send them again."""
-        kept = sum(socket.kept.size for socket in self._open)
-        for socket in sorted(self._open, key=lambda socket: -socket.kept.size):
+        kept = sum(socket.kept.size for socket in self.sessions)
+        for socket in sorted(self.sessions, key=lambda socket: -socket.kept.size):
             if kept <= self._most_kept:
                 break
             kept -= socket.kept.size
             socket.kept = Kept()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Let what runs finish, within timeout_s; the transport ends what is left."""
-        self.stopping.set()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), timeout_s)
-
-    async def close(self) -> None:
-        """Refuses new WebSockets, and tells the open ones to stop."""
-        self.stopping.set()
 
 
 @RouteDoc("Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
@@ -108,20 +78,14 @@ async def handle(request: Request, services: Services) -> Response:
     """Opens the WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
-    service, record = services.get(ResponseSockets), current_record.get()
-    if service.stopping.is_set():
-        raise Unavailable("the server is shutting down", code="shutting_down")
-    client = record.client if record is not None else ""
+    sockets = services.get(ResponseSockets)
 
     async def serve(websocket: WebSocket) -> Close:
         socket = ResponseSocket(services, websocket, request)
-        with service.opened(socket):
-            return await socket.run(service.stopping)
+        with sockets.opened(socket):
+            return await socket.run(sockets.stopping)
 
-    upgrade = Upgrade(serve, max_message_bytes=services.config.max_body_bytes)
-    service.places.reserve(client)
-    upgrade.on_close.append(lambda: service.places.release(client))
-    return upgrade
+    return sockets.upgrade(serve, max_message_bytes=services.config.max_body_bytes)
 
 
 @dataclass(frozen=True, slots=True)

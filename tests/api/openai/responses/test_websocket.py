@@ -248,7 +248,7 @@ async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_ne
         finally:
             tracemalloc.stop()
             gc.enable()
-        [socket] = app.services.get(ResponseSockets)._open
+        [socket] = app.services.get(ResponseSockets).sessions
         assert 0 < socket.kept.size < 1000
         await create(websocket, store=False, input="go", previous_response_id=final["response"]["id"])
         assert engine.submitted[-1][0] == "assistant:old;user:hi;assistant:new;user:go;"
@@ -262,11 +262,11 @@ async def test_what_all_websockets_keep_is_limited(make_app: MakeApp, monkeypatc
         for websocket, text in ((short, "a"), (long, "a" * 900)):
             ids.append((await create(websocket, store=False, input=text))[-1]["response"]["id"])
         sockets = app.services.get(ResponseSockets)
-        assert sorted(bool(socket.kept.size) for socket in sockets._open) == [False, True]
+        assert sorted(bool(socket.kept.size) for socket in sockets.sessions) == [False, True]
         [error] = await create(long, store=False, previous_response_id=ids[1])
         assert error["error"]["code"] == "previous_response_not_found"
         assert (await create(short, store=False, previous_response_id=ids[0]))[-1]["type"] == "response.completed"
-    assert not sockets._open
+    assert not sockets.sessions
 
 
 async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
@@ -275,7 +275,7 @@ async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
         last = None
         for _ in range(30):
             last = (await create(websocket, store=False, previous_response_id=last))[-1]["response"]["id"]
-        [socket] = app.services.get(ResponseSockets)._open
+        [socket] = app.services.get(ResponseSockets).sessions
         while len(socket.kept.turns) < 60:  # kept after the last event is sent
             await asyncio.sleep(0)
         items = orjson.loads(b"[%b]" % b",".join(socket.kept.turns))
