@@ -20,6 +20,7 @@ from .items import read_items
 from .output_items import item_id
 from .pages import PAGE, PageQuery, page_response
 from .service import ResponseService
+from .tables import CONVERSATION
 
 FIELDS = FieldSet(
     (
@@ -71,7 +72,7 @@ async def handle_update(request: Request, services: Services) -> Response:
 @RouteDoc("Delete a conversation")
 async def handle_delete(request: Request, services: Services) -> Response:
     conversation_id = id_in(request.path, ONE)
-    await services.get(ResponseService).store.delete_conversation(conversation_id)
+    await services.get(ResponseService).store.delete(CONVERSATION, conversation_id)
     return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
@@ -79,7 +80,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 async def handle_items(request: Request, services: Services) -> Response:
     query = PageQuery.of(request.query)
     store = services.get(ResponseService).store
-    return page_response(*await store.conversation_items(id_in(request.path, ITEMS), query))
+    return page_response(*await store.items(CONVERSATION, id_in(request.path, ITEMS), query))
 
 
 @RouteDoc(

@@ -20,6 +20,7 @@ from ...sse import PING
 from .background import BackgroundResponse, FrameStream, error_frame, frames_from
 from .events import Events
 from .store import LEASE_S, Context, Store
+from .tables import RESPONSE
 
 logger = logging.getLogger("lean_ovms.responses")
 
@@ -150,7 +151,7 @@ class ResponseService:
 
     async def delete(self, response_id: str) -> None:
         """Delete a response, and stop it if it runs on any server. Raises NotFound."""
-        await self.store.delete(response_id)
+        await self.store.delete(RESPONSE, response_id)
         run = self._background.get(response_id)
         if run is not None:
             await run.stop()

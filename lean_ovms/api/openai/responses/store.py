@@ -152,20 +152,16 @@ class Store:
         if conversation is not None:
             return await self._conversation_context(conversation, items)
         if previous is not None or any(item["type"] == REFERENCE for item in items):
-            return await self._context(previous, items)
+            return await self._response_context(previous, items)
         return Context(input=items)
 
     @_transaction()
     def _conversation_context(self, db: Connection, conversation: str, items: list[Json]) -> Context:
-        turn = self._touch(db, conversation)
-        history = tables.items_of(db, turn)
-        return Context(history=history, input=_resolved(db, items, history), turn=turn, conversation=conversation)
+        return _context(db, self._touch(db, conversation), items, conversation)
 
     @_transaction(write=False)
-    def _context(self, db: Connection, previous: str | None, items: list[Json]) -> Context:
-        turn = None if previous is None else _finished_turn(db, previous)
-        history = [] if turn is None else tables.items_of(db, turn)
-        return Context(history=history, input=_resolved(db, items, history), turn=turn)
+    def _response_context(self, db: Connection, previous: str | None, items: list[Json]) -> Context:
+        return _context(db, None if previous is None else _finished_turn(db, previous), items)
 
     # --- responses ---
 
@@ -242,16 +238,24 @@ class Store:
         events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
         return None if events is None else zlib.decompress(events)
 
+    # --- responses and conversations ---
+
     @_transaction(write=False)
-    def input_items(self, db: Connection, response_id: str, query: PageQuery) -> Page:
-        """Input items of a response, earlier turns included. Raises NotFound, and BadRequest for `after`."""
-        return _page(db, _turn(db, RESPONSE, response_id), query, output=False)
+    def items(self, db: Connection, kind: str, name: str, query: PageQuery) -> Page:
+        """Items of a conversation, or the input of a response, earlier turns included. Raises NotFound, BadRequest."""
+        turn, output = _turn(db, kind, name), kind == CONVERSATION
+        found = tables.page_of(
+            db, turn, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
+        )
+        if found is None:
+            raise BadRequest("after is not the id of an item in this list", param="after")
+        return found[: query.limit], len(found) > query.limit
 
     @_transaction(deletes=True)
-    def delete(self, db: Connection, response_id: str) -> None:
-        """Deletes a response. Raises NotFound."""
-        if not tables.drop(db, RESPONSE, response_id):
-            raise not_found(RESPONSE, response_id)
+    def delete(self, db: Connection, kind: str, name: str) -> None:
+        """Deletes a response, or a conversation without its responses. Raises NotFound."""
+        if not tables.drop(db, kind, name):
+            raise not_found(kind, name)
 
     # --- conversations ---
 
@@ -275,25 +279,14 @@ class Store:
         tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
         return body
 
-    @_transaction(deletes=True)
-    def delete_conversation(self, db: Connection, conversation_id: str) -> None:
-        """Deletes a conversation, but not its responses. Raises NotFound."""
-        if not tables.drop(db, CONVERSATION, conversation_id):
-            raise not_found(CONVERSATION, conversation_id)
-
-    @_transaction(write=False)
-    def conversation_items(self, db: Connection, conversation_id: str, query: PageQuery) -> Page:
-        """Items of a conversation. Raises NotFound, and BadRequest for `after`."""
-        return _page(db, _turn(db, CONVERSATION, conversation_id), query)
-
     @_transaction()
     def add_conversation_items(
         self, db: Connection, conversation_id: str, items: list[Json]
     ) -> list[tuple[str, bytes]]:
         """Appends items to a conversation; returns them as stored, in order. Raises NotFound."""
         last = self._touch(db, conversation_id)
-        referenced = any(item["type"] == REFERENCE for item in items)
-        turn = tables.add_turn(db, last, _resolved(db, items, tables.items_of(db, last) if referenced else []))
+        history = tables.items_of(db, last) if any(item["type"] == REFERENCE for item in items) else []
+        turn = tables.add_turn(db, last, _resolved(db, items, history))
         _set_turn(db, conversation_id, turn)
         self._drop_excess(db, conversation_id)
         added = tables.page_of(db, turn, after=None, limit=len(items), newest_first=True)
@@ -370,6 +363,11 @@ def _add_turn(db: Connection, context: Context) -> int:
     return tables.add_turn(db, None, context.items)
 
 
+def _context(db: Connection, turn: int | None, items: list[Json], conversation: str | None = None) -> Context:
+    history = tables.items_of(db, turn)
+    return Context(history=history, input=_resolved(db, items, history), turn=turn, conversation=conversation)
+
+
 def _finished_turn(db: Connection, previous: str) -> int | None:
     """The turn of a response that can be continued. Raises BadRequest."""
     found = tables.get(db, RESPONSE, previous)
@@ -403,13 +401,3 @@ def _stored_item(db: Connection, item_id: str, known: dict[str, Json]) -> Json:
     if found is None:
         raise NotFound(f"Item with id {item_id[:100]!r} not found: it was not stored, or has expired.")
     return found
-
-
-def _page(db: Connection, turn: int | None, query: PageQuery, *, output: bool = True) -> Page:
-    """Raises BadRequest."""
-    found = tables.page_of(
-        db, turn, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
-    )
-    if found is None:
-        raise BadRequest("after is not the id of an item in this list", param="after")
-    return found[: query.limit], len(found) > query.limit

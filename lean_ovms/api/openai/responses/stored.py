@@ -15,6 +15,7 @@ from ...services import Services
 from ...sse import HEADERS
 from .pages import PAGE, PageQuery, flag, page_response, parameters
 from .service import ResponseService
+from .tables import RESPONSE
 
 ONE = "/responses/{id}"
 ITEMS = "/responses/{id}/input_items"
@@ -52,4 +53,5 @@ async def handle_cancel(request: Request, services: Services) -> Response:
 @RouteDoc("Input items of a response, earlier turns included", query=PAGE)
 async def handle_input_items(request: Request, services: Services) -> Response:
     query = PageQuery.of(request.query)
-    return page_response(*await services.get(ResponseService).store.input_items(id_in(request.path, ITEMS), query))
+    store = services.get(ResponseService).store
+    return page_response(*await store.items(RESPONSE, id_in(request.path, ITEMS), query))

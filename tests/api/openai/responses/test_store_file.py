@@ -110,7 +110,7 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     with pytest.raises(StoreFailure, match=FULL):
         await opened.finish(body(7), Context())
     assert reserve.exists()  # not for writing
-    await opened.delete("resp_1")
+    await opened.delete("response", "resp_1")
     assert not reserve.exists()
     with pytest.raises(NotFound):
         await opened.get("resp_1")
@@ -152,7 +152,7 @@ async def test_deleting_works_when_the_answers_themselves_fill_the_disk(small_di
         await write_on()
     assert written >= 2
     for number in range(written):
-        await opened.delete(f"resp_{number}")
+        await opened.delete("response", f"resp_{number}")
         with pytest.raises(NotFound):
             await opened.get(f"resp_{number}")
     await opened.finish(body(written), Context())
@@ -196,7 +196,7 @@ async def test_deleting_works_on_a_disk_that_is_full(small_disk: Path) -> None:
     with pytest.raises(StoreFailure, match=FULL):
         await write_on()
     for number in [*range(100), *written]:
-        await opened.delete(f"resp_{number}")
+        await opened.delete("response", f"resp_{number}")
     await opened.finish(body(3000), Context())  # there is room again, in the file
     assert (await opened.get("resp_3000"))[0] == body(3000)
     await opened.close()
