@@ -107,18 +107,21 @@ def _conversation(value: Any) -> str:
     return name
 
 
+def _one_of(value: Any, param: str, allowed: tuple[str, ...]) -> Any:
+    """Checks a value that may be null. Raises BadRequest."""
+    if value is not None and value not in allowed:
+        raise BadRequest(f"{param} must be one of: {', '.join(allowed)}", param=param)
+    return value
+
+
 def _reasoning(value: Json) -> Json:
     effort = value.get("effort")
     if effort is not None and not isinstance(effort, str):
         raise BadRequest("reasoning.effort is not a string", param="reasoning.effort")
-    if effort is not None and effort not in EFFORTS:
-        raise BadRequest(f"reasoning.effort must be one of: {', '.join(EFFORTS)}", param="reasoning.effort")
+    _one_of(effort, "reasoning.effort", EFFORTS)
     summary = value.get("summary", value.get("generate_summary"))
-    if summary not in (None, "auto", "concise", "detailed"):
-        raise BadRequest("reasoning.summary must be one of: auto, concise, detailed", param="reasoning.summary")
-    context = value.get("context")
-    if context not in (None, *CONTEXTS):
-        raise BadRequest(f"reasoning.context must be one of: {', '.join(CONTEXTS)}", param="reasoning.context")
+    _one_of(summary, "reasoning.summary", ("auto", "concise", "detailed"))
+    context = _one_of(value.get("context"), "reasoning.context", CONTEXTS)
     return {"effort": effort, "summary": summary} | ({} if context is None else {"context": context})
 
 
@@ -139,9 +142,7 @@ def _text(value: Json) -> Json:
     form = value.get("format") or TEXT_FORMAT
     if not isinstance(form, dict):
         raise BadRequest("text.format is not an object", param="text.format")
-    verbosity = value.get("verbosity")
-    if verbosity not in (None, "low", "medium", "high"):
-        raise BadRequest("text.verbosity must be one of: low, medium, high", param="text.verbosity")
+    verbosity = _one_of(value.get("verbosity"), "text.verbosity", ("low", "medium", "high"))
     return {"format": form} if verbosity is None else {"format": form, "verbosity": verbosity}
 
 

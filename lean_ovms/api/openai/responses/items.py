@@ -72,13 +72,19 @@ def _message(given: Json, param: str) -> Json:
     if not content:
         raise BadRequest("input item content array must not be empty", param=f"{param}.content")
     parts = [_part(part, role, f"{param}.content[{i}]") for i, part in enumerate(content)]
-    return {**_with_id(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
+    known = _id(given, "msg")
+    return {"id": known, "type": "message", "role": role, "status": "completed", "content": parts}
 
 
-def _with_id(given: Json, prefix: str) -> Json:
-    """{"id": the item's id, or a new one}."""
+def _id(given: Json, prefix: str) -> str:
+    """The id of an item, or a new one."""
     known = given.get("id")
-    return {"id": known if isinstance(known, str) and known else item_id(prefix)}
+    return known if isinstance(known, str) and known else item_id(prefix)
+
+
+def _head(given: Json, prefix: str) -> Json:
+    """What all items but messages begin with."""
+    return {"id": _id(given, prefix), "type": given["type"], "status": "completed"}
 
 
 def _part(part: Any, role: str, param: str) -> Json:
@@ -131,30 +137,20 @@ def _call(given: Json, param: str) -> Json:
     call_id = given.get("call_id", given.get("id"))
     if not isinstance(call_id, str):
         raise BadRequest("function_call item is missing required call_id (or id) field", param=param)
-    for name in ("name", "arguments"):
-        if not isinstance(given.get(name), str):
-            raise BadRequest(f"function_call item is missing required {name} field", param=f"{param}.{name}")
-    return {
-        **_with_id(given, "fc"),
-        "type": "function_call",
-        "status": "completed",
-        "call_id": call_id,
-        "name": given["name"],
-        **_namespace(given),
-        "arguments": given["arguments"],
-    }
-
-
-def _namespace(given: Json) -> Json:
-    return {"namespace": given["namespace"]} if isinstance(given.get("namespace"), str) else {}
+    return _read_call(given | {"call_id": call_id}, "arguments", "fc", param)
 
 
 def _custom_call(given: Json, param: str) -> Json:
-    for name in ("call_id", "name", "input"):
+    return _read_call(given, "input", "ctc", param)
+
+
+def _read_call(given: Json, content: str, prefix: str, param: str) -> Json:
+    for name in ("call_id", "name", content):
         if not isinstance(given.get(name), str):
-            raise BadRequest(f"custom_tool_call item is missing required {name} field", param=f"{param}.{name}")
-    item = {**_with_id(given, "ctc"), "type": "custom_tool_call", "status": "completed", "call_id": given["call_id"]}
-    return {**item, "name": given["name"], **_namespace(given), "input": given["input"]}
+            raise BadRequest(f"{given['type']} item is missing required {name} field", param=f"{param}.{name}")
+    space = {"namespace": given["namespace"]} if isinstance(given.get("namespace"), str) else {}
+    item = _head(given, prefix) | {"call_id": given["call_id"], "name": given["name"]}
+    return {**item, **space, content: given[content]}
 
 
 def _call_output(given: Json, param: str) -> Json:
@@ -166,12 +162,11 @@ def _call_output(given: Json, param: str) -> Json:
     elif not isinstance(output, str):
         raise BadRequest(f"{kind}.output must be a string or an array", param=f"{param}.output")
     prefix = "fco" if kind == "function_call_output" else "ctco"
-    item = {**_with_id(given, prefix), "type": kind, "status": "completed", "call_id": call_id}
-    return {**item, "output": output}
+    return _head(given, prefix) | {"call_id": call_id, "output": output}
 
 
 def _reasoning(given: Json, param: str) -> Json:
-    item: Json = {**_with_id(given, "rs"), "type": "reasoning", "status": "completed"}
+    item = _head(given, "rs")
     for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
         parts = given.get(name, [])
         if not isinstance(parts, list) or not all(
