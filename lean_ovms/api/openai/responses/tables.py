@@ -60,6 +60,7 @@ WITH RECURSIVE path (turn, parent) AS (
 """
 _ON_PATH = "FROM item JOIN path ON item.turn = path.turn WHERE origin < CASE WHEN item.turn = ? THEN 1 ELSE 2 END"
 """Their values: the turn, and again the turn if its output is left out, else 0."""
+_USERS = "SELECT 1 FROM turn WHERE parent = ? UNION ALL SELECT 1 FROM entry WHERE turn = ?"
 _OF_PAGE = "FROM item WHERE number IN (SELECT number FROM page)"
 
 
@@ -116,8 +117,7 @@ def has_turn(db: Connection, turn: int) -> bool:
 
 def drop_turn(db: Connection, turn: int | None) -> None:
     """Deletes a turn that nothing needs, then the one before it if nothing else needed that, and so on."""
-    needed = "SELECT 1 FROM turn WHERE parent = ? UNION ALL SELECT 1 FROM entry WHERE turn = ?"
-    while turn is not None and db.one(needed, (turn, turn)) is None:
+    while turn is not None and db.one(_USERS, (turn, turn)) is None:
         [(parent, size)] = db.execute("DELETE FROM turn WHERE number = ? RETURNING parent, bytes", (turn,)).fetchall()
         db.execute("DELETE FROM item WHERE turn = ?", (turn,))
         _add_bytes(db, -size)
@@ -166,13 +166,20 @@ def find_item(db: Connection, item_id: str) -> Json | None:
 
 
 def turn_without(db: Connection, turn: int | None, item_id: str) -> int | None:
-    """Adds a turn with the items of this one and of all before it but those with an id; None without such an item.
+    """A turn with the items of this one and of all before it but those with an id; None without such an item.
 
-    What follows the first of them is copied: responses may need the turns in which it is.
+    It is the same turn if that has the items and one user. Else what follows the first of them is copied: others may
+    need the turns.
     """
     first = db.one(f"{_PATH} SELECT min(path.turn) {_ON_PATH} AND id = ?", (turn, 0, item_id))
     if first is None:
         return None
+    if first == turn and len(db.execute(_USERS, (turn, turn)).fetchall()) == 1:
+        sizes = db.execute(
+            "DELETE FROM item WHERE turn = ? AND id = ? RETURNING length(body)", (turn, item_id)
+        ).fetchall()
+        _add_turn_bytes(db, first, -sum(size + ROW_BYTES for (size,) in sizes))
+        return int(first)
     made = add_turn(db, db.one("SELECT parent FROM turn WHERE number = ?", (first,)), ())
     rest = f"{_ON_PATH} AND item.turn >= ? AND id != ?"
     values = (turn, 0, first, item_id)
