@@ -20,6 +20,7 @@ from .items import read_items
 from .output_items import item_id
 from .pages import PAGE, PageQuery, page_response
 from .service import ResponseService
+from .store import Store
 from .tables import CONVERSATION
 
 FIELDS = FieldSet(
@@ -40,6 +41,10 @@ ITEMS = "/conversations/{id}/items"
 ITEM = "/conversations/{id}/items/{id}"
 
 
+def _store(services: Services) -> Store:
+    return services.get(ResponseService).store
+
+
 def _conversation(body: Json, services: Services) -> tuple[Values, list[Json]]:
     values = read(FIELDS, body)
     return values, read_items(values["items"] or [], "items")
@@ -54,33 +59,32 @@ async def handle_create(request: Request, services: Services) -> Response:
         "created_at": now(),
         "metadata": values["metadata"] or {},
     }
-    await services.get(ResponseService).store.create_conversation(body, items)
+    await _store(services).create_conversation(body, items)
     return json(body)
 
 
 @RouteDoc("A conversation")
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(await services.get(ResponseService).store.conversation(id_in(request.path, ONE)))
+    return json(await _store(services).conversation(id_in(request.path, ONE)))
 
 
 @RouteDoc("Replace a conversation's metadata", body=METADATA_FIELDS)
 async def handle_update(request: Request, services: Services) -> Response:
     metadata = await services.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
-    return json(await services.get(ResponseService).store.set_metadata(id_in(request.path, ONE), metadata or {}))
+    return json(await _store(services).set_metadata(id_in(request.path, ONE), metadata or {}))
 
 
 @RouteDoc("Delete a conversation")
 async def handle_delete(request: Request, services: Services) -> Response:
     conversation_id = id_in(request.path, ONE)
-    await services.get(ResponseService).store.delete(CONVERSATION, conversation_id)
+    await _store(services).delete(CONVERSATION, conversation_id)
     return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
 @RouteDoc("A conversation's items", query=PAGE)
 async def handle_items(request: Request, services: Services) -> Response:
-    query = PageQuery.of(request.query)
-    store = services.get(ResponseService).store
-    return page_response(*await store.items(CONVERSATION, id_in(request.path, ITEMS), query))
+    conversation_id, query = id_in(request.path, ITEMS), PageQuery.of(request.query)
+    return page_response(*await _store(services).items(CONVERSATION, conversation_id, query))
 
 
 @RouteDoc(
@@ -91,21 +95,17 @@ async def handle_add_items(request: Request, services: Services) -> Response:
     _, items = await services.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
-    stored = await services.get(ResponseService).store.add_conversation_items(id_in(request.path, ITEMS), items)
+    stored = await _store(services).add_conversation_items(id_in(request.path, ITEMS), items)
     return page_response(stored, has_more=False)
-
-
-def _item_of(request: Request) -> tuple[str, str]:
-    conversation_id, item = ids_in(request.path, ITEM)
-    return conversation_id, item
 
 
 @RouteDoc("An item")
 async def handle_item(request: Request, services: Services) -> Response:
-    item = await services.get(ResponseService).store.conversation_item(*_item_of(request))
-    return json_bytes(item)
+    conversation_id, name = ids_in(request.path, ITEM)
+    return json_bytes(await _store(services).conversation_item(conversation_id, name))
 
 
 @RouteDoc("Delete an item")
 async def handle_delete_item(request: Request, services: Services) -> Response:
-    return json(await services.get(ResponseService).store.delete_conversation_item(*_item_of(request)))
+    conversation_id, name = ids_in(request.path, ITEM)
+    return json(await _store(services).delete_conversation_item(conversation_id, name))

@@ -265,41 +265,29 @@ class CustomCall(FunctionCall):
 class JsonDepth:
     """Finds the end of a JSON object that arrives in pieces. A value that is no object never ends."""
 
-    _MARKS = re.compile(r'["\\{}\[\]]')
+    _MARKS = re.compile(r'["{}\[\]]')
+    _IN_STRING = re.compile(r'"|\\.', re.DOTALL)
 
     def __init__(self) -> None:
         self._depth = 0
-        self._started = False
-        self._object = True
+        self._object: bool | None = None
         self._quoted = False
-        self._escaped = False
+        self._escape = ""
 
     def feed(self, text: str) -> bool:
-        """Add a piece; whether the object is complete."""
-        if not self._started:
+        """Adds a piece; returns whether the object is complete."""
+        if self._object is None:
             text = text.lstrip()
             if not text:
                 return False
-            self._started, self._object = True, text[0] == "{"
-        if self._object:
-            self._scan(text)
+            self._object = text[0] == "{"
+        text = self._escape + text
+        at = 0
+        while found := (self._IN_STRING if self._quoted else self._MARKS).search(text, at):
+            at, mark = found.end(), found[0]
+            if mark == '"':
+                self._quoted = not self._quoted
+            else:
+                self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark, 0)
+        self._escape = "\\" if self._quoted and text.endswith("\\", at) else ""
         return self._object and self._depth == 0
-
-    def _scan(self, text: str) -> None:
-        at = 1 if self._escaped and text else 0
-        self._escaped = self._escaped and not text
-        while found := self._MARKS.search(text, at):
-            at = found.end()
-            self._mark(found[0])
-            if self._escaped and at < len(text):
-                at += 1
-                self._escaped = False
-
-    def _mark(self, mark: str) -> None:
-        if self._quoted:
-            self._escaped = mark == "\\"
-            self._quoted = mark != '"'
-        elif mark == '"':
-            self._quoted = True
-        else:
-            self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark, 0)

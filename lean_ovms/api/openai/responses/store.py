@@ -228,7 +228,7 @@ class Store:
     @_transaction(write=False)
     def get(self, db: Connection, response_id: str) -> tuple[Json, bool]:
         """(the response object, whether a server still generates it). Raises NotFound."""
-        body, _ = _entry(db, RESPONSE, response_id)
+        body, _ = tables.get(db, RESPONSE, response_id)
         running = _is_running(db, response_id)
         return ({**body, "status": "in_progress"} if running else body), running
 
@@ -243,7 +243,7 @@ class Store:
     @_transaction(write=False)
     def items(self, db: Connection, kind: str, name: str, query: PageQuery) -> Page:
         """Items of a conversation, or the input of a response, earlier turns included. Raises NotFound, BadRequest."""
-        turn, output = _turn(db, kind, name), kind == CONVERSATION
+        turn, output = tables.turn_of(db, kind, name), kind == CONVERSATION
         found = tables.page_of(
             db, turn, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
         )
@@ -255,7 +255,7 @@ class Store:
     def delete(self, db: Connection, kind: str, name: str) -> None:
         """Deletes a response, or a conversation without its responses. Raises NotFound."""
         if not tables.drop(db, kind, name):
-            raise not_found(kind, name)
+            raise tables.not_found(kind, name)
 
     # --- conversations ---
 
@@ -269,12 +269,12 @@ class Store:
     @_transaction(write=False)
     def conversation(self, db: Connection, conversation_id: str) -> Json:
         """The conversation object. Raises NotFound."""
-        return _entry(db, CONVERSATION, conversation_id)[0]
+        return tables.get(db, CONVERSATION, conversation_id)[0]
 
     @_transaction()
     def set_metadata(self, db: Connection, conversation_id: str, metadata: Json) -> Json:
         """Replaces the metadata of a conversation; returns the conversation object. Raises NotFound."""
-        body, turn = _entry(db, CONVERSATION, conversation_id)
+        body, turn = tables.get(db, CONVERSATION, conversation_id)
         body["metadata"] = metadata
         tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
         return body
@@ -295,49 +295,21 @@ class Store:
     @_transaction(write=False)
     def conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> bytes:
         """The JSON of one item of a conversation. Raises NotFound."""
-        item = tables.item_of(db, _turn(db, CONVERSATION, conversation_id), item_id)
-        if item is None:
-            raise not_found("item", item_id)
-        return item
+        return tables.item_of(db, tables.turn_of(db, CONVERSATION, conversation_id), item_id)
 
     @_transaction(deletes=True)
     def delete_conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> Json:
         """Removes one item from a conversation; returns the conversation object. Raises NotFound."""
-        body, old = _entry(db, CONVERSATION, conversation_id)
-        turn = tables.turn_without(db, old, item_id)
-        if turn is None:
-            raise not_found("item", item_id)
-        _set_turn(db, conversation_id, turn)
+        body, old = tables.get(db, CONVERSATION, conversation_id)
+        _set_turn(db, conversation_id, tables.turn_without(db, old, item_id))
         tables.drop_turn(db, old)
         return body
 
     def _touch(self, db: Connection, conversation_id: str) -> int | None:
         """Sets the time of last use of a conversation; returns its last turn. Raises NotFound."""
-        turn = _turn(db, CONVERSATION, conversation_id)
+        turn = tables.turn_of(db, CONVERSATION, conversation_id)
         db.execute("UPDATE entry SET used = ? WHERE id = ?", (self._clock(), conversation_id))
         return turn
-
-
-def not_found(what: str, name: str) -> NotFound:
-    """The error for an unknown id."""
-    return NotFound(f"{what.capitalize()} with id {name[:100]!r} not found.")
-
-
-def _entry(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
-    """(the object, its turn) of an entry. Raises NotFound."""
-    found = tables.get(db, kind, name)
-    if found is None:
-        raise not_found(kind, name)
-    return found
-
-
-def _turn(db: Connection, kind: str, name: str) -> int | None:
-    """The turn of an entry. Raises NotFound."""
-    row = db.execute("SELECT turn FROM entry WHERE id = ? AND kind = ?", (name, kind)).fetchone()
-    if row is None:
-        raise not_found(kind, name)
-    turn: int | None = row[0]
-    return turn
 
 
 def _set_turn(db: Connection, conversation_id: str, turn: int) -> None:
@@ -350,7 +322,7 @@ def _is_running(db: Connection, response_id: str) -> bool:
 
 def _interrupt(db: Connection, response_id: str) -> None:
     """Marks a response, whose server has stopped, as failed."""
-    body, turn = _entry(db, RESPONSE, response_id)
+    body, turn = tables.get(db, RESPONSE, response_id)
     body |= {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
     tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn)
     db.execute("DELETE FROM run WHERE response = ?", (response_id,))
@@ -370,18 +342,16 @@ def _context(db: Connection, turn: int | None, items: list[Json], conversation: 
 
 def _finished_turn(db: Connection, previous: str) -> int | None:
     """The turn of a response that can be continued. Raises BadRequest."""
-    found = tables.get(db, RESPONSE, previous)
-    if found is None:
-        raise BadRequest(
-            f"Previous response with id {previous[:100]!r} not found.",
-            param="previous_response_id",
-            code="previous_response_not_found",
-        )
+    try:
+        body, turn = tables.get(db, RESPONSE, previous)
+    except NotFound:
+        text = f"Previous response with id {previous[:100]!r} not found."
+        raise BadRequest(text, param="previous_response_id", code="previous_response_not_found") from None
     if _is_running(db, previous):
         raise BadRequest(f"Response {previous!r} is not finished yet.", param="previous_response_id")
-    if found[0]["status"] == "failed":
+    if body["status"] == "failed":
         raise BadRequest(f"Response {previous!r} failed and cannot be continued.", param="previous_response_id")
-    return found[1]
+    return turn
 
 
 def _resolved(db: Connection, items: list[Json], history: list[Json]) -> list[Json]:

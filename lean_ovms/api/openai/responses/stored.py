@@ -53,5 +53,4 @@ async def handle_cancel(request: Request, services: Services) -> Response:
 @RouteDoc("Input items of a response, earlier turns included", query=PAGE)
 async def handle_input_items(request: Request, services: Services) -> Response:
     query = PageQuery.of(request.query)
-    store = services.get(ResponseService).store
-    return page_response(*await store.items(RESPONSE, id_in(request.path, ITEMS), query))
+    return page_response(*await services.get(ResponseService).store.items(RESPONSE, id_in(request.path, ITEMS), query))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ....errors import StoreFailure
+from ....errors import NotFound, StoreFailure
 from ....types import Json
 from ....util import chunked_json
 from .connection import Connection
@@ -76,6 +76,11 @@ def prepare(db: Connection) -> None:
         db.execute(statement.format(number=db.number))
     db.execute("INSERT INTO kept VALUES (0)")
     db.set_version(VERSION)
+
+
+def not_found(what: str, name: str) -> NotFound:
+    """The error for an unknown id."""
+    return NotFound(f"{what.capitalize()} with id {name[:100]!r} not found.")
 
 
 def _add_bytes(db: Connection, size: int) -> None:
@@ -151,12 +156,12 @@ def page_of(
     return [(item_id, bytes(body)) for item_id, body in rows]
 
 
-def item_of(db: Connection, turn: int | None, item_id: str) -> bytes | None:
-    """The JSON of the first item with this id of a turn and of all before it."""
-    row = db.execute(
-        f"{_PATH} SELECT body {_ON_PATH} AND id = ? ORDER BY number LIMIT 1", (turn, 0, item_id)
-    ).fetchone()
-    return row and bytes(row[0])
+def item_of(db: Connection, turn: int | None, item_id: str) -> bytes:
+    """The JSON of the first item with this id of a turn and of all before it. Raises NotFound."""
+    body = db.one(f"{_PATH} SELECT body {_ON_PATH} AND id = ? ORDER BY number LIMIT 1", (turn, 0, item_id))
+    if body is None:
+        raise not_found("item", item_id)
+    return bytes(body)
 
 
 def find_item(db: Connection, item_id: str) -> Json | None:
@@ -165,20 +170,18 @@ def find_item(db: Connection, item_id: str) -> Json | None:
     return None if body is None else dict(chunked_json.loads(body))
 
 
-def turn_without(db: Connection, turn: int | None, item_id: str) -> int | None:
-    """A turn with the items of this one and of all before it but those with an id; None without such an item.
+def turn_without(db: Connection, turn: int | None, item_id: str) -> int:
+    """A turn with the items of this one and of all before it but those with an id. Raises NotFound without such items.
 
     It is the same turn if that has the items and one user. Else what follows the first of them is copied: others may
     need the turns.
     """
     first = db.one(f"{_PATH} SELECT min(path.turn) {_ON_PATH} AND id = ?", (turn, 0, item_id))
     if first is None:
-        return None
+        raise not_found("item", item_id)
     if first == turn and len(db.execute(_USERS, (turn, turn)).fetchall()) == 1:
-        sizes = db.execute(
-            "DELETE FROM item WHERE turn = ? AND id = ? RETURNING length(body)", (turn, item_id)
-        ).fetchall()
-        _add_turn_bytes(db, first, -sum(size + ROW_BYTES for (size,) in sizes))
+        delete = "DELETE FROM item WHERE turn = ? AND id = ? RETURNING length(body)"
+        _add_turn_bytes(db, first, -sum(row[0] + ROW_BYTES for row in db.execute(delete, (turn, item_id)).fetchall()))
         return int(first)
     made = add_turn(db, db.one("SELECT parent FROM turn WHERE number = ?", (first,)), ())
     rest = f"{_ON_PATH} AND item.turn >= ? AND id != ?"
@@ -193,10 +196,21 @@ def turn_without(db: Connection, turn: int | None, item_id: str) -> int | None:
 # --- entries ---
 
 
-def get(db: Connection, kind: str, name: str) -> tuple[Json, int | None] | None:
-    """(the object, its turn) of an entry."""
+def get(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
+    """(the object, its turn) of an entry. Raises NotFound."""
     row = db.execute("SELECT body, turn FROM entry WHERE id = ? AND kind = ?", (name, kind)).fetchone()
-    return row and (chunked_json.loads(row[0]), row[1])
+    if row is None:
+        raise not_found(kind, name)
+    return chunked_json.loads(row[0]), row[1]
+
+
+def turn_of(db: Connection, kind: str, name: str) -> int | None:
+    """The turn of an entry. Raises NotFound."""
+    row = db.execute("SELECT turn FROM entry WHERE id = ? AND kind = ?", (name, kind)).fetchone()
+    if row is None:
+        raise not_found(kind, name)
+    turn: int | None = row[0]
+    return turn
 
 
 def put(db: Connection, kind: str, body: Json, *, used: float, turn: int | None, events: bytes | None = None) -> None:

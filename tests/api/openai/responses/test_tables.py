@@ -13,6 +13,7 @@ from lean_ovms.api.openai.responses.connection import Connection
 from lean_ovms.api.openai.responses.postgres import Postgres, is_url
 from lean_ovms.api.openai.responses.sqlite import Sqlite
 from lean_ovms.api.openai.responses.tables import CONVERSATION, CUT, INPUT, OUTPUT, RESPONSE
+from lean_ovms.errors import NotFound
 from lean_ovms.types import Json
 
 TABLES = ("item", "entry", "turn")
@@ -79,12 +80,13 @@ class Book:
         items = self.expected.get(name, [])
         gone = items[place] if place < len(items) else "msg_no"
         old = self.turn_of(name)
-        turn = tables.turn_without(self.db, old, gone)
-        assert (turn is None) == (gone == "msg_no")
-        if turn is not None:
-            self.put_conversation(name, turn)
-            tables.drop_turn(self.db, old)
-            items.remove(gone)
+        if gone == "msg_no":
+            with pytest.raises(NotFound):
+                tables.turn_without(self.db, old, gone)
+            return
+        self.put_conversation(name, tables.turn_without(self.db, old, gone))
+        tables.drop_turn(self.db, old)
+        items.remove(gone)
 
     def delete(self, which: int, _: int) -> None:
         name = self.responses[which] if which < len(self.responses) else "resp_no"
