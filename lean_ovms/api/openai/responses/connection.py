@@ -26,17 +26,15 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection:
+class Connection(Protocol):
     """One connection to a database. Methods raise the errors of the database's library."""
 
     number: ClassVar[str]
 
-    def __init__(self, path: str) -> None:
-        raise NotImplementedError
+    def __init__(self, path: str) -> None: ...
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """Runs one statement."""
-        raise NotImplementedError
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """The first value of a result; None without a row."""
@@ -45,23 +43,18 @@ class Connection:
 
     def begin(self, write: bool) -> None:
         """Begins a transaction. Only one write transaction runs at a time; readers may run meanwhile."""
-        raise NotImplementedError
 
     def version(self) -> int:
         """The version of the tables, 0 for an empty database. Raises StoreFailure for foreign tables."""
-        raise NotImplementedError
 
     def set_version(self, version: int) -> None:
         """Stores the version of the tables."""
-        raise NotImplementedError
 
     def now(self) -> float:
         """Seconds since 1970 by a clock that all servers on this database share."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
-        raise NotImplementedError
 
     def lost(self) -> bool:
         """Whether the connection is broken and must be replaced."""
@@ -79,4 +72,3 @@ class Connection:
     @staticmethod
     def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:
         """(the error for clients, without paths, addresses and secrets, the line for the log, without secrets)."""
-        raise NotImplementedError

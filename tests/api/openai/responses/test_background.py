@@ -233,3 +233,16 @@ async def test_a_background_turn_is_added_to_its_conversation(slow: Slow) -> Non
     await slow.until_over(body["id"])
     listed = await whole(await get(slow.app, f"/v1/conversations/{conversation}/items"))
     assert [item["content"][0]["text"] for item in listed["data"]] == ["Hello", "hi"]
+
+
+async def test_turns_of_one_conversation_that_overlap_are_both_added(slow: Slow) -> None:
+    conversation = (await whole(await post(slow.app, "/v1/conversations", {})))["id"]
+    first = await slow.start(conversation=conversation, input="one")
+    second = await slow.start(conversation=conversation, input="two")
+    for said, body in (("A.", first), ("B.", second)):
+        await slow.say(said, "stop")
+        await slow.until_over(body["id"])
+    listed = await whole(await get(slow.app, f"/v1/conversations/{conversation}/items"))
+    assert [item["content"][0]["text"] for item in listed["data"]][::-1] == ["one", "A.", "two", "B."]
+    inputs = await whole(await get(slow.app, f"{PATH}/{second['id']}/input_items"))
+    assert [item["content"][0]["text"] for item in inputs["data"]] == ["two"], "it did not see the other"
