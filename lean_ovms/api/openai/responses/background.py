@@ -14,7 +14,7 @@ import orjson
 
 from ....errors import InternalError, RequestError
 from ....models.generation import DeltaStream
-from ....push_types import Sink, wake
+from ....push_types import Sink
 from ....types import Json, Usage
 from ...sse import DONE, PING
 from .events import Events
@@ -37,7 +37,7 @@ class BackgroundResponse:
         self._cancelled = False
         self._error: RequestError | None = None
         self._read_all = False  # the generation has finished, so the status is known
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()  # there are more frames than when it was made
         self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
@@ -48,28 +48,18 @@ class BackgroundResponse:
         await asyncio.shield(self.task)
 
     async def follow(self, start: int, ping_s: float) -> AsyncGenerator[bytes, None]:
-        """The events from number `start` on, in pieces, to the end; pings while there are none."""
-        finished = False
-        while not finished:
-            if not await self._wait_for(start, ping_s):
-                yield PING
-                continue
-            frames, finished = self.frames[start:], self.finished
+        """The events from number `start` on, in pieces, to the end; pings while there are none (ping_s 0: no pings)."""
+        while True:
+            frames, finished, news = self.frames[start:], self.finished, self._news
             start += len(frames)
-            yield b"".join(frames) + (DONE if finished else b"")
-
-    async def _wait_for(self, count: int, timeout_s: float) -> bool:
-        """Waits for more frames than count, or the end. False: neither within timeout_s (0: no limit)."""
-        while len(self.frames) <= count and not self.finished:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
+            if frames or finished:
+                yield b"".join(frames) + (DONE if finished else b"")
+            if finished:
+                return
             try:
-                await asyncio.wait([waiter], timeout=timeout_s or None)
-            finally:
-                self._waiters.discard(waiter)
-            if not waiter.done():
-                return False
-        return True
+                await asyncio.wait_for(news.wait(), ping_s or None)
+            except asyncio.TimeoutError:
+                yield PING
 
     async def _produce(self) -> None:
         error = await self._read_generation()
@@ -98,8 +88,8 @@ class BackgroundResponse:
 
     def _publish(self, frames: list[bytes]) -> None:
         self.frames += frames
-        for waiter in self._waiters:
-            wake(waiter)
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 class FrameStream:

@@ -56,8 +56,8 @@ class ResponseService:
     async def close(self) -> None:
         """Stop running responses as failed, and close the store. Idempotent."""
         reason = "The server was stopped before this response was finished."
-        running = list(self._background.values())
-        await asyncio.gather(*(run.stop(Unavailable(reason)) for run in running), return_exceptions=True)
+        runs = list(self._background.values())
+        await asyncio.gather(*(run.stop(Unavailable(reason)) for run in runs), return_exceptions=True)
         if self._monitor_task is not None:
             self._monitor_task.cancel()
             await asyncio.wait([self._monitor_task])
@@ -136,17 +136,17 @@ class ResponseService:
         if run is not None:
             await run.stop()
             return run.events.response()
-        body, live = await self.store.get(response_id)
+        body, running = await self.store.get(response_id)
         if not body["background"]:
             raise BadRequest("Only background responses can be cancelled; close the connection of others instead.")
-        if live:
+        if running:
             await self.store.request_stop(response_id)
             deadline = time.monotonic() + CANCEL_TIMEOUT_S
-            while live:
+            while running:
                 if time.monotonic() > deadline:
                     raise Unavailable("The server of this response did not react to the cancellation in time.")
                 await asyncio.sleep(POLL_INTERVAL_S / 2)
-                body, live = await self.store.get(response_id)
+                body, running = await self.store.get(response_id)
         return body
 
     async def delete(self, response_id: str) -> None:
@@ -161,8 +161,8 @@ class ResponseService:
         run = self._background.get(response_id)
         if run is not None:
             return FrameStream(run.follow(start, self._ping_s))
-        body, live = await self.store.get(response_id)
-        if live:
+        body, running = await self.store.get(response_id)
+        if running:
             return FrameStream(self._poll(response_id, start))
         frames = await self.store.frames(response_id)
         if frames is None:
@@ -189,8 +189,8 @@ class ResponseService:
 
     async def _stored_frames(self, response_id: str) -> bytes | None:
         """The stream of another server's response; None while it runs. Raises NotFound and EngineFailure."""
-        body, live = await self.store.get(response_id)
-        if live:
+        body, running = await self.store.get(response_id)
+        if running:
             return None
         frames = await self.store.frames(response_id)
         if frames is None:
