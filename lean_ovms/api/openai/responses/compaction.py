@@ -38,11 +38,8 @@ def read(given: Json, param: str) -> Json:
             "encrypted",
             param=f"{param}.encrypted_content",
         )
-    return {
-        "id": known if isinstance(known, str) and known else item_id("cmp"),
-        "type": KIND,
-        "encrypted_content": content,
-    }
+    made = item(content.removeprefix(MARK))
+    return made | {"id": known} if isinstance(known, str) and known else made
 
 
 def text(item: Json) -> str:
