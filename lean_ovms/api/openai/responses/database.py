@@ -1,6 +1,7 @@
 """A database in its own thread, so that neither disk nor network blocks the event loop.
 
-Each call is one transaction. While the database cannot be reached, calls fail with StoreUnavailable; each tries to
+All waiting calls run in one transaction, with one write to the disk: each has a savepoint, so that its failure does not
+affect the others. While the database cannot be reached, calls fail with StoreUnavailable; each transaction tries to
 connect again. Knows no tables; an idle database costs nothing.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from ....errors import RequestError, StartError, StoreFailure, StoreUnavailable
 from .connection import Connection, StoreFull
@@ -22,6 +25,16 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 20.0
 """Longest wait for a database that neither answers nor fails."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """Work that waits for the thread, as in Database.run, and the future for its result."""
+
+    work: Callable[[Connection], Any]
+    write: bool
+    deletes: bool
+    future: Future[Any] = field(default_factory=Future)
 
 
 class Database:
@@ -42,6 +55,7 @@ class Database:
         self._prepare = prepare
         self._upkeep = upkeep
         self._thread = ThreadPoolExecutor(1, "response-store")
+        self._waiting: deque[_Call] = deque()
         self._connection: Connection | None = None
         self._unavailable = False
         self._closed = False
@@ -61,14 +75,17 @@ class Database:
         """
         if self._closed:
             raise StoreFailure("the response store is closed")
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._thread, self._transact, work, write, deletes)
+        call = _Call(work, write, deletes)
+        self._waiting.append(call)
+        self._thread.submit(self._run_waiting)
+        future = asyncio.wrap_future(call.future)
         done, _ = await asyncio.wait([future], timeout=CALL_TIMEOUT_S)
         if not done:
             future.cancel()  # it was reported as failed: if it has not begun, it never does
             self._disconnect()
             raise StoreUnavailable("the response store's database does not answer")
-        return future.result()
+        result: T = future.result()
+        return result
 
     async def close(self) -> None:
         """Finishes waiting calls, and closes the database. Idempotent."""
@@ -91,6 +108,52 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _run_waiting(self) -> None:
+        """Runs the calls that wait: none if an earlier run took them."""
+        calls = []
+        while self._waiting:
+            if (call := self._waiting.popleft()).future.set_running_or_notify_cancel():
+                calls.append(call)
+        if len(calls) > 1 and self._run_together(calls):
+            return
+        for call in calls:
+            try:
+                call.future.set_result(self._transact(call.work, call.write, call.deletes))
+            except RequestError as error:
+                call.future.set_exception(error)
+
+    def _run_together(self, calls: list[_Call]) -> bool:
+        """Runs calls in one transaction. False on a full disk: nothing has changed, and deleting alone may succeed."""
+        write, deletes = any(call.write for call in calls), all(call.deletes for call in calls)
+        try:
+            outcomes = self._transact(lambda db: [self._outcome(db, call) for call in calls], write, deletes)
+        except StoreFull:
+            return False
+        except RequestError as error:
+            outcomes = [error] * len(calls)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if isinstance(outcome, RequestError):
+                call.future.set_exception(outcome)
+            else:
+                call.future.set_result(outcome)
+        return True
+
+    def _outcome(self, db: Connection, call: _Call) -> Any:
+        """The result of a call, or a RequestError if it has failed alone. Raises what fails for all."""
+        db.execute("SAVEPOINT call")
+        try:
+            result = call.work(db)
+        except Exception as error:
+            failure, text = self._explain(error)
+            if db.lost() or isinstance(failure, StoreFull):
+                raise
+            db.execute("ROLLBACK TO call")  # fails when the whole transaction is gone
+            if failure is not error:
+                logger.exception("the response store failed: %s", text)
+            result = failure
+        db.execute("RELEASE call")
+        return result
 
     def _transact(self, work: Callable[[Connection], T], write: bool, deletes: bool) -> T:
         """Runs work in a transaction; once more if the first one changed nothing and the second one may succeed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import shutil
@@ -118,6 +119,12 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     monkeypatch.setattr(Sqlite, "execute", execute)
     await opened.finish(body(8), Context())
     assert reserve.exists()  # again, for the next time
+    monkeypatch.setattr(Sqlite, "execute", full)
+    written, deleted = await asyncio.gather(
+        opened.finish(body(9), Context()), opened.delete("response", "resp_2"), return_exceptions=True
+    )
+    assert isinstance(written, StoreFailure)
+    assert deleted is None, "whatever waited with it"
     await opened.close()
 
 
