@@ -329,9 +329,9 @@ async def test_a_write_that_was_given_up_is_not_done_later(
     own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited behind one that the database did not answer; its client was told of a failure."""
-    monkeypatch.setattr(database, "CALL_TIMEOUT_S", 0.3)
     made = store.Store(Config(response_store=own_postgres.url()))
     await made.open()
+    monkeypatch.setattr(database, "CALL_TIMEOUT_S", 0.3)
     own_postgres.signal(signal.SIGSTOP)
     reading = asyncio.ensure_future(made.conversation("conv_1"))
     await asyncio.sleep(0.05)  # the thread is waiting for the database
