@@ -42,29 +42,23 @@ NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
 FIELDS = (
-    Field(
-        name="prompt",
-        kind="any",
-        required=True,
-        help="a string, strings, token ids, or lists of token ids",
-        schema=PROMPT,
-    ),
+    Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
     replace(
         SAMPLING[SAMPLING.places["max_tokens"]],
         help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
     ),
-    Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
-    Field(name="suffix", kind="string", help="text behind what is generated, for models that fill in the middle"),
+    Field("echo", "bool", "the prompt comes first in the answer", default=False),
+    Field("suffix", "string", "text behind what is generated, for models that fill in the middle"),
     Field(
-        name="logprobs",
-        kind="int",
-        low=-1,
-        help="log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
+        "logprobs",
+        "int",
+        "log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
         "with echo those of the prompt as well; without PAGED only the chosen tokens'",
+        low=-1,
         wrong="logprobs accepts integer values",
     ),
     PROMPT_LOGPROBS,
-    Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
 )
 _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
 ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))

@@ -26,8 +26,8 @@ from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"
 QUERY = (
-    Field(name="intent", kind="string", help="transcription: OpenAI's dialect"),
-    Field(name="model", kind="string", help="name of the model; without it: the only one for speech"),
+    Field("intent", "string", "transcription: OpenAI's dialect"),
+    Field("model", "string", "name of the model; without it: the only one for speech"),
 )
 
 
