@@ -13,7 +13,6 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -183,7 +182,7 @@ def _values(body: bytes, most: int) -> int:
     return values + escapes // ESCAPES_PER_VALUE
 
 
-def read(fields: FieldSet, body: Json) -> MappingProxyType[str, Any]:
+def read(fields: FieldSet, body: Json) -> Values:
     """Every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
 
     Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
@@ -193,7 +192,7 @@ def read(fields: FieldSet, body: Json) -> MappingProxyType[str, Any]:
     for name in sorted(filter(places.__contains__, body), key=places.__getitem__):
         value = body[name]
         values[name] = value if type(value) is plain.get(name) else read_one(fields[places[name]], value)
-    return MappingProxyType(values)
+    return values
 
 
 def read_one(field: Field, value: Any) -> Any:

@@ -99,10 +99,6 @@ PLAIN = {
     for n, r in ALL_FIELDS.items()
     if r.kind != "any" and not (r.schema or r.fields or r.read or r.choices or r.required)
 }
-    n: r
-    for n, r in ALL_FIELDS.items()
-    if r.kind != "any" and not (r.schema or r.fields or r.read or r.choices or r.required)
-}
 
 
 @pytest.mark.parametrize("row", PLAIN.values(), ids=PLAIN)
