@@ -18,10 +18,9 @@ from ..route_doc import RouteDoc
 from ..services import Services
 from ..websockets import no_upgrade
 from . import openai_beta
-from .dialect import Dialect
 from .openai import OpenAi
 from .service import RealtimeService
-from .session import TranscriptionSession
+from .session import Dialect, TranscriptionSession
 from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"

@@ -16,7 +16,8 @@ from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read, read_one
 from .audio import RATES, AudioFormat
-from .dialect import EVENTS, RealtimeSession, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .session import TranscriptionSession
 from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
 
@@ -83,7 +84,7 @@ class Vllm:
 
     events: ClassVar[tuple[str, ...]] = EVENTS
 
-    def __init__(self, session: RealtimeSession) -> None:
+    def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
         self._started = False  # by a commit: what comes is sent
         self._texts: dict[str, _Text] = {}
