@@ -24,7 +24,8 @@ from ..util import chunked_json
 from ..util.chunked_json import TextTooLong, TooDeep
 
 Values = Mapping[str, Any]
-"""The value of every field of an endpoint by name, defaults included. It is read, and never written."""
+"""The value of every field of an endpoint by name, defaults included. It is read, and never written: the type says so,
+as a MappingProxyType around it costs a chat request 3 us of 45 (2026-11)."""
 UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
