@@ -115,7 +115,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/infill", "llama_cpp.completion:handle_infill"),
     Route("POST", "/embedding", "llama_cpp.embedding:handle"),
     Route("POST", "/embeddings", "llama_cpp.embedding:handle"),
-    Route("GET", "/lora-adapters", "llama_cpp.lora_adapters:handle"),
+    Route("GET", "/lora-adapters", "llama_cpp.props:handle_lora_adapters"),
     Route("POST", "/models/load", "llama_cpp.models:handle_load", changes=True),
     Route("POST", "/models/unload", "llama_cpp.models:handle_unload", changes=True),
     Route("GET", "/props", "llama_cpp.props:handle"),

@@ -3,7 +3,7 @@
 https://platform.openai.com/docs/api-reference/completions,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. A prompt may
 be a string, a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in
-(suffix.py).
+(generation/fim.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .. import sse
 from ..fields import Field, Values
 from ..generation import logprobs_request
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
+from ..generation.fim import filled_in
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ..generation.logprobs_request import LogprobsRequest
 from ..generation.request import BodyReader, GenerationBody, check_sequences
@@ -36,7 +37,6 @@ from ..routes import follows_ovms
 from ..schemas import PROMPT
 from ..services import INLINE_BYTES, Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from .suffix import check_suffix, filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
@@ -121,7 +121,8 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
     """Raises RequestError."""
     reader = BodyReader(ALL_FIELDS, body, services)
     values, renamed = reader.values, sampling_names(reader.values)
-    check_suffix(values)
+    if values["suffix"] and (values["echo"] or values["prompt_logprobs"] is not None):
+        raise BadRequest("suffix cannot be combined with echo and prompt_logprobs", param="suffix")
     score_only = values["max_tokens"] == 0
     if score_only:
         if not values["echo"]:
