@@ -31,7 +31,7 @@ from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
 from . import load_report, routes
 from .clients import Clients
-from .middleware import Auth, Cors, RequestRecords, hold, release_all
+from .middleware import Auth, Cors, RequestRecords, release_all
 from .origin_policy import OriginPolicy
 from .router import Table, load, module_of
 from .routes import Route
@@ -133,8 +133,7 @@ class App:
         response.headers.append(("X-Request-Id", record.request_id))
         if expects_anthropic(request):
             response.headers.append(("Request-Id", record.request_id))
-        response = self._records.observe(request, response, record)
-        return hold(response, record) if record.releases else response
+        return self._records.observe(request, response, record)
 
     async def _respond(self, request: Request, record: RequestRecord) -> Response:
         try:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -25,20 +24,22 @@ from ..util import chunked_json
 from ..util.chunked_json import TextTooLong, TooDeep
 
 Values = Mapping[str, Any]
-"""The value of every field of an endpoint by name, defaults included. It is read, and never written."""
+"""The value of every field of an endpoint by name, defaults included. It is read, and never written: the type says so,
+as a MappingProxyType around it costs a chat request 3 us of 45 (2026-11)."""
 UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
 ESCAPES_PER_VALUE = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Field:
     """One request field.
 
     kind: "bool", "number", "int", "uint", "string", "object", "array" or "any". low, high: inclusive bounds.
     above: an exclusive lower bound; below: an exclusive upper one. wrong: message for a value of another kind, where
     OVMS has its own text. outside: the same for a value out of bounds.
+    choices: the only values of the right kind; outside: the message for another one.
     read: converts a value of the right kind; raises BadRequest. default: value of an absent field.
     builtin: value if the model's generation_config.json has none either, for the documentation.
     required: for the documentation; the endpoint raises the error. fields: the members of an object.
@@ -49,12 +50,14 @@ class Field:
     name: str
     kind: str
     help: str
+    _: KW_ONLY
     low: float | None = None
     high: float | None = None
     above: float | None = None
     below: float | None = None
     wrong: str = ""
     outside: str = ""
+    choices: Sequence[Any] = ()
     read: Callable[[Any], Any] | None = None
     default: Any = None
     builtin: float | None = None
@@ -81,7 +84,8 @@ class FieldSet(tuple[Field, ...]):
     def plain(self) -> dict[str, type[Any]]:
         """For fields without bounds and conversion: the type whose every value is taken as it is."""
         types = {"bool": bool, "string": str, "object": dict, "array": list}
-        return {field.name: types[field.kind] for field in self if field.kind in types and field.read is None}
+        free = [field for field in self if field.kind in types and field.read is None and not field.choices]
+        return {field.name: types[field.kind] for field in free}
 
     @cached_property
     def needs(self) -> dict[str, str]:
@@ -179,7 +183,7 @@ def _values(body: bytes, most: int) -> int:
     return values + escapes // ESCAPES_PER_VALUE
 
 
-def read(fields: FieldSet, body: Json) -> MappingProxyType[str, Any]:
+def read(fields: FieldSet, body: Json) -> Values:
     """Every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
 
     Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
@@ -189,7 +193,7 @@ def read(fields: FieldSet, body: Json) -> MappingProxyType[str, Any]:
     for name in sorted(filter(places.__contains__, body), key=places.__getitem__):
         value = body[name]
         values[name] = value if type(value) is plain.get(name) else read_one(fields[places[name]], value)
-    return MappingProxyType(values)
+    return values
 
 
 def read_one(field: Field, value: Any) -> Any:
@@ -205,6 +209,9 @@ def read_one(field: Field, value: Any) -> Any:
         raise BadRequest(field.wrong or f"{field.name} {text}", param=field.name)
     if field.kind in ("number", "int", "uint") and not _inside(field, value):
         raise BadRequest(field.outside or f"{field.name} out of range{_interval(field)}", param=field.name)
+    if field.choices and value not in field.choices:
+        known = ", ".join(map(str, field.choices))
+        raise BadRequest(field.outside or f"{field.name} should be one of: {known}", param=field.name)
     return field.read(value) if field.read else value
 
 

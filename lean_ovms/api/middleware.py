@@ -108,25 +108,33 @@ class RequestRecords:
         return record
 
     def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
-        """The response with an end that finishes the record; the same one where nothing is recorded."""
+        """The response with an end that finishes the record and gives back what the request has taken; the same one
+        where nothing is recorded or taken."""
         if isinstance(response, Upgrade):
             return self._observe_websocket(response, record)
-        if not self._enabled:
+        if not (self._enabled or record.releases):
             return response
-        return _ObservedResponse(response, record, self.finish, has_body=request.method != "HEAD")
+        return _ObservedResponse(response, record, self._closed, has_body=request.method != "HEAD")
 
     def _observe_websocket(self, response: Upgrade, record: RequestRecord) -> Upgrade:
         """The same response; bytes and messages that its WebSocket sends count as those of the request."""
 
         def closed() -> None:
             record.status = response.status
-            self.finish(record)
+            self._closed(record)
 
         record.stream = True
         response.serve = _recorded(response.serve, record)
-        if self._enabled:
-            response.on_close.append(closed)
+        response.on_close.append(closed)
         return response
+
+    def _closed(self, record: RequestRecord) -> None:
+        """Called when the transport has closed the response."""
+        try:
+            if self._enabled:
+                self.finish(record)
+        finally:
+            release_all(record)
 
     def cancelled(self, record: RequestRecord) -> None:
         """There will be no response: the client has disconnected."""
@@ -167,31 +175,6 @@ class _CountedWebSocket:
         self._record.bytes += len(text)
         self._record.chunks += 1
         await self._send(text)
-
-
-def hold(response: Response, record: RequestRecord) -> Response:
-    """A response that gives back what its request has taken when the transport closes it."""
-    if isinstance(response, Upgrade):
-        response.on_close.append(lambda: release_all(record))
-        return response
-    return HoldingResponse(response, record)
-
-
-class HoldingResponse(Response):
-    """A response that gives back what its request has taken, when the transport closes it."""
-
-    __slots__ = ("_record", "_response")
-
-    def __init__(self, response: Response, record: RequestRecord) -> None:
-        super().__init__(response.status, response.headers, response.body, response.close)
-        self._response = response
-        self._record = record
-
-    async def aclose(self) -> None:
-        try:
-            await self._response.aclose()
-        finally:
-            release_all(self._record)
 
 
 def release_all(record: RequestRecord) -> None:

@@ -101,6 +101,8 @@ def schema(field: Field, *, nullable: bool = True) -> Json:
     found: Json = dict(field.schema or {})
     if field.kind in _TYPES:
         found["type"] = _TYPES[field.kind]
+    if field.choices:
+        found["enum"] = list(field.choices)
     for ours, theirs in _BOUNDS.items():
         if (bound := getattr(field, ours)) is not None:
             found[theirs] = bound

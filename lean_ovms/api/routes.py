@@ -51,12 +51,12 @@ class Route:
 ROUTES: tuple[Route, ...] = (
     # openai
     Route("POST", "/audio/transcriptions", "openai.audio.transcriptions:handle", EVERYWHERE, model="SpeechModel"),
-    Route("POST", "/audio/translations", "openai.audio.translations:handle", BASES),
+    Route("POST", "/audio/translations", "openai.audio.transcriptions:handle_translations", BASES),
     Route("POST", "/audio/speech", "openai.audio_speech:handle", BASES, model="VoiceModel"),
     Route("GET", "/audio/voices", "openai.audio_speech:handle_voices", BASES, auth="models"),
     Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
     Route("POST", "/chat/completions/batch", "openai.chat_batch:handle", BASES),
-    Route("POST", "/chat/completions/input_tokens", "openai.chat_input_tokens:handle", EVERYWHERE),
+    Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
     Route("POST", "/completions", "openai.completions:handle", BASES),
     Route("POST", "/decisions", "openai.decisions:handle", BASES),
     Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
@@ -97,8 +97,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/detokenize", "vllm.tokenize:handle_detokenize", EVERYWHERE),
     Route("GET", "/tokenizer_info", "vllm.tokenizer_info:handle"),
     # anthropic
-    Route("POST", "/messages/count_tokens", "anthropic.count_tokens:handle", BASES),
     Route("POST", "/messages", "anthropic.messages:handle", BASES),
+    Route("POST", "/messages/count_tokens", "anthropic.messages:handle_count_tokens", BASES),
     Route("GET", "/models", "anthropic.models:handle_list", BASES, auth="models", header="anthropic-version"),
     Route("GET", "/models/{id}", "anthropic.models:handle_one", BASES, auth="models", header="anthropic-version"),
     # cohere
@@ -115,7 +115,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/infill", "llama_cpp.completion:handle_infill"),
     Route("POST", "/embedding", "llama_cpp.embedding:handle"),
     Route("POST", "/embeddings", "llama_cpp.embedding:handle"),
-    Route("GET", "/lora-adapters", "llama_cpp.lora_adapters:handle"),
+    Route("GET", "/lora-adapters", "llama_cpp.props:handle_lora_adapters"),
     Route("POST", "/models/load", "llama_cpp.models:handle_load", changes=True),
     Route("POST", "/models/unload", "llama_cpp.models:handle_unload", changes=True),
     Route("GET", "/props", "llama_cpp.props:handle"),

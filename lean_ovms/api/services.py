@@ -102,6 +102,20 @@ class Services:
             values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel
         )
 
+    def require_ready(self) -> None:
+        """Raises Unavailable while the server stops or sleeps, no model is ready, or a model loads at the start.
+
+        A model that failed to load does not take the others out of service, and one that its requests load is ready.
+        """
+        if self.draining:
+            raise Unavailable("Server is shutting down", code="draining")
+        waiting = {m.name: m.state for m in self.registry.models.values() if not m.ready}
+        unready = len(waiting) == len(self.registry.models) or any(state != "failed" for state in waiting.values())
+        if waiting and unready:
+            raise Unavailable(
+                "Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items())
+            )
+
     async def parse_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
         """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError.
 

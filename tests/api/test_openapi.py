@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 from lean_ovms.api import routes
 from lean_ovms.api.app import App
 from lean_ovms.api.cohere import embed
-from lean_ovms.api.fields import Field, read_one
+from lean_ovms.api.fields import Field, FieldSet, read_one
 from lean_ovms.api.openai import chat_request, completions, embeddings
-from lean_ovms.api.openai.audio import transcriptions, translations
+from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS, TRANSLATIONS
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import REFERENCES, schema
 from lean_ovms.api.vllm import classify, pooling, rerank, score, tokenize
@@ -33,13 +33,13 @@ ENDPOINTS = {
     "score": score,
     "classify": classify,
     "pooling": pooling,
-    "transcriptions": transcriptions,
-    "translations": translations,
+    "transcriptions": TRANSCRIPTIONS,
+    "translations": TRANSLATIONS,
 }
 ALL_FIELDS = {
     f"{field.name} of {name}": field
     for name, module in ENDPOINTS.items()
-    for field in getattr(module, "ALL_FIELDS", module.FIELDS)
+    for field in (module if isinstance(module, FieldSet) else getattr(module, "ALL_FIELDS", None) or module.FIELDS)
 }
 
 
@@ -94,7 +94,11 @@ VALUES = [
 ]
 
 
-PLAIN = {n: r for n, r in ALL_FIELDS.items() if r.kind != "any" and not (r.schema or r.fields or r.read or r.required)}
+PLAIN = {
+    n: r
+    for n, r in ALL_FIELDS.items()
+    if r.kind != "any" and not (r.schema or r.fields or r.read or r.choices or r.required)
+}
 
 
 @pytest.mark.parametrize("row", PLAIN.values(), ids=PLAIN)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ... import __version__
 from ...types import Request, Response
-from ..readiness import require_ready
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -15,7 +14,7 @@ from ..services import Services
 
 @RouteDoc("Readiness of all models")
 async def handle_health(request: Request, services: Services) -> Response:
-    require_ready(services)
+    services.require_ready()
     return json({"status": "ok"})  # llama.cpp's clients read it
 
 

@@ -1,4 +1,4 @@
-"""POST …/messages: Anthropic's Messages API with OVMS's and vLLM's sampling parameters.
+"""POST …/messages and …/messages/count_tokens: Anthropic's Messages API with OVMS's and vLLM's sampling parameters.
 
 https://docs.anthropic.com/en/api/messages. Not supported: server tools, MCP servers, PDFs and files, citations.
 """
@@ -15,9 +15,10 @@ from ..sse import HEADERS, EventStream
 from . import fields
 from .blocks import Blocks, Content
 from .events import PING, MessageObject, MessageRenderer
-from .request import parse_message
+from .request import parse_count, parse_message
 
 FIELDS = fields.FIELDS
+COUNTED = tuple(field for field in fields.ALL_FIELDS if field.name != "max_tokens")
 
 
 @RouteDoc("The next message of a conversation, in Anthropic's form", body=fields.ALL_FIELDS, stream=True)
@@ -46,3 +47,10 @@ async def handle(request: Request, services: Services) -> Response:
         return json(message.full(content, blocks, generation.usage), headers)
     finally:
         await generation.aclose()
+
+
+@RouteDoc("How many tokens the prompt of a message would have", body=COUNTED)
+async def handle_count_tokens(request: Request, services: Services) -> Response:
+    """Generates nothing: https://docs.anthropic.com/en/api/messages-count-tokens."""
+    asked = await services.parse_body(request, parse_count)
+    return json({"input_tokens": await asked.count()}, asked.headers)

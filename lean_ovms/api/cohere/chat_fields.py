@@ -30,12 +30,6 @@ def _thinking(value: Json) -> Json:
     return {**value, "token_budget": budget}
 
 
-def _choice(value: str) -> str:
-    if value not in CHOICES:
-        raise BadRequest(f"tool_choice must be one of: {', '.join(CHOICES)}", param="tool_choice")
-    return CHOICES[value]
-
-
 def _documents(value: list[Any]) -> list[Json]:
     """Returns documents as chat templates read them. Raises BadRequest."""
     return [_document(one, f"documents[{place}]") for place, one in enumerate(value)]
@@ -65,17 +59,17 @@ FIELDS = GenerationFields((
     MODEL,
     STREAM,
     replace(MESSAGES, required=True, help="conversation: role, content, tool_calls, tool_plan, tool_call_id"),
-    Field(name="tools", kind="array", help="functions that the model may call", schema=schemas.TOOLS),
-    Field(name="strict_tools", kind="bool", help="true: calls follow the schemas of the tools", default=False),
-    Field(name="tool_choice", kind="string", help="REQUIRED or NONE", read=_choice, schema={"enum": list(CHOICES)}),
-    Field(name="documents", kind="array", help="texts or objects with data, for chat templates with retrieval",
-        read=_documents, schema={"items": _DOCUMENT}),
-    Field(name="citation_options", kind="object", help="accepted; answers have no citations"),
-    Field(name="safety_mode", kind="string", help="accepted; there are no safety modes"),
-    Field(name="response_format", kind="object", help="type text or json_object, with a json_schema to enforce"),
-    Field(name="thinking", kind="object", read=_thinking,
-        help="type enabled or disabled: enable_thinking for the chat template; token_budget",
-        schema=schemas.object_of(
+    Field("tools", "array", "functions that the model may call", schema=schemas.TOOLS),
+    Field("strict_tools", "bool", "true: calls follow the schemas of the tools", default=False),
+    Field("tool_choice", "string", "REQUIRED or NONE", choices=tuple(CHOICES), read=CHOICES.__getitem__,
+        outside=f"tool_choice must be one of: {', '.join(CHOICES)}"),
+    Field("documents", "array", "texts or objects with data, for chat templates with retrieval", read=_documents,
+        schema={"items": _DOCUMENT}),
+    Field("citation_options", "object", "accepted; answers have no citations"),
+    Field("safety_mode", "string", "accepted; there are no safety modes"),
+    Field("response_format", "object", "type text or json_object, with a json_schema to enforce"),
+    Field("thinking", "object", "type enabled or disabled: enable_thinking for the chat template; token_budget",
+        read=_thinking, schema=schemas.object_of(
             {"type": {"enum": ["enabled", "disabled"]}}, token_budget={"type": ["integer", "null"], "minimum": 1}
         )),
     _renamed("stop_sequences", "stop", f"up to {MAX_STOPS} strings that end the output"),

@@ -40,46 +40,34 @@ def _types(value: list[Any]) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-def _truncate(value: str) -> str:
-    if value not in ("END", "START", "NONE"):
-        raise BadRequest("truncate should be one of: END, START, NONE", param="truncate")
-    return value
-
-
 FIELDS = FieldSet(
     (
         *shared.COMMON,
-        Field(name="texts", kind="array", help="strings", schema={"items": {"type": "string"}}),
+        Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
+        Field("images", "array", "refused: this server embeds text only", schema={"maxItems": 0}),
         Field(
-            name="images",
-            kind="array",
-            help="refused: this server embeds text only",
-            schema={"maxItems": 0},
-        ),
-        Field(
-            name="inputs",
-            kind="array",
-            help='objects with content: parts of type text, each with a "text"',
+            "inputs",
+            "array",
+            'objects with content: parts of type text, each with a "text"',
             schema={"items": TEXT_OF_PAIR},
         ),
-        Field(name="input_type", kind="string", help="name of the model's prompt that is put before each text"),
-        Field(name="output_dimension", kind="int", low=1, high=shared.MAX_DIMENSIONS, help=shared.DIMENSIONS.help),
+        Field("input_type", "string", "name of the model's prompt that is put before each text"),
+        Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
         Field(
-            name="embedding_types",
-            kind="array",
-            help=f"of {', '.join(TYPES)}; default: float",
+            "embedding_types",
+            "array",
+            f"of {', '.join(TYPES)}; default: float",
             read=_types,
             schema={"items": {"enum": list(TYPES)}, "minItems": 1},
         ),
         Field(
-            name="truncate",
-            kind="string",
-            help="side that is cut of a text that is too long: END, START, or NONE: an error",
+            "truncate",
+            "string",
+            "side that is cut of a text that is too long: END, START, or NONE: an error",
             default="END",
-            read=_truncate,
-            schema={"enum": ["END", "START", "NONE"]},
+            choices=("END", "START", "NONE"),
         ),
-        Field(name="max_tokens", kind="int", low=1, high=shared.INT64_MAX, help="tokens kept of a text"),
+        Field("max_tokens", "int", "tokens kept of a text", low=1, high=shared.INT64_MAX),
     )
 )
 

@@ -15,36 +15,32 @@ from ..fields import UINT32_MAX, Field, Values
 from ..response import MAX_REQUEST_ID, is_safe_id
 
 MODEL = Field(
-    name="model",
-    kind="string",
-    help="name of a served model; optional if only one generates text",
+    "model",
+    "string",
+    "name of a served model; optional if only one generates text",
     wrong="model field is not a string",
 )
 STREAM = Field(
-    name="stream",
-    kind="bool",
-    help="server-sent events as the response",
-    wrong="stream field is not a boolean",
-    default=False,
+    "stream", "bool", "server-sent events as the response", wrong="stream field is not a boolean", default=False
 )
 
 
 def _flag(name: str, help: str) -> Field:  # noqa: A002 - as in Field
-    return Field(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
+    return Field(name, "bool", help, wrong=f"stream_options.{name} is not a boolean", default=False)
 
 
 INCLUDE_USAGE = _flag("include_usage", "last chunk with the token counts")
 INCLUDE_OBFUSCATION = _flag("include_obfuscation", "padding of events, which hides token lengths")
 STREAM_OPTIONS = Field(
-    name="stream_options",
-    kind="object",
-    help="include_usage, continuous_usage_stats, include_obfuscation",
+    "stream_options",
+    "object",
+    "include_usage, continuous_usage_stats, include_obfuscation",
     fields=(INCLUDE_USAGE, _flag("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
 )
 RESPONSE_STREAM_OPTIONS = Field(
-    name="stream_options",
-    kind="object",
-    help="include_obfuscation; usage is always included",
+    "stream_options",
+    "object",
+    "include_obfuscation; usage is always included",
     fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE),
 )
 
@@ -56,28 +52,24 @@ def _request_id(value: str) -> str:
 
 
 TOKEN_IDS = (
-    Field(name="return_token_ids", kind="bool", help="prompt_token_ids and token_ids in the response", default=False),
-    Field(
-        name="return_tokens_as_token_ids", kind="bool", help="token names in logprobs as token_id:NUMBER", default=False
-    ),
+    Field("return_token_ids", "bool", "prompt_token_ids and token_ids in the response", default=False),
+    Field("return_tokens_as_token_ids", "bool", "token names in logprobs as token_id:NUMBER", default=False),
 )
 REQUEST_ID = Field(
-    name="request_id",
-    kind="string",
-    help="vLLM's: end of the response's id",
+    "request_id",
+    "string",
+    "vLLM's: end of the response's id",
     read=_request_id,
     schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"},
 )
 TIMINGS = (
+    Field("timings", "bool", "llama.cpp's timings in the response, in a stream at its end", default=False),
+    Field("timings_per_token", "bool", "llama.cpp's: timings in every chunk of text", default=False),
     Field(
-        name="timings", kind="bool", help="llama.cpp's timings in the response, in a stream at its end", default=False
-    ),
-    Field(name="timings_per_token", kind="bool", help="llama.cpp's: timings in every chunk of text", default=False),
-    Field(
-        name="return_progress",
-        kind="bool",
+        "return_progress",
+        "bool",
+        "llama.cpp's: in a stream, chunks with prompt_progress; with PAGED only",
         needs="progress",
-        help="llama.cpp's: in a stream, chunks with prompt_progress; with PAGED only",
         default=False,
     ),
 )
@@ -103,9 +95,9 @@ def _keep_alive(value: Any) -> float:
 
 MAX_DURATION = 64
 KEEP_ALIVE = Field(
-    name="keep_alive",
-    kind="any",
-    help="Ollama's: how long a model that requests load stays in memory afterwards; 0: not at all, negative: for ever",
+    "keep_alive",
+    "any",
+    "Ollama's: how long a model that requests load stays in memory afterwards; 0: not at all, negative: for ever",
     read=_keep_alive,
     schema=schemas.any_of(
         schemas.NUMBER, {"type": "string", "maxLength": MAX_DURATION, "pattern": f"^{_KEEP_ALIVE.pattern}$"}
@@ -123,45 +115,37 @@ ANSWERING = (
 """Fields for the form of the response of chat and completions."""
 
 MESSAGES = Field(
-    name="messages",
-    kind="any",
-    help="conversation: role, content, tool_calls, tool_call_id, name",
-    schema=schemas.MESSAGES,
+    "messages", "any", "conversation: role, content, tool_calls, tool_call_id, name", schema=schemas.MESSAGES
 )
 TOOLS = (
-    Field(name="tools", kind="any", help="functions that the model may call; no built-in tools", schema=schemas.TOOLS),
-    Field(
-        name="tool_choice",
-        kind="any",
-        help="none, auto, required, one function, or allowed_tools",
-        schema=schemas.TOOL_CHOICE,
-    ),
-    Field(name="parallel_tool_calls", kind="bool", help="false: at most one call in the response", default=True),
+    Field("tools", "any", "functions that the model may call; no built-in tools", schema=schemas.TOOLS),
+    Field("tool_choice", "any", "none, auto, required, one function, or allowed_tools", schema=schemas.TOOL_CHOICE),
+    Field("parallel_tool_calls", "bool", "false: at most one call in the response", default=True),
 )
-LOGPROBS = Field(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
+LOGPROBS = Field("logprobs", "bool", "log probability of each chosen token", default=False)
 TOP_LOGPROBS = Field(
-    name="top_logprobs",
-    kind="int",
-    low=-1,
-    help="number of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
+    "top_logprobs",
+    "int",
+    "number of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
     "none without PAGED, but a Warning header",
+    low=-1,
 )
 PROMPT_LOGPROBS = Field(
-    name="prompt_logprobs",
-    kind="int",
+    "prompt_logprobs",
+    "int",
+    "vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest, -1: all; not in streams; "
+    "PAGED only, else a Warning header",
     needs="alternatives",
     low=-1,
-    help="vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest, -1: all; not in streams; "
-    "PAGED only, else a Warning header",
 )
 TEMPLATE_KWARGS = Field(
-    name="chat_template_kwargs",
-    kind="object",
-    help="variables for the chat template, such as enable_thinking",
+    "chat_template_kwargs",
+    "object",
+    "variables for the chat template, such as enable_thinking",
     wrong="chat_template_kwargs must be an object",
 )
 ADD_GENERATION_PROMPT = Field(
-    name="add_generation_prompt", kind="bool", help="assistant header at the end of the prompt (default true)"
+    "add_generation_prompt", "bool", "assistant header at the end of the prompt (default true)"
 )
 
 
@@ -172,22 +156,16 @@ def _documents(value: list[Any]) -> list[Any]:
 
 
 DOCUMENTS = Field(
-    name="documents",
-    kind="array",
-    help="objects for chat templates with retrieval",
-    read=_documents,
-    schema={"items": schemas.OBJECT},
+    "documents", "array", "objects for chat templates with retrieval", read=_documents, schema={"items": schemas.OBJECT}
 )
 
 
 CHAT_TEMPLATE = Field(
-    name="chat_template",
-    kind="string",
-    help="Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
+    "chat_template",
+    "string",
+    "Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
 )
-CONTINUE_FINAL_MESSAGE = Field(
-    name="continue_final_message", kind="bool", help="continuation of the last message", default=False
-)
+CONTINUE_FINAL_MESSAGE = Field("continue_final_message", "bool", "continuation of the last message", default=False)
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""
 
@@ -209,7 +187,7 @@ def template_kwargs(values: Values) -> Json:
 def token_limit(name: str, help: str) -> Field:  # noqa: A002 - as in Field
     """The field that limits the number of generated tokens."""
     outside = f"{name} value can't be greater than {UINT32_MAX}"
-    return Field(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
+    return Field(name, "uint", help, high=UINT32_MAX, outside=outside)
 
 
 def stream_options(field: Field, values: Values) -> dict[str, bool]:

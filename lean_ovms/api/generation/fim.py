@@ -6,11 +6,15 @@ the place, then the one behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ...errors import NotFound
+from ...errors import BadRequest, NotFound
 from ...models.text_model import TextModel
+from ...types import TextPrompt, TokenPrompt
+from .request import GenerationBody
 
 NO_TOKENS = "this model has no tokens for the middle of a text (fill in the middle)"
 
@@ -79,3 +83,21 @@ async def _look(model: TextModel) -> Filling | None:
     known = {word: token for word, token in known.items() if named.count(token) == 1}  # no "unknown" token
     notation = next((n for n in NOTATIONS if known.keys() >= set(filter(None, n))), None)
     return notation and Filling(notation, tuple(known[word] for word in ENDS if word in known))
+
+
+async def filled_in(
+    generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], suffix: str
+) -> tuple[GenerationBody, Iterator[TextPrompt]]:
+    """The request for the text between the prompts and suffix, in the model's own notation. Raises RequestError.
+
+    Each prompt is made when it is its turn: the suffix is a part of all of them.
+    """
+    texts = [prompt for prompt in prompts if isinstance(prompt, TextPrompt)]
+    if len(texts) != len(prompts):
+        raise BadRequest("suffix needs prompts that are strings", param="suffix")
+    try:
+        filling = await filling_of(generation.model)
+    except NotFound:
+        raise BadRequest(f"suffix is not supported: {NO_TOKENS}", param="suffix") from None
+    made = (replace(prompt, text=filling.notation.prompt(prompt.text, suffix, [])) for prompt in texts)
+    return generation.ending_at(filling.ends), made

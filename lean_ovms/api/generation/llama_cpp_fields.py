@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import BadRequest
 from ...types import Json, OutputParams
 from ..fields import UINT32_MAX, Field, Values
 from .sampling import PARSED, SAMPLING
@@ -15,19 +14,13 @@ from .sampling import PARSED, SAMPLING
 FORMATS = ("auto", "deepseek", "none")
 
 
-def _format(value: str) -> str:
-    if value not in FORMATS:
-        raise BadRequest(f"reasoning_format must be one of: {', '.join(FORMATS)}", param="reasoning_format")
-    return value
-
-
 SAMPLING_NAMES = (
     Field(
-        name="n_predict",
-        kind="int",
+        "n_predict",
+        "int",
+        "llama.cpp's name of max_tokens; -1: no limit; 0: one token, and the prompt is in the prefix cache",
         low=-1,
         high=UINT32_MAX,
-        help="llama.cpp's name of max_tokens; -1: no limit; 0: one token, and the prompt is in the prefix cache",
     ),
     replace(
         SAMPLING[SAMPLING.places["repetition_penalty"]],
@@ -37,14 +30,14 @@ SAMPLING_NAMES = (
 )
 PARSING = (
     Field(
-        name="reasoning_format",
-        kind="string",
-        help="llama.cpp's: none: reasoning stays in the content, with its tags",
+        "reasoning_format",
+        "string",
+        "llama.cpp's: none: reasoning stays in the content, with its tags",
         default="auto",
-        read=_format,
-        schema={"enum": list(FORMATS)},
+        choices=FORMATS,
+        outside=f"reasoning_format must be one of: {', '.join(FORMATS)}",
     ),
-    Field(name="parse_tool_calls", kind="bool", help="llama.cpp's: false: calls stay in the content", default=True),
+    Field("parse_tool_calls", "bool", "llama.cpp's: false: calls stay in the content", default=True),
 )
 
 

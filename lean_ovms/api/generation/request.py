@@ -168,7 +168,7 @@ class BodyReader:
         if values["cache_salt"] and not (config.enable_prefix_caching and "cache_salt" in capabilities):
             dropped.append("cache_salt")
             shared = [SHARED_CACHE] * config.enable_prefix_caching
-        given = values | {**renamed, **dict.fromkeys(dropped)} if renamed or dropped else values
+        given = {**values, **renamed, **dict.fromkeys(dropped)} if renamed or dropped else values
         defaults = Defaults(model.directory.generation_config, default_max_tokens)
         sampling = build_sampling(given, defaults, config)
         if sampling.max_tokens == 0:

@@ -56,13 +56,6 @@ def _truncate(value: int) -> int:
     return value
 
 
-def truncation_side(value: str) -> str:
-    """Raises BadRequest."""
-    if value not in ("left", "right"):
-        raise BadRequest("truncation_side should be either left or right", param="truncation_side")
-    return value
-
-
 def _salt(value: str) -> str:
     if not value:
         raise BadRequest("cache_salt must not be empty", param="cache_salt")
@@ -75,54 +68,43 @@ _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 STOPS = array(_STOP) | {"maxItems": MAX_STOPS}
 
 SAMPLING = FieldSet((
-    Field(name="max_tokens", kind="uint", high=UINT32_MAX, help="maximum number of generated tokens",
+    Field("max_tokens", "uint", "maximum number of generated tokens", high=UINT32_MAX,
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
-    Field(name="min_tokens", kind="uint", high=UINT32_MAX, help="minimum number of generated tokens"),
-    Field(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="sampling temperature; 0: greedy"),
-    Field(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="probability mass for nucleus sampling"),
-    Field(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40,
-        help="number of likeliest tokens to sample from; -1 or 0: all",
-        outside="top_k must be -1 (all tokens) or a positive integer"),
-    Field(name="min_p", kind="number", low=0, below=1, builtin=0.0,
-        help="minimum probability, relative to the likeliest token"),
-    Field(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0,
-        help="factor for repeated tokens; 1: none"),
-    Field(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0,
-        help="penalty for tokens that were generated before"),
-    Field(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0,
-        help="penalty for each earlier occurrence of a token"),
-    Field(name="seed", kind="int", low=0, high=UINT32_MAX, help="seed of the random generator; random if absent"),
-    Field(name="n", kind="uint", schema={"minimum": 1}, help="number of choices to return (default 1)"),
-    Field(name="best_of", kind="uint", schema={"minimum": 1},
-        help="> 1: width of a beam search, which returns the n best"),
-    Field(name="use_beam_search", kind="bool", default=False,
-        help="vLLM's: beam search of width n, without best_of"),
-    Field(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0,
-        help="exponent of the length, for beam search only"),
-    Field(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the output", read=_stop,
-        schema=any_of(_STOP, STOPS)),
-    Field(name="include_stop_str_in_output", kind="bool", help="stop string in the output; default true in streams"),
-    Field(name="stop_token_ids", kind="array", help="token ids that end the output", read=_stop_ids,
+    Field("min_tokens", "uint", "minimum number of generated tokens", high=UINT32_MAX),
+    Field("temperature", "number", "sampling temperature; 0: greedy", low=0, high=2, builtin=1.0),
+    Field("top_p", "number", "probability mass for nucleus sampling", above=0, high=1, builtin=1.0),
+    Field("top_k", "int", "number of likeliest tokens to sample from; -1 or 0: all", low=-1, high=UINT32_MAX,
+        builtin=40, outside="top_k must be -1 (all tokens) or a positive integer"),
+    Field("min_p", "number", "minimum probability, relative to the likeliest token", low=0, below=1, builtin=0.0),
+    Field("repetition_penalty", "number", "factor for repeated tokens; 1: none", above=0, high=100, builtin=1.0),
+    Field("presence_penalty", "number", "penalty for tokens that were generated before", low=-2, high=2, builtin=0.0),
+    Field("frequency_penalty", "number", "penalty for each earlier occurrence of a token", low=-2, high=2, builtin=0.0),
+    Field("seed", "int", "seed of the random generator; random if absent", low=0, high=UINT32_MAX),
+    Field("n", "uint", "number of choices to return (default 1)", schema={"minimum": 1}),
+    Field("best_of", "uint", "> 1: width of a beam search, which returns the n best", schema={"minimum": 1}),
+    Field("use_beam_search", "bool", "vLLM's: beam search of width n, without best_of", default=False),
+    Field("length_penalty", "number", "exponent of the length, for beam search only", low=-100, high=100, builtin=1.0),
+    Field("stop", "any", f"up to {MAX_STOPS} strings that end the output", read=_stop, schema=any_of(_STOP, STOPS)),
+    Field("include_stop_str_in_output", "bool", "stop string in the output; default true in streams"),
+    Field("stop_token_ids", "array", "token ids that end the output", read=_stop_ids,
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
-    Field(name="ignore_eos", kind="bool", help="generation up to max_tokens, past the end of text"),
-    Field(name="skip_special_tokens", kind="bool", default=True,
-        wrong="skip_special_tokens is not a bool", help="false: visible special tokens, no parsing"),
-    Field(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX, schema=NOT_ZERO,
-        help="number of prompt tokens to keep, the last ones unless truncation_side is right; -1: as many as fit",
-        read=_truncate),
-    Field(name="truncation_side", kind="string", default="left", read=truncation_side,
-        help="side that truncate_prompt_tokens cuts: left or right", schema={"enum": ["left", "right"]}),
-    Field(name="priority", kind="int", low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0,
-        help="vLLM's: of this client's waiting requests, the one with the lowest number starts first"),
-    Field(name="cache_salt", kind="string", read=_salt, schema=SOME_TEXT,
-        help="vLLM's: cached prompts are shared with requests of the same salt only; "
-        "without PAGED it needs --enable_prefix_caching false, else a Warning header"),
+    Field("ignore_eos", "bool", "generation up to max_tokens, past the end of text"),
+    Field("skip_special_tokens", "bool", "false: visible special tokens, no parsing", default=True,
+        wrong="skip_special_tokens is not a bool"),
+    Field("truncate_prompt_tokens", "int",
+        "number of prompt tokens to keep, the last ones unless truncation_side is right; -1: as many as fit", low=-1,
+        high=UINT32_MAX, schema=NOT_ZERO, read=_truncate),
+    Field("truncation_side", "string", "side that truncate_prompt_tokens cuts: left or right", default="left",
+        choices=("left", "right"), outside="truncation_side should be either left or right"),
+    Field("priority", "int", "vLLM's: of this client's waiting requests, the one with the lowest number starts first",
+        low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0),
+    Field("cache_salt", "string", "vLLM's: cached prompts are shared with requests of the same salt only; "
+        "without PAGED it needs --enable_prefix_caching false, else a Warning header", read=_salt, schema=SOME_TEXT),
     *TOKEN_FIELDS,
-    Field(name="num_assistant_tokens", kind="uint", high=64,
-        help="speculated tokens per step; draft model or prompt lookup only"),
-    Field(name="assistant_confidence_threshold", kind="number", low=0, high=1,
-        help="confidence threshold for speculated tokens; draft model only"),
-    Field(name="max_ngram_size", kind="uint", high=64, help="maximum n-gram size; prompt lookup only"),
+    Field("num_assistant_tokens", "uint", "speculated tokens per step; draft model or prompt lookup only", high=64),
+    Field("assistant_confidence_threshold", "number", "confidence threshold for speculated tokens; draft model only",
+        low=0, high=1),
+    Field("max_ngram_size", "uint", "maximum n-gram size; prompt lookup only", high=64),
 ))  # fmt: skip
 """OVMS's and vLLM's parameters that the engine supports."""
 PARSED = OutputParams(parse=True)

@@ -20,9 +20,9 @@ from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_o
 from .tools import ToolRule
 
 RESPONSE_FORMAT = Field(
-    name="response_format",
-    kind="object",
-    help="text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
+    "response_format",
+    "object",
+    "text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
     wrong="response_format is not an object",
 )
 
@@ -37,9 +37,9 @@ _CHOICES = array(SOME_TEXT, 1)
 _ABSENT = any_of(NULL, {"enum": [False, 0]})
 STRUCTURED = (
     Field(
-        name="structured_outputs",
-        kind="object",
-        help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
+        "structured_outputs",
+        "object",
+        "vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
         schema={
             "properties": {
                 "json": any_of(_JSON_SCHEMA, _ABSENT),
@@ -51,12 +51,12 @@ STRUCTURED = (
             }
         },
     ),
-    Field(name="guided_json", kind="any", help="vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
-    Field(name="guided_regex", kind="string", help="vLLM's older form: a regular expression", schema=SOME_TEXT),
-    Field(name="guided_choice", kind="array", help="vLLM's older form: one of these strings", schema=_CHOICES),
-    Field(name="guided_grammar", kind="string", help="vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
-    Field(name="json_schema", kind="any", help="llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
-    Field(name="grammar", kind="any", help="llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
+    Field("guided_json", "any", "vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
+    Field("guided_regex", "string", "vLLM's older form: a regular expression", schema=SOME_TEXT),
+    Field("guided_choice", "array", "vLLM's older form: one of these strings", schema=_CHOICES),
+    Field("guided_grammar", "string", "vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
+    Field("json_schema", "any", "llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
+    Field("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
 )
 """Fields of every generating endpoint."""
 

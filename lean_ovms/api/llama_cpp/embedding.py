@@ -32,18 +32,18 @@ def _norm(value: int) -> bool:
     return NORMS[value]
 
 
-CONTENT = Field(name="content", kind="any", help="a text, token ids, both in one array, or several", schema=SEVERAL)
+CONTENT = Field("content", "any", "a text, token ids, both in one array, or several", schema=SEVERAL)
 FIELDS = FieldSet(
     (
         *shared.COMMON,
         *shared.TRUNCATION,
         shared.USE_ACTIVATION,
         CONTENT,
-        Field(name="input", kind="any", help="another name of content", schema=SEVERAL),
+        Field("input", "any", "another name of content", schema=SEVERAL),
         Field(
-            name="embd_normalize",
-            kind="int",
-            help="2: vectors of length 1; -1: as computed; the model's default",
+            "embd_normalize",
+            "int",
+            "2: vectors of length 1; -1: as computed; the model's default",
             read=_norm,
             schema={"enum": list(NORMS)},
         ),

@@ -107,47 +107,48 @@ def _like(theirs: str, name: str = "") -> Field:
 OPTIONS = (
     MODEL,
     STREAM,
-    Field(name="n_predict", kind="int", low=-1, high=UINT32_MAX, help="maximum number of generated tokens; -1: no "
-          "limit; 0: the prompt is only computed, and then in the prefix cache"),
-    Field(name="max_tokens", kind="int", low=-1, high=UINT32_MAX, help="another name of n_predict, which wins"),
-    Field(name="temperature", kind="number", high=2, help="0 or less: greedy"),
-    Field(name="top_k", kind="int", high=UINT32_MAX, help="0 or less: off"),
+    Field("n_predict", "int", "maximum number of generated tokens; -1: no "
+          "limit; 0: the prompt is only computed, and then in the prefix cache", low=-1, high=UINT32_MAX),
+    Field("max_tokens", "int", "another name of n_predict, which wins", low=-1, high=UINT32_MAX),
+    Field("temperature", "number", "0 or less: greedy", high=2),
+    Field("top_k", "int", "0 or less: off", high=UINT32_MAX),
     _like("top_p"),
     _like("min_p"),
     _like("repetition_penalty", "repeat_penalty"),
     _like("presence_penalty"),
     _like("frequency_penalty"),
-    Field(name="seed", kind="int", high=UINT32_MAX, help="-1: random"),
+    Field("seed", "int", "-1: random", high=UINT32_MAX),
     _like("stop"),
-    Field(name="logit_bias", kind="any", help="pairs of a token id or a text and what is added to its logit, or false: "
+    Field("logit_bias", "any", "pairs of a token id or a text and what is added to its logit, or false: "
           "never; or an object of them", read=_bias, schema=BIAS),
     _like("ignore_eos"),
     _like("grammar"),
     replace(_like("json_schema"), kind="object", schema=None),
-    Field(name="t_max_predict_ms", kind="int", help="without stream: no longer than this after the first token, if the "
+    Field("t_max_predict_ms", "int", "without stream: no longer than this after the first token, if the "
           "text has a line break"),
-    Field(name="n_probs", kind="int", low=0, high=UINT32_MAX, default=0, help="completion_probabilities with so many "
-          "of the likeliest tokens, at most --max_logprobs; without PAGED with the chosen tokens alone"),
-    Field(name="post_sampling_probs", kind="bool", default=False, help="with n_probs: probabilities instead of their "
-          "logarithms, those of the model nevertheless"),
-    Field(name="return_tokens", kind="bool", help="the ids of the generated tokens", default=False),
-    Field(name="response_fields", kind="array", help='without stream: only these, such as "timings/prompt_n"',
-          read=_strings, schema={"items": STRING}),
+    Field("n_probs", "int", "completion_probabilities with so many "
+          "of the likeliest tokens, at most --max_logprobs; without PAGED with the chosen tokens alone", low=0,
+        high=UINT32_MAX, default=0),
+    Field("post_sampling_probs", "bool", "with n_probs: probabilities instead of their "
+          "logarithms, those of the model nevertheless", default=False),
+    Field("return_tokens", "bool", "the ids of the generated tokens", default=False),
+    Field("response_fields", "array", 'without stream: only these, such as "timings/prompt_n"', read=_strings,
+        schema={"items": STRING}),
     *TIMINGS[1:],
     KEEP_ALIVE,
-    *(Field(name=name, kind="any", help="no effect") for name in WITHOUT_EFFECT),
+    *(Field(name, "any", "no effect") for name in WITHOUT_EFFECT),
 )  # fmt: skip
 COMPLETION = FieldSet((
-    Field(name="prompt", kind="any", required=True, help="a string, token ids, both in one array, or several of these",
-          schema=SEVERAL),
+    Field("prompt", "any", "a string, token ids, both in one array, or several of these", required=True,
+        schema=SEVERAL),
     *OPTIONS,
 ))  # fmt: skip
 INFILL = FieldSet((
-    Field(name="input_prefix", kind="string", required=True, help="the text before the place"),
-    Field(name="input_suffix", kind="string", required=True, help="the text behind it"),
-    Field(name="input_extra", kind="array", help="other files: filename, text", read=_extra,
-          schema={"maxItems": MAX_EXTRA, "items": object_of({"text": STRING}, filename=STRING)}),
-    Field(name="prompt", kind="string", help="more of the text before the place", default=""),
+    Field("input_prefix", "string", "the text before the place", required=True),
+    Field("input_suffix", "string", "the text behind it", required=True),
+    Field("input_extra", "array", "other files: filename, text", read=_extra,
+        schema={"maxItems": MAX_EXTRA, "items": object_of({"text": STRING}, filename=STRING)}),
+    Field("prompt", "string", "more of the text before the place", default=""),
     *OPTIONS,
 ))  # fmt: skip
 AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))

@@ -14,7 +14,7 @@ from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
 
-FIELDS = FieldSet((Field(name="model", kind="string", required=True, help="name of a configured model"),))
+FIELDS = FieldSet((Field("model", "string", "name of a configured model", required=True),))
 
 
 @RouteDoc("Load a model now", body=FIELDS, errors=(404, 429, 503))

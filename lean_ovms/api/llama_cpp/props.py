@@ -1,4 +1,5 @@
-"""GET /props of llama.cpp's server: the context, the default settings, the chat template; front ends start with it.
+"""GET /props of llama.cpp's server: context, default settings, chat template; front ends start with it. And
+/lora-adapters: the adapters of a model.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. model_path is the model's name: no path leaves
 this server. Several models without one named are llama.cpp's router.
@@ -15,7 +16,7 @@ from ...types import Json, Request, Response
 from ..fields import UINT32_MAX
 from ..generation.common_fields import MODEL
 from ..generation.sampling import SAMPLING, Defaults, build_sampling
-from ..response import json
+from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
 from .query import model_of
@@ -76,3 +77,12 @@ def _defaults(model: Model) -> Json | None:
         return None
     sampling = build_sampling(SAMPLING.defaults, Defaults(model.directory.generation_config), model.config)
     return settings(replace(sampling, seeds=(UINT32_MAX,)))
+
+
+@RouteDoc("The adapters of a model, in llama.cpp's form", query=(MODEL,), errors=(404,), answer="array")
+async def handle_lora_adapters(request: Request, services: Services) -> Response:
+    """A request takes an adapter as its `model`, so the scale of each is 0: none is added to the model itself.
+    A path is the adapter's name.
+    """
+    model = services.registry.get(model_name({"model": model_of(request, services)}))
+    return json([{"id": number, "path": name, "scale": 0.0} for number, name in enumerate(model.adapters.models)])

@@ -21,7 +21,7 @@ from .query import model_of
 
 TIMEOUT_S = 10.0
 """The engine answers between two steps."""
-FAIL = Field(name="fail_on_no_slot", kind="string", help="503 if every slot is busy")
+FAIL = Field("fail_on_no_slot", "string", "503 if every slot is busy")
 
 
 @RouteDoc("How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), errors=(404, 503), answer="array")

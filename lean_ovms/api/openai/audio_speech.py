@@ -53,27 +53,20 @@ def _read_format(value: str) -> str:
     return value
 
 
-def _read_stream_format(value: str) -> str:
-    if value not in ("audio", "sse"):
-        raise BadRequest("stream_format must be audio or sse", param="stream_format")
-    return value
-
-
 FIELDS = FieldSet((
-    Field(name="model", kind="string", help="name of a text-to-speech model; may be left out if there is one"),
-    Field(name="input", kind="string", required=True, help="text, at most --max_speech_characters long",
-        schema={"minLength": 1}),
-    Field(name="voice", kind="any", read=_read_voice, help="voice of the model; absent: its first one",
+    Field("model", "string", "name of a text-to-speech model; may be left out if there is one"),
+    Field("input", "string", "text, at most --max_speech_characters long", required=True, schema={"minLength": 1}),
+    Field("voice", "any", "voice of the model; absent: its first one", read=_read_voice,
         schema=any_of(STRING, object_of({"id": STRING}))),
-    Field(name="response_format", kind="string", read=_read_format, default="wav",
-        help="wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio",
-        schema={"enum": list(FORMATS)}),
-    Field(name="speed", kind="number", default=1.0,
-        help="of the speech, between --speed_min and --speed_max; without effect for SpeechT5"),
-    Field(name="stream_format", kind="string", read=_read_stream_format,
-        help="audio: the file in pieces; sse: events with pieces in base64", schema={"enum": ["audio", "sse"]}),
-    Field(name="language", kind="string", help="OVMS's: language of the text, where the model has several"),
-    Field(name="instructions", kind="string", help="OpenAI's: how to speak; without effect"),
+    Field("response_format", "string",
+        "wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio", read=_read_format,
+        default="wav", schema={"enum": list(FORMATS)}),
+    Field("speed", "number", "of the speech, between --speed_min and --speed_max; without effect for SpeechT5",
+        default=1.0),
+    Field("stream_format", "string", "audio: the file in pieces; sse: events with pieces in base64",
+        choices=("audio", "sse"), outside="stream_format must be audio or sse"),
+    Field("language", "string", "OVMS's: language of the text, where the model has several"),
+    Field("instructions", "string", "OpenAI's: how to speak; without effect"),
 ))  # fmt: skip
 
 

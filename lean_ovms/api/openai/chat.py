@@ -54,6 +54,14 @@ async def handle(request: Request, services: Services) -> Response:
         await generation.aclose()
 
 
+@RouteDoc("How many tokens the prompt of a chat request would have", body=ALL_FIELDS)
+async def handle_input_tokens(request: Request, services: Services) -> Response:
+    """Generates nothing. llama.cpp's server has it; the response is that of /responses/input_tokens."""
+    chat = await services.parse_body(request, parse_chat)
+    tokens = await chat.generation.count(chat.prompt)
+    return json({"object": "response.input_tokens", "input_tokens": tokens}, chat.generation.headers)
+
+
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
     """The chat.completion object."""
     choices = [choice(chat, index, answer) for index, answer in enumerate(answers) if answer.finish]

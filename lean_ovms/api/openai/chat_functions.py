@@ -41,16 +41,16 @@ def _function_call(value: Any) -> str | Json:
 
 FIELDS = (
     Field(
-        name="functions",
-        kind="array",
-        help="OpenAI's older form of tools, which win over it; calls are function_call",
+        "functions",
+        "array",
+        "OpenAI's older form of tools, which win over it; calls are function_call",
         read=_functions,
         schema=array(FUNCTION),
     ),
     Field(
-        name="function_call",
-        kind="any",
-        help="OpenAI's older form of tool_choice: none, auto or a name",
+        "function_call",
+        "any",
+        "OpenAI's older form of tool_choice: none, auto or a name",
         read=_function_call,
         schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}})),
     ),

@@ -3,7 +3,7 @@
 https://platform.openai.com/docs/api-reference/completions,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. A prompt may
 be a string, a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in
-(suffix.py).
+(generation/fim.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .. import sse
 from ..fields import Field, Values
 from ..generation import logprobs_request
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
+from ..generation.fim import filled_in
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ..generation.logprobs_request import LogprobsRequest
 from ..generation.request import BodyReader, GenerationBody, check_sequences
@@ -36,35 +37,28 @@ from ..routes import follows_ovms
 from ..schemas import PROMPT
 from ..services import INLINE_BYTES, Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from .suffix import check_suffix, filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
 FIELDS = (
-    Field(
-        name="prompt",
-        kind="any",
-        required=True,
-        help="a string, strings, token ids, or lists of token ids",
-        schema=PROMPT,
-    ),
+    Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
     replace(
         SAMPLING[SAMPLING.places["max_tokens"]],
         help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
     ),
-    Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
-    Field(name="suffix", kind="string", help="text behind what is generated, for models that fill in the middle"),
+    Field("echo", "bool", "the prompt comes first in the answer", default=False),
+    Field("suffix", "string", "text behind what is generated, for models that fill in the middle"),
     Field(
-        name="logprobs",
-        kind="int",
-        low=-1,
-        help="log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
+        "logprobs",
+        "int",
+        "log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
         "with echo those of the prompt as well; without PAGED only the chosen tokens'",
+        low=-1,
         wrong="logprobs accepts integer values",
     ),
     PROMPT_LOGPROBS,
-    Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
 )
 _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
 ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
@@ -127,7 +121,8 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
     """Raises RequestError."""
     reader = BodyReader(ALL_FIELDS, body, services)
     values, renamed = reader.values, sampling_names(reader.values)
-    check_suffix(values)
+    if values["suffix"] and (values["echo"] or values["prompt_logprobs"] is not None):
+        raise BadRequest("suffix cannot be combined with echo and prompt_logprobs", param="suffix")
     score_only = values["max_tokens"] == 0
     if score_only:
         if not values["echo"]:

@@ -34,10 +34,10 @@ TAIL = 400
 
 FIELDS = FieldSet((
     MODEL,
-    Field(name="input", kind="any", required=True, schema=JUDGED,
-        help="a text, or items as those of responses: what the questions are about"),
-    Field(name="questions", kind="array", required=True, schema={"items": QUESTION, "minItems": 1},
-        help="predicate, choice or score, each with instructions and perhaps a name"),
+    Field("input", "any", "a text, or items as those of responses: what the questions are about", required=True,
+        schema=JUDGED),
+    Field("questions", "array", "predicate, choice or score, each with instructions and perhaps a name", required=True,
+        schema={"items": QUESTION, "minItems": 1}),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,
     SAMPLING[SAMPLING.places["priority"]],

@@ -10,7 +10,6 @@ import re
 
 from ...errors import ModelNotFound, Unavailable
 from ...types import Request, Response
-from ..readiness import require_ready
 from ..route_doc import RouteDoc
 from ..services import Services
 
@@ -24,7 +23,7 @@ async def handle_live(request: Request, services: Services) -> Response:
 
 @RouteDoc("Readiness of all models", answer="")
 async def handle_ready(request: Request, services: Services) -> Response:
-    require_ready(services)
+    services.require_ready()
     return Response(200)
 
 

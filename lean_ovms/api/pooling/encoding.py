@@ -30,20 +30,8 @@ MAX_METADATA = 60_000
 
 
 def _choice(name: str, choices: Sequence[str], help: str, default: str) -> Field:  # noqa: A002 - as in Field
-    def one_of(value: str) -> str:
-        if value not in choices:
-            raise BadRequest(f"{name} should be one of: {', '.join(choices)}", param=name)
-        return value
-
-    return Field(
-        name=name,
-        kind="string",
-        help=help,
-        default=default,
-        wrong=f"{name} should be one of: {', '.join(choices)}",
-        read=one_of,
-        schema={"enum": list(choices)},
-    )
+    wrong = f"{name} should be one of: {', '.join(choices)}"
+    return Field(name, "string", help, default=default, wrong=wrong, choices=choices)
 
 
 ENCODING = (

@@ -16,10 +16,8 @@ from ..generation.common_fields import (
     REQUEST_ID,
     TEMPLATE_KWARGS,
 )
-from ..generation.common_fields import (
-    MODEL as TEXT_MODEL,
-)
-from ..generation.sampling import truncation_side
+from ..generation.common_fields import MODEL as TEXT_MODEL
+from ..generation.sampling import SAMPLING
 from ..route_doc import RouteDoc
 
 INT64_MAX = 2**63 - 1
@@ -32,69 +30,43 @@ TEXTS_OR_TOKENS = schemas.any_of(
 _INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schemas.array(schemas.TEXT_MESSAGES, 1))
 
 
-def _padding(value: str) -> str:
-    if value not in ("max_length", "do_not_pad"):
-        raise BadRequest("padding should be either max_length or do_not_pad", param="padding")
-    return value
-
-
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
-PRIORITY = Field(
-    name="priority",
-    kind="int",
-    help="lower is computed first",
-    default=0,
-    low=-INT64_MAX - 1,
-    high=INT64_MAX,
-)
+PRIORITY = Field("priority", "int", "lower is computed first", default=0, low=-INT64_MAX - 1, high=INT64_MAX)
 COMMON = (
     MODEL,
     REQUEST_ID,
     KEEP_ALIVE,
     PRIORITY,
-    Field(name="user", kind="string", help="accepted, without effect"),
-    Field(name="cache_salt", kind="string", help="vLLM's: accepted; results are not cached"),
+    Field("user", "string", "accepted, without effect"),
+    Field("cache_salt", "string", "vLLM's: accepted; results are not cached"),
 )
 """Fields of every endpoint."""
 
 TRUNCATION = (
     Field(
-        name="truncate_prompt_tokens",
-        kind="int",
+        "truncate_prompt_tokens",
+        "int",
+        "tokens kept of an input, special tokens included; -1: as many as fit; absent: a longer input is an error",
         low=-1,
         high=INT64_MAX,
         schema=schemas.NOT_ZERO,
-        help="tokens kept of an input, special tokens included; -1: as many as fit; absent: a longer input is an error",
     ),
-    Field(
-        name="truncation_side",
-        kind="string",
-        help="side that is cut: left or right",
-        default="right",
-        read=truncation_side,
-        schema={"enum": ["left", "right"]},
-    ),
+    replace(SAMPLING[SAMPLING.places["truncation_side"]], help="side that is cut: left or right", default="right"),
 )
 PADDING = Field(
-    name="padding",
-    kind="string",
-    help="vLLM's: without effect, as padding never changes a result",
-    read=_padding,
-    schema={"enum": ["max_length", "do_not_pad"]},
+    "padding",
+    "string",
+    "vLLM's: without effect, as padding never changes a result",
+    choices=("max_length", "do_not_pad"),
+    outside="padding should be either max_length or do_not_pad",
 )
 USE_ACTIVATION = Field(
-    name="use_activation",
-    kind="bool",
-    help="normalization of vectors, softmax or sigmoid of scores and classes; default: the model's",
+    "use_activation", "bool", "normalization of vectors, softmax or sigmoid of scores and classes; default: the model's"
 )
-NORMALIZE = Field(name="normalize", kind="bool", help="another name of use_activation")
+NORMALIZE = Field("normalize", "bool", "another name of use_activation")
 TOKENIZING = (
     *TRUNCATION,
-    Field(
-        name="add_special_tokens",
-        kind="bool",
-        help="let the tokenizer add its special tokens (default true; false for messages)",
-    ),
+    Field("add_special_tokens", "bool", "let the tokenizer add its special tokens (default true; false for messages)"),
     PADDING,
 )
 CONVERSATION = (
@@ -106,26 +78,17 @@ CONVERSATION = (
 )
 """Messages instead of an input, for models with a chat template."""
 
-INPUT = Field(
-    name="input",
-    kind="any",
-    help="a string, strings, token ids, lists of token ids, or messages",
-    schema=_INPUT,
-)
+INPUT = Field("input", "any", "a string, strings, token ids, lists of token ids, or messages", schema=_INPUT)
 DIMENSIONS = Field(
-    name="dimensions",
-    kind="int",
+    "dimensions",
+    "int",
+    "numbers kept of a vector, for models trained for that (Matryoshka)",
     low=1,
     high=MAX_DIMENSIONS,
-    help="numbers kept of a vector, for models trained for that (Matryoshka)",
 )
 PROMPTS = (
-    Field(name="prompt_name", kind="string", help="name of the model's prompt that is put before each input"),
-    Field(
-        name="input_type",
-        kind="string",
-        help="the same under Cohere's name, with its search_query and search_document",
-    ),
+    Field("prompt_name", "string", "name of the model's prompt that is put before each input"),
+    Field("input_type", "string", "the same under Cohere's name, with its search_query and search_document"),
 )
 INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
 """Fields of the endpoints that take inputs one by one."""

@@ -14,7 +14,7 @@ from .inputs import check_count, content_text
 
 def _limit(name: str, of: str) -> Field:
     text = f"{name} must be a non-negative integer"
-    return Field(name=name, kind="uint", high=shared.INT64_MAX, help=f"tokens kept of {of}; 0: all", wrong=text)
+    return Field(name, "uint", f"tokens kept of {of}; 0: all", high=shared.INT64_MAX, wrong=text)
 
 
 CUTTING = (
@@ -27,7 +27,7 @@ PAIR_FIELDS = (
     *shared.COMMON,
     *CUTTING,
     shared.USE_ACTIVATION,
-    Field(name="instruction", kind="string", help="task of a generating reranker, such as Qwen3-Reranker"),
+    Field("instruction", "string", "task of a generating reranker, such as Qwen3-Reranker"),
     TEMPLATE_KWARGS,
 )
 """Fields of both endpoints."""

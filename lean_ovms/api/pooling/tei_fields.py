@@ -17,11 +17,11 @@ def _direction(value: str) -> str:
 
 
 TRUNCATION = (
-    Field(name="truncate", kind="bool", help="text-embeddings-inference's: cut an input that is too long"),
+    Field("truncate", "bool", "text-embeddings-inference's: cut an input that is too long"),
     Field(
-        name="truncation_direction",
-        kind="string",
-        help="text-embeddings-inference's: side that is cut: Left or Right",
+        "truncation_direction",
+        "string",
+        "text-embeddings-inference's: side that is cut: Left or Right",
         read=_direction,
         schema={"enum": ["Left", "Right", "left", "right"]},
     ),

@@ -18,16 +18,15 @@ from ..route_doc import RouteDoc
 from ..services import Services
 from ..websockets import no_upgrade
 from . import openai_beta
-from .dialect import Dialect
 from .openai import OpenAi
 from .service import RealtimeService
-from .session import TranscriptionSession
+from .session import Dialect, TranscriptionSession
 from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"
 QUERY = (
-    Field(name="intent", kind="string", help="transcription: OpenAI's dialect"),
-    Field(name="model", kind="string", help="name of the model; without it: the only one for speech"),
+    Field("intent", "string", "transcription: OpenAI's dialect"),
+    Field("model", "string", "name of the model; without it: the only one for speech"),
 )
 
 

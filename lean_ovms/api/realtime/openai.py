@@ -15,7 +15,8 @@ from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, Wi
 from ...types import Json
 from ..response import new_id
 from . import openai_beta, openai_session
-from .dialect import EVENTS, RealtimeSession, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .session import TranscriptionSession
 from .silence import SilenceTimer
 from .stream import Stream
 
@@ -41,7 +42,7 @@ class OpenAi:
 
     events: ClassVar[tuple[str, ...]] = (*EVENTS, openai_beta.UPDATE)
 
-    def __init__(self, session: RealtimeSession) -> None:
+    def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
         self._items: deque[_Item] = deque()
         self._previous: str | None = None

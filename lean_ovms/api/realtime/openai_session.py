@@ -23,11 +23,11 @@ INPUT = "session.audio.input"
 MAX_MS = 10_000
 IDLE_MS = (5_000, 30_000)
 _TURN_FIELDS = (
-    Field(name="threshold", kind="number", help="", low=0, high=1),
-    Field(name="prefix_padding_ms", kind="int", help="", low=0, high=MAX_MS),
-    Field(name="silence_duration_ms", kind="int", help="", low=0, high=MAX_MS),
+    Field("threshold", "number", "", low=0, high=1),
+    Field("prefix_padding_ms", "int", "", low=0, high=MAX_MS),
+    Field("silence_duration_ms", "int", "", low=0, high=MAX_MS),
 )
-_IDLE = Field(name="idle_timeout_ms", kind="int", help="", low=IDLE_MS[0], high=IDLE_MS[1])
+_IDLE = Field("idle_timeout_ms", "int", "", low=IDLE_MS[0], high=IDLE_MS[1])
 
 
 def defaults(model: str) -> Settings:

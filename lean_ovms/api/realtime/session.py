@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import ClassVar, Protocol
 
 import orjson
 
@@ -23,7 +24,7 @@ from ...websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ..response import new_id
 from ..services import Services
 from ..websockets import read_event
-from .dialect import Dialect, unknown_event
+from .dialect import unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
@@ -43,6 +44,32 @@ At 24 kHz 1 MiB takes 25 ms (2026-11).
 IDLE = Close(reason="Realtime session idle timeout.")
 EXPIRED = Close(reason="Realtime session reached its maximum duration.")
 STOPPING = Close(GOING_AWAY, "the server is shutting down")
+
+
+class Dialect(Protocol):
+    """One client's conversation. Methods that send wait while the client does not read. events: types it handles."""
+
+    events: ClassVar[tuple[str, ...]]
+
+    def __init__(self, session: TranscriptionSession) -> None: ...
+
+    async def handle(self, event: Json) -> None:
+        """Handles a client's event of a type in `events`. Raises RequestError."""
+
+    async def refuse(self, error: RequestError, event: Json) -> None:
+        """Sends the error of a client's event. event: {} for a message that could not be read as one."""
+
+    async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
+        """Sends what an event of the engine adds to a stream's transcript."""
+
+    async def finished(self, stream: Stream) -> None:
+        """Called when a stream is transcribed to its end."""
+
+    async def failed(self, stream: Stream, error: RequestError) -> None:
+        """Called when a stream's transcription has ended with an error."""
+
+    def close(self) -> None:
+        """Called when the session has ended."""
 
 
 class TranscriptionSession:

@@ -16,15 +16,10 @@ from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read, read_one
 from .audio import RATES, AudioFormat
-from .dialect import EVENTS, RealtimeSession, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .session import TranscriptionSession
 from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
-
-
-def _rate(value: int) -> int:
-    if value not in RATES:
-        raise BadRequest(f"sample_rate must be one of {', '.join(map(str, RATES))}", param="sample_rate")
-    return value
 
 
 def _prompt(value: str) -> str:
@@ -56,15 +51,22 @@ def _granularities(values: list[str]) -> list[str]:
 
 UPDATE = FieldSet(
     (
-        Field(name="model", kind="string", help="name of the model", default=""),
-        Field(name="language", kind="string", help="code of the language; empty: detected", default=""),
-        Field(name="prompt", kind="string", help="text before the audio", default="", read=_prompt),
-        Field(name="sample_rate", kind="int", help="of the audio, in Hz", default=16000, read=_rate),
-        Field(name="include", kind="array", help=f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
-        Field(name="timestamp_granularities", kind="array", help="", default=(), read=_granularities),
+        Field("model", "string", "name of the model", default=""),
+        Field("language", "string", "code of the language; empty: detected", default=""),
+        Field("prompt", "string", "text before the audio", default="", read=_prompt),
+        Field(
+            "sample_rate",
+            "int",
+            "of the audio, in Hz",
+            default=16000,
+            choices=RATES,
+            outside=f"sample_rate must be one of {', '.join(map(str, RATES))}",
+        ),
+        Field("include", "array", f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
+        Field("timestamp_granularities", "array", "", default=(), read=_granularities),
     )
 )
-FINAL = Field(name="final", kind="bool", help="there is no more audio", default=False)
+FINAL = Field("final", "bool", "there is no more audio", default=False)
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ class Vllm:
 
     events: ClassVar[tuple[str, ...]] = EVENTS
 
-    def __init__(self, session: RealtimeSession) -> None:
+    def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
         self._started = False  # by a commit: what comes is sent
         self._texts: dict[str, _Text] = {}

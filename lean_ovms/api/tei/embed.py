@@ -23,9 +23,9 @@ FIELDS = FieldSet(
     (
         *shared.COMMON,
         Field(
-            name="inputs",
-            kind="any",
-            help="a string, strings, token ids, or lists of token ids",
+            "inputs",
+            "any",
+            "a string, strings, token ids, or lists of token ids",
             required=True,
             schema=shared.TEXTS_OR_TOKENS,
         ),

@@ -45,7 +45,7 @@ POOLING = {
 """The same for the other models, by task."""
 
 
-FIELDS = (Field(name="model", kind="string", help="what it does decides, with the other members, on the endpoint"),)
+FIELDS = (Field("model", "string", "what it does decides, with the other members, on the endpoint"),)
 
 
 @RouteDoc("Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="object or array")

@@ -21,23 +21,21 @@ from ..services import Services
 
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
-NAME = Field(
-    name="lora_name", kind="string", required=True, help="name of the adapter", wrong=BOTH, schema={"minLength": 1}
-)
+NAME = Field("lora_name", "string", "name of the adapter", required=True, wrong=BOTH, schema={"minLength": 1})
 FIELDS = FieldSet(
     (
         replace(MODEL, help="name of the base model, if several are served"),
         NAME,
         Field(
-            name="lora_path",
-            kind="string",
+            "lora_path",
+            "string",
+            "path of the adapter on the server",
             required=True,
-            help="path of the adapter on the server",
             wrong=BOTH,
             schema={"minLength": 1},
         ),
-        Field(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
-        Field(name="load_inplace", kind="bool", help="true: replacement of a loaded adapter with this name"),
+        Field("alpha", "number", "as in --lora_modules", wrong="alpha is not a number"),
+        Field("load_inplace", "bool", "true: replacement of a loaded adapter with this name"),
     )
 )
 UNLOAD_FIELDS = FieldSet((NAME,))

@@ -51,18 +51,14 @@ FIELDS = FieldSet(
         *shared.INPUTS,
         shared.NORMALIZE,
         Field(
-            name="task",
-            kind="string",
-            help="embed, token_embed, classify or token_classify; default: the model's",
+            "task",
+            "string",
+            "embed, token_embed, classify or token_classify; default: the model's",
             schema={"enum": [EMBED, TOKEN_EMBED, CLASSIFY, TOKEN_CLASSIFY]},
         ),
         *ENCODING,
         Field(
-            name="dimensions",
-            kind="any",
-            help="refused, as in vLLM: embeddings takes it",
-            read=_dimensions,
-            schema={"enum": [None]},
+            "dimensions", "any", "refused, as in vLLM: embeddings takes it", read=_dimensions, schema={"enum": [None]}
         ),
         *shared.PROMPTS,
     )

@@ -27,7 +27,7 @@ _NAMES = tuple(dict.fromkeys(name for pair in SIDES for name in pair))
 
 
 def _field(name: str, help: str) -> Field:  # noqa: A002 - as in Field
-    return Field(name=name, kind="any", help=help, schema=_SIDE)
+    return Field(name, "any", help, schema=_SIDE)
 
 
 FIELDS = FieldSet(

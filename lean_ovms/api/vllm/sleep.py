@@ -21,25 +21,22 @@ MODES = ("wait", "abort")
 TAGS = ("weights", "kv_cache")
 QUERY = (
     Field(
-        name="level",
-        kind="string",
-        help="0: only refuse requests; 1 and 2: also unload all models",
+        "level",
+        "string",
+        "0: only refuse requests; 1 and 2: also unload all models",
         default="1",
         schema={"enum": list(LEVELS)},
     ),
     Field(
-        name="mode",
-        kind="string",
-        help="wait: running requests finish; abort: they end with an error",
+        "mode",
+        "string",
+        "wait: running requests finish; abort: they end with an error",
         default="wait",
         schema={"enum": list(MODES)},
     ),
 )
 TAG = Field(
-    name="tags",
-    kind="string",
-    help="what is loaded first in vLLM; here everything is, with each",
-    schema={"enum": list(TAGS)},
+    "tags", "string", "what is loaded first in vLLM; here everything is, with each", schema={"enum": list(TAGS)}
 )
 
 

@@ -46,55 +46,42 @@ def _max_length(value: Any) -> int:
     return value
 
 
-def _side(value: Any) -> str:
-    if not isinstance(value, str):
-        raise BadRequest("padding_side should be string, either left or right", param="padding_side")
-    if value not in ("left", "right"):
-        raise BadRequest("padding_side should be either left or right", param="padding_side")
-    return value
-
-
 FIELDS = FieldSet(
     (
         MODEL,
-        Field(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
-        Field(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
+        Field("text", "any", "OVMS: a string or strings", schema=TEXTS),
+        Field("max_length", "any", "OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
+        Field("pad_to_max_length", "bool", "OVMS: fill up", wrong="pad_to_max_length should be boolean", default=False),
         Field(
-            name="pad_to_max_length",
-            kind="bool",
-            help="OVMS: fill up",
-            wrong="pad_to_max_length should be boolean",
-            default=False,
-        ),
-        Field(
-            name="padding_side",
-            kind="any",
-            help="OVMS: left or right",
+            "padding_side",
+            "string",
+            "OVMS: left or right",
             default="right",
-            read=_side,
-            schema={"type": "string", "enum": ["left", "right"]},
+            choices=("left", "right"),
+            wrong="padding_side should be string, either left or right",
+            outside="padding_side should be either left or right",
         ),
         Field(
-            name="add_special_tokens",
-            kind="bool",
-            help="add BOS and the like (default true; false for messages)",
+            "add_special_tokens",
+            "bool",
+            "add BOS and the like (default true; false for messages)",
             wrong="add_special_tokens should be boolean",
         ),
-        Field(name="prompt", kind="string", help="vLLM: one text"),
+        Field("prompt", "string", "vLLM: one text"),
         replace(MESSAGES, schema=TEXT_MESSAGES),
         *OF_TEMPLATE,
-        Field(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
-        Field(name="content", kind="any", help="llama.cpp: a text, or texts and token ids", schema=MIXED),
-        Field(name="add_special", kind="bool", help="llama.cpp: add BOS and the like to content", default=False),
-        Field(name="parse_special", kind="bool", help="llama.cpp: true; false has no effect", default=True),
-        Field(name="with_pieces", kind="bool", help="llama.cpp: id and piece of each token", default=False),
+        Field("return_token_strs", "bool", "vLLM: each token's text as well", default=False),
+        Field("content", "any", "llama.cpp: a text, or texts and token ids", schema=MIXED),
+        Field("add_special", "bool", "llama.cpp: add BOS and the like to content", default=False),
+        Field("parse_special", "bool", "llama.cpp: true; false has no effect", default=True),
+        Field("with_pieces", "bool", "llama.cpp: id and piece of each token", default=False),
     )
 )
 DETOKENIZE_FIELDS = FieldSet(
     (
         MODEL,
-        Field(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
-        Field(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
+        Field("tokens", "array", "token ids", required=True, schema=TOKENS),
+        Field("skip_special_tokens", "bool", "hide special tokens", default=False),
     )
 )
 

@@ -11,7 +11,6 @@ schema; what the schema does not have is text. Reasoning: <mm:think>…</mm:thin
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ...grammar.frames import CallForm, xml_call
 from .base import Syntax
@@ -20,6 +19,7 @@ from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
 from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted
+from .xml_calls import Parameters, ignore
 
 MARK = "]<]minimax[>["
 CALLS, CALLS_END = f"{MARK}<tool_call>", f"{MARK}</tool_call>"
@@ -69,7 +69,7 @@ class MiniMaxM3Calls(Syntax):
             return False
         self.out.call(name)
         self._open = True
-        yield from _NestedParameters(self, self.out.schemas.get(name, {})).read()
+        yield from _NestedParameters(self, self.out.schemas.get(name, {})).read_all()
         return True
 
     def close(self) -> None:
@@ -77,30 +77,17 @@ class MiniMaxM3Calls(Syntax):
         self._open = False
 
 
-class _NestedParameters:
+class _NestedParameters(Parameters[MiniMaxM3Calls]):
     """The parameters of one call while they are read."""
 
-    def __init__(self, syntax: MiniMaxM3Calls, schemas: Any) -> None:
-        self.syntax = syntax
-        self.scanner = syntax.scanner
-        self.out = syntax.out
-        self.schemas = schemas
-        self.given: set[str] = set()
-        self.strays: list[str] = []
-        self.ended = False
+    ended = False
 
-    def read(self) -> Steps[None]:
+    def read_all(self) -> Steps[None]:
         """Reads all up to the end of the call. Text between the parameters is content, emitted after the call."""
         while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
             if not (yield from self._end()):
                 yield from self._parameter()
-        if self.ended and self.given:
-            self.out.arguments("}")
-        elif self.ended:
-            self.out.end_call()
-        if stray := "".join(self.strays).strip():
-            self.out.text(stray)
-            self.out.pause()
+        self.finish(complete=self.ended)
 
     def _end(self) -> Steps[bool]:
         """Tells whether the tag that has begun ends the call. A value without its own end is over then, too."""
@@ -119,10 +106,9 @@ class _NestedParameters:
             return
         self.scanner.forget()
         if key in self.given:
-            yield from self._string(key, _ignore)
+            yield from self._string(key, ignore)
             return
-        self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
-        self.given.add(key)
+        self.begin(key)
         schema = self.schemas.get(key)
         if kinds_of(schema) == STRING:
             self.out.arguments('"')
@@ -175,10 +161,6 @@ class _NestedParameters:
             else:
                 text(OPEN)
         return None
-
-
-def _ignore(piece: str) -> None:
-    """Drops the value of a parameter that was given before."""
 
 
 FAMILIES = {

@@ -22,7 +22,7 @@ Sink = Callable[[str], object]
 
 # One character class each: a search is one pass, there is nothing to backtrack.
 _BLANK = re.compile(r"[ \t\r\n]*")
-_STRUCTURE = re.compile(r"[^0-9A-Za-z+\-.:, \t\r\n]")
+_BETWEEN = re.compile(r"[0-9A-Za-z+\-.:, \t\r\n]*")
 _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _HEX = re.compile(r"[0-9A-Fa-f]*")
@@ -200,7 +200,7 @@ class Scanner:
             return (yield from self._json_scalar(sink))
         closers: list[str] = []
         while True:
-            mark = yield from self._next_structure(sink)
+            mark = yield from self.run(_BETWEEN, sink)
             if mark == '"':
                 if not (yield from self.json_string(sink)):
                     return False
@@ -213,21 +213,6 @@ class Scanner:
             self.pos += 1
             if not closers:
                 return True
-
-    def _next_structure(self, sink: Sink) -> Steps[str]:
-        """Pass on scalars, commas, colons and blanks up to a quote, bracket or what cannot be JSON; that one."""
-        while True:
-            text, pos = self.text, self.pos
-            found = _STRUCTURE.search(text, pos)
-            end = found.start() if found else len(text)
-            if end > pos:
-                sink(text[pos:end])
-                self.pos = end
-            if found:
-                return text[end]
-            if self.ended:
-                return ""
-            yield
 
     def _json_scalar(self, sink: Sink) -> Steps[bool]:
         some = False

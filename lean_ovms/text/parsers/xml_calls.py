@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from .base import Syntax
 from .scanner import Sink, Steps, Tags
@@ -67,7 +67,7 @@ class XmlCalls(Syntax):
         if not name:
             return False
         self.out.call(name)
-        call = _Parameters(self, self.out.schemas.get(name, {}))
+        call = _TypedParameters(self, self.out.schemas.get(name, {}))
         while True:
             tag = yield from self.scanner.until(self.between, call.stray)
             if tag not in self.keys:
@@ -96,16 +96,38 @@ class XmlCalls(Syntax):
         return name.strip() if (yield from self.scanner.literal(after)) else ""
 
 
-class _Parameters:
-    """The parameters of one call while they are read."""
+_S = TypeVar("_S", bound=Syntax)
 
-    def __init__(self, syntax: XmlCalls, schemas: Mapping[str, Any]) -> None:
+
+class Parameters(Generic[_S]):
+    """The parameters of one call while they are read. given: their names. strays: text between them."""
+
+    def __init__(self, syntax: _S, schemas: Mapping[str, Any]) -> None:
         self.syntax = syntax
         self.scanner = syntax.scanner
         self.out = syntax.out
         self.schemas = schemas
         self.given: set[str] = set()
         self.strays: list[str] = []
+
+    def begin(self, key: str) -> None:
+        """Emits the name of the next parameter."""
+        self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
+        self.given.add(key)
+
+    def finish(self, *, complete: bool) -> None:
+        """Ends the call."""
+        if complete and self.given:
+            self.out.arguments("}")
+        elif complete:
+            self.out.end_call()
+        if stray := "".join(self.strays).strip():
+            self.out.text(stray)
+            self.out.pause()
+
+
+class _TypedParameters(Parameters[XmlCalls]):
+    """Parameters of which each is one text."""
 
     def stray(self, piece: str) -> None:
         """Keeps text between parameters, which is content and emitted after the call."""
@@ -114,10 +136,9 @@ class _Parameters:
     def read(self, key: str) -> Steps[None]:
         """Reads one value."""
         if key in self.given:
-            yield from self._inside(_ignore, cdata=False)
+            yield from self._inside(ignore, cdata=False)
             return
-        self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
-        self.given.add(key)
+        self.begin(key)
         kinds = self.syntax.kinds(self.schemas.get(key))
         cdata = self.syntax.cdata and (yield from self.scanner.literal(_CDATA))
         trim = self.syntax.trim and not cdata
@@ -140,16 +161,6 @@ class _Parameters:
         if tag in self.syntax.value_breaks:
             self.scanner.pos -= len(tag)
         return bool(tag)
-
-    def finish(self, *, complete: bool) -> None:
-        """Ends the call."""
-        if complete and self.given:
-            self.out.arguments("}")
-        elif complete:
-            self.out.end_call()
-        if stray := "".join(self.strays).strip():
-            self.out.text(stray)
-            self.out.pause()
 
 
 class _StringValue:
@@ -179,7 +190,7 @@ class _StringValue:
         self.sink('"' if whole else quoted(self.held)[1:-1])
 
 
-def _ignore(piece: str) -> None:
+def ignore(piece: str) -> None:
     """Drops the value of a parameter that was given before."""
 
 

@@ -58,9 +58,7 @@ def _no_speakers(name: str) -> Field:
             raise BadRequest(f"{name} is not supported: {NO_SPEAKERS}", param=name)
         return value
 
-    return Field(
-        name=name, kind="array", help="OpenAI's: refused unless empty", read=refuse, schema={"items": {"enum": [""]}}
-    )
+    return Field(name, "array", "OpenAI's: refused unless empty", read=refuse, schema={"items": {"enum": [""]}})
 
 
 def _texts(name: str, help: str) -> Field:  # noqa: A002 - as in Field
@@ -69,13 +67,13 @@ def _texts(name: str, help: str) -> Field:  # noqa: A002 - as in Field
             raise BadRequest(f"{name} has more than {MAX_LISTED} texts", param=name)
         return [text for text in value if text]
 
-    return Field(name=name, kind="array", help=help, read=few, schema={"items": schemas.STRING, "maxItems": MAX_LISTED})
+    return Field(name, "array", help, read=few, schema={"items": schemas.STRING, "maxItems": MAX_LISTED})
 
 
 TURNS = (
-    Field(name="threshold", kind="number", low=0, high=1, default=0.5, help="probability of speech"),
-    Field(name="prefix_padding_ms", kind="int", low=0, high=10000, default=300, help="audio before the speech"),
-    Field(name="silence_duration_ms", kind="int", low=0, high=10000, default=500, help="silence that ends it"),
+    Field("threshold", "number", "probability of speech", low=0, high=1, default=0.5),
+    Field("prefix_padding_ms", "int", "audio before the speech", low=0, high=10000, default=300),
+    Field("silence_duration_ms", "int", "silence that ends it", low=0, high=10000, default=500),
 )
 
 
@@ -107,20 +105,19 @@ def _shared(name: str, **changes: Any) -> Field:
 
 
 COMMON = (
-    Field(name="file", kind="any", required=True, help="audio file", read=_file,
-        schema={"type": "string", "format": "binary"}),
+    Field("file", "any", "audio file", required=True, read=_file, schema={"type": "string", "format": "binary"}),
     replace(MODEL, help="name of a served model; optional if only one transcribes"),
-    Field(name="prompt", kind="string", default="",
-        help="text as if spoken before; its last tokens count, as many as the model takes"),
-    Field(name="hotwords", kind="string", default="", help="vLLM's: words that may come, for every window"),
-    Field(name="response_format", kind="string", default="json", help="json, text, srt, verbose_json or vtt",
-        read=_format, schema={"enum": list(FORMATS)}),
+    Field("prompt", "string", "text as if spoken before; its last tokens count, as many as the model takes",
+        default=""),
+    Field("hotwords", "string", "vLLM's: words that may come, for every window", default=""),
+    Field("response_format", "string", "json, text, srt, verbose_json or vtt", default="json", read=_format,
+        schema={"enum": list(FORMATS)}),
     _shared("temperature", default=0.0,
         help="sampling temperature; 0: greedy, and higher ones where the text is improbable or repeats itself"),
     STREAM,
-    Field(name="stream_include_usage", kind="bool", default=False, help="vLLM's: last chunk with the token counts"),
-    Field(name="stream_continuous_usage_stats", kind="bool", default=False, help="vLLM's: counts in every chunk"),
-    Field(name="use_beam_search", kind="bool", default=False, help="vLLM's: beam search of width n; not in streams"),
+    Field("stream_include_usage", "bool", "vLLM's: last chunk with the token counts", default=False),
+    Field("stream_continuous_usage_stats", "bool", "vLLM's: counts in every chunk", default=False),
+    Field("use_beam_search", "bool", "vLLM's: beam search of width n; not in streams", default=False),
     _shared("n", low=1, high=MAX_BEAMS, default=1, help="vLLM's: width of the beam search"),
     _shared("length_penalty", default=1.0),
     _shared("top_p", default=1.0),
@@ -135,23 +132,19 @@ COMMON = (
 )  # fmt: skip
 """Fields of both endpoints. Arrays may be sent as name[], too."""
 
-LANGUAGE = Field(name="language", kind="string", help="code or name of the spoken language; detected if absent")
-TO_LANGUAGE = Field(
-    name="to_language",
-    kind="string",
-    help="vLLM's: language of the text; en, the only one, for translations",
-)
+LANGUAGE = Field("language", "string", "code or name of the spoken language; detected if absent")
+TO_LANGUAGE = Field("to_language", "string", "vLLM's: language of the text; en, the only one, for translations")
 
 TRANSCRIPTIONS = FieldSet((
     *COMMON,
     LANGUAGE,
     TO_LANGUAGE,
-    Field(name="timestamp_granularities", kind="array", read=_granularities,
-        help="segment, word: times in the answer", schema={"items": {"enum": list(GRANULARITIES)}}),
-    Field(name="include", kind="array", help="logprobs: log probabilities of the tokens", read=_include,
+    Field("timestamp_granularities", "array", "segment, word: times in the answer", read=_granularities,
+        schema={"items": {"enum": list(GRANULARITIES)}}),
+    Field("include", "array", "logprobs: log probabilities of the tokens", read=_include,
         schema={"items": {"enum": ["logprobs"]}}),
-    Field(name="chunking_strategy", kind="any", help="auto, or server_vad: pieces between silences", read=_chunking,
-        fields=TURNS, schema=_CHUNKING),
+    Field("chunking_strategy", "any", "auto, or server_vad: pieces between silences", read=_chunking, fields=TURNS,
+        schema=_CHUNKING),
     _texts("languages", "OpenAI's: without effect"),
     _texts("keywords", "OpenAI's: as hotwords"),
     _no_speakers("known_speaker_names"),

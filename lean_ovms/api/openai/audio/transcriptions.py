@@ -1,20 +1,74 @@
-"""POST …/audio/transcriptions: what is said in an audio file.
+"""POST …/audio/transcriptions and …/audio/translations: what is said in an audio file, as it is or in English.
 
-https://platform.openai.com/docs/api-reference/audio/createTranscription, OVMS's /v3/audio/transcriptions and vLLM's
-fields of the same endpoint.
+https://platform.openai.com/docs/api-reference/audio, OVMS's /v3/audio and vLLM's fields of the same endpoints. A
+request of either reads the form, decodes the file, transcribes it and answers.
 """
 
 from __future__ import annotations
 
-from ....speech_types import TRANSCRIBE
+from contextlib import aclosing
+
+from ....media.audio.decoder import AudioDecoder, AudioStream
+from ....observability.records import current_record
+from ....speech_types import TRANSCRIBE, TRANSLATE
 from ....types import Request, Response
+from ... import sse
+from ...fields import FieldSet
+from ...forms import read_form
+from ...middleware import release_all
 from ...route_doc import RouteDoc
-from ...services import Services
-from . import fields, handler
+from ...services import INLINE_BYTES, Services
+from .answers import answer
+from .fields import TRANSCRIPTIONS, TRANSLATIONS
+from .request import AudioRequest, parse
+from .stream import TranscriptionStream, TranscriptRenderer
+from .transcript import Transcript
 
-FIELDS = fields.TRANSCRIPTIONS
+FIELDS = TRANSCRIPTIONS
+MEDIA = ("text/plain", "text/vtt")
 
 
-@RouteDoc("What is said in an audio file", body=FIELDS, form=True, media=("text/plain", "text/vtt"), stream=True)
+@RouteDoc("What is said in an audio file", body=TRANSCRIPTIONS, form=True, media=MEDIA, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    return await handler.serve(request, services, FIELDS, TRANSCRIBE)
+    return await _serve(request, services, TRANSCRIPTIONS, TRANSCRIBE)
+
+
+@RouteDoc("What is said in an audio file, in English", body=TRANSLATIONS, form=True, media=MEDIA, stream=True)
+async def handle_translations(request: Request, services: Services) -> Response:
+    return await _serve(request, services, TRANSLATIONS, TRANSLATE)
+
+
+async def _serve(request: Request, services: Services, fields: FieldSet, task: str) -> Response:
+    """Raises RequestError."""
+    asked, audio = await _open(request, services, fields, task)
+    transcript = Transcript()
+    if asked.stream:
+        stream = TranscriptionStream(asked.model.transcribe(audio, asked.params), audio, transcript)
+        try:
+            await stream.begin(services.config.sse_ping_s)
+        except BaseException:
+            await stream.aclose()
+            raise
+        return sse.response(stream, TranscriptRenderer(asked, transcript), services.config.sse_ping_s, asked.headers)
+    async with aclosing(audio), aclosing(asked.model.transcribe(audio, asked.params)) as events:
+        async for event in events:
+            transcript.add(event)
+    transcript.seconds = audio.seconds
+    return answer(asked, transcript)
+
+
+async def _open(request: Request, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, AudioStream]:
+    """The request, and the samples of its file. The decoder's process has the file then, and its memory is given back:
+    a transcription takes long."""
+    size = request.size
+    asked, data = await services.when_known(
+        lambda: services.offload.run(
+            size, lambda: parse(read_form(request), services, fields, task), inline_below=INLINE_BYTES
+        )
+    )
+    audio = await services.get(AudioDecoder).decode(data)
+    del data
+    request.drop_body()
+    if record := current_record.get():
+        release_all(record)
+    return asked, audio
