@@ -409,9 +409,7 @@ events = st.lists(st.one_of(asked, st.integers(0, 40), st.just("turn")), max_siz
 
 
 def prompts_fill_a_step(scheduler):
-    if Rig.paged:
-        return sum(scheduler._prompts_left()) >= scheduler._budget()
-    return scheduler.prefill.full(len(scheduler.running))
+    return sum(scheduler._prompts_left()) >= scheduler._budget()
 
 
 @pytest.mark.slow
