@@ -34,11 +34,10 @@ BadWords = tuple[tuple[int, ...], ...]
 
 
 class RequestValidator:
-    """Checks requests against one model. max_sequences: of one request."""
+    """Checks requests against one model."""
 
-    def __init__(self, backend: Backend, max_sequences: int) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._max_sequences = max_sequences
         self._max_characters = backend.info.context_length * backend.vocabulary.longest
 
     def request(
@@ -46,7 +45,7 @@ class RequestValidator:
     ) -> GenerationRequest:
         """The request, not yet queued. tokens, bad_words: if they are known. Raises BadRequest."""
         backend, info = self._backend, self._backend.info
-        sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
+        sampling = validation.sampling(submit.sampling, info.vocab_size)
         sampling = _assistant_params(sampling, info)
         _check_capabilities(sampling, submit, info)
         if submit.constraint and sampling.ignore_eos:  # anything at all could follow the end of the grammar
@@ -81,10 +80,6 @@ class RequestValidator:
             tokens = given
             validation.token_ids(tokens, self._backend.info.vocab_size, "prompt")
         if submit.truncate is not None:
-            if type(submit.truncate) is not int or submit.truncate < 1:
-                raise BadRequest("truncate_prompt_tokens is not a positive integer", param="truncate_prompt_tokens")
-            if submit.truncation_side not in ("left", "right"):
-                raise BadRequest("truncation_side is not left or right", param="truncation_side")
             tokens = kept(tokens, submit.truncate, submit.truncation_side)
         if not tokens:
             raise BadRequest("prompt is empty", param="prompt")
@@ -102,7 +97,7 @@ class RequestValidator:
             if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
                 more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
-            if type(submit.truncate) is int and len(tokens) > submit.truncate + CUT_MARGIN:
+            if submit.truncate is not None and len(tokens) > submit.truncate + CUT_MARGIN:
                 return tokens
         return encode(text, submit.add_special_tokens)
 

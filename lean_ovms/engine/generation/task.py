@@ -43,13 +43,9 @@ GRAMMAR_GROWTH = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts.
-
-    sequences: most of one request.
-    """
+    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts."""
 
     queued: int
-    sequences: int
     queued_by_client: int = 1 << 30
     queued_tokens: int = 1 << 30
 
@@ -61,7 +57,6 @@ def load(
     backend = load_model(config)
     limits = QueueLimits(
         queued=config.max_queued_requests,
-        sequences=config.best_of_limit,
         queued_by_client=config.max_queued_requests_per_client,
         queued_tokens=config.max_queued_tokens_per_client,
     )
@@ -90,7 +85,7 @@ class GenerationTask:
         """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
         self.backend = backend
         self.limits = limits
-        self.validator = RequestValidator(backend, limits.sequences)
+        self.validator = RequestValidator(backend)
         self.grammars = grammars
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
         self.out = backend.out

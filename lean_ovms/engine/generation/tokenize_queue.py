@@ -108,9 +108,9 @@ class TokenizeQueue:
         text, words = command.prompt, command.sampling.get("bad_words", ())
         if self._backend.image_placeholders is not None or not isinstance(text, str) or not encoder.is_long(text):
             text = ""
-        if not text and (len(words) <= FEW_WORDS or not all(isinstance(word, str) for word in words)):
-            return None
-        return partial(self._of_submit, command, text, words if len(words) > FEW_WORDS else (), encoder)
+        if len(words) <= FEW_WORDS:
+            words = ()
+        return partial(self._of_submit, command, text, words, encoder) if text or words else None
 
     def _of_submit(self, submit: Submit, text: str, words: Sequence[str], encoder: LongTextEncoder) -> Ids:
         bad_words = self._validator.bad_words(words, encoder.encode) if words else None
@@ -120,7 +120,7 @@ class TokenizeQueue:
         ids, context = self._validator.encode(text, submit, encoder.encode), self._backend.info.context_length
         if submit.truncate is None:
             self._validator.check_length(len(ids))
-        elif type(submit.truncate) is int and len(ids) > context:
+        elif len(ids) > context:
             ids = kept(ids, max(context, submit.truncate), submit.truncation_side)
         return as_list(ids)
 

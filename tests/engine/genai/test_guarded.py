@@ -219,7 +219,7 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
         for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         if i not in leaves
     }
-    rig = Rig(pipeline=engine, limits=QueueLimits(queued=99, sequences=20), running=24)
+    rig = Rig(pipeline=engine, limits=QueueLimits(queued=99), running=24)
     requests = []
     for prompt, limit in zip(prompts, limits, strict=True):
         requests.append(rig.submit(prompt, max_tokens=limit, ignore_eos=True))

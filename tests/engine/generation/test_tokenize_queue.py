@@ -15,7 +15,7 @@ from lean_ovms.errors import BadRequest, from_wire
 from tests.engine.rig import Rig
 
 LONG = "x" * 200
-LIMITS = QueueLimits(queued=64, sequences=20)
+LIMITS = QueueLimits(queued=64)
 
 
 class Beside:
@@ -168,7 +168,7 @@ def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
 
 
 def test_long_texts_count_as_queued():
-    limits = QueueLimits(queued=64, sequences=20, queued_by_client=1)
+    limits = QueueLimits(queued=64, queued_by_client=1)
     rig = BesideRig(limits, context=1000, blocks=100)
     try:
         rig.submit(LONG, client="a")

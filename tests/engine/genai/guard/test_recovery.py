@@ -66,7 +66,7 @@ def test_failures_that_nobody_in_particular_causes_end_too():
 
 
 def test_a_drain_that_does_not_end_fails_everybody_and_gives_the_process_up():
-    rig = Rig(limits=QueueLimits(queued=9, sequences=20), running=2)
+    rig = Rig(limits=QueueLimits(queued=9), running=2)
     ids = [rig.submit("hello"), rig.submit("world"), rig.submit("queued")]
     rig.turn(2)
 
