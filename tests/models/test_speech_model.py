@@ -308,5 +308,5 @@ async def test_one_that_only_waits_is_given_up_after_some_engines() -> None:
 async def test_records_that_do_not_fit_are_errors_of_the_frame() -> None:
     engine = Engine()
     with pytest.raises(protocol.FrameError):
-        engine.reply.add(protocol.Pong(engine.reply.id, {}))
+        engine.reply.receive(protocol.Pong(engine.reply.id, {}))
     await engine.reply.aclose()

@@ -170,8 +170,8 @@ class SpeechReply:
 
     # --- for the router
 
-    def add(self, record: protocol.Record) -> None:
-        """Adds a record with this id. Raises FrameError for one that does not fit."""
+    def receive(self, record: protocol.Record) -> None:
+        """Takes a record with this id. Raises FrameError for one that does not fit."""
         if self._ended:
             return
         match record:
