@@ -120,10 +120,7 @@ class PoolingTask:
         return {
             "running": sum(map(len, self._running.values())),
             "queued": self.queue.waiting + arriving,
-            "kv_blocks_used": 0,
-            "kv_blocks_total": 0,
             "steps": self._steps,
-            "preemptions": 0,
             "recoveries": self._recoveries,
             "tokens": self._tokens,
             "padded_tokens": self._padded_tokens,
@@ -150,8 +147,6 @@ class PoolingTask:
 
     def _arrive(self, command: Pool) -> None:
         """Check what can be checked before tokenizing. Raises RequestError."""
-        if command.id in self._arriving or command.id in self._open:
-            raise BadRequest(f"request {command.id} exists already")
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.limits.queued:
             text = f"{self.limits.queued} requests are waiting already; please try again later"

@@ -152,8 +152,6 @@ class GenerationTask:
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
         """tokens, bad_words: if they were tokenized beside the loop."""
         try:
-            if submit.id in self.backend.requests:
-                raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)

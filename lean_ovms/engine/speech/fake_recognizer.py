@@ -15,8 +15,7 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
-from ...errors import BadRequest
-from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, TranscribeParams, Word
+from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, Word
 from ..generation import fake_tokenizer as tokenizer
 from .recognizer import Job, Result
 
@@ -54,13 +53,6 @@ class FakeRecognizer:
             ),
         )
         self._jobs: list[tuple[Job, Iterator[None]]] = []
-
-    def check(self, params: TranscribeParams) -> None:
-        if params.language and params.language not in LANGUAGES:
-            raise BadRequest(
-                f"The model does not know the language {params.language!r}, only {', '.join(LANGUAGES)}",
-                param="language",
-            )
 
     def room(self, soon: bool) -> bool:
         self._jobs = [(job, work) for job, work in self._jobs if not job.cancelled]

@@ -75,10 +75,6 @@ class Recognizer(Protocol):
     vocabulary: Vocabulary
     window: int
 
-    def check(self, params: TranscribeParams) -> None:
-        """Raises RequestError for params that this model cannot serve."""
-        ...
-
     def room(self, soon: bool) -> bool:
         """Returns whether it takes another job now. soon: one that should not wait for those in work."""
         ...

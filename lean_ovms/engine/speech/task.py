@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
+import numpy as np
+
 from ...config import EngineConfig
-from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ...errors import EngineFailure, RequestError, TooManyRequests
 from ..errors import EngineLost
 from ..protocol import (
     Audio,
@@ -30,7 +32,7 @@ from ..protocol import (
     WindowStarted,
 )
 from .recognizer import Job, Recognizer, Samples
-from .session import MIN_SAMPLES, Transcription, params_of
+from .session import MIN_SAMPLES, Transcription
 from .vad import Detector, EnergyDetector
 
 log = logging.getLogger(__name__)
@@ -52,10 +54,6 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
     return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
 
 
-def _always(samples: Samples) -> bool:
-    return True
-
-
 class SpeechTask:
     """A worker.task.Task on one recognizer."""
 
@@ -67,7 +65,7 @@ class SpeechTask:
         recognizer: Recognizer,
         most: int,
         detector: Callable[[], Detector] = EnergyDetector,
-        has_speech: Callable[[Samples], bool] = _always,
+        has_speech: Callable[[Samples], bool] = lambda samples: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
@@ -95,11 +93,7 @@ class SpeechTask:
         return {
             "running": len(self._running),
             "queued": sum(one.waiting for one in self._sessions.values()),
-            "kv_blocks_used": 0,
-            "kv_blocks_total": 0,
             "steps": self._steps,
-            "preemptions": 0,
-            "recoveries": 0,
             "tokens": self._tokens,
         }
 
@@ -127,13 +121,10 @@ class SpeechTask:
         return True
 
     def _open(self, command: Transcribe) -> None:
-        """Raises RequestError."""
-        if command.id in self._sessions:
-            raise BadRequest(f"request {command.id} exists already")
+        """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
         if len(self._sessions) >= self._most:
             text = f"{self._most} requests are being transcribed already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
-        self.recognizer.check(params_of(command))
         session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn
         self._sessions[command.id] = session
@@ -228,8 +219,8 @@ class SpeechTask:
         else:
             job = session.start_partial()
             job.soon = True
-        if len(job.samples) < MIN_SAMPLES:
-            job.samples = _padded(job.samples)
+        if (missing := MIN_SAMPLES - len(job.samples)) > 0:
+            job.samples = np.pad(job.samples, (0, missing))
         self._running[job] = session
         return job
 
@@ -279,12 +270,6 @@ def _order(session: Transcription) -> tuple[bool, int, int, bool, int]:
 
 def _hearing_order(session: Transcription) -> tuple[bool, int, int]:
     return not session.params.live, len(session.cutter.cuts), session.turn
-
-
-def _padded(samples: Samples) -> Samples:
-    import numpy as np
-
-    return np.pad(samples, (0, MIN_SAMPLES - len(samples)))
 
 
 def _for_client(error: Exception, what: str) -> RequestError:

@@ -63,10 +63,7 @@ class VoiceTask:
         return {
             "running": 0,
             "queued": len(self._queue),
-            "kv_blocks_used": 0,
-            "kv_blocks_total": 0,
             "steps": self._steps,
-            "preemptions": 0,
             "recoveries": self._failures,
             "tokens": self._characters,
         }

@@ -221,16 +221,6 @@ def test_prompt_logprobs_of_n_sequences_come_once():
     assert set(answer.reasons) == {0, 1}
 
 
-def test_a_request_id_that_lives_is_refused_a_second_time():
-    rig = Rig()
-    first = rig.submit("hello")
-    rig.turn()
-    rig.submit("again", request_id=first)
-    rig.turn()
-    [refused] = [r for frame in rig.transport.frames for r in frame if isinstance(r, Refused)]
-    assert refused.id == first
-
-
 def test_the_queue_has_an_end():
     rig = Rig(limits=QueueLimits(queued=3), running=2)
     ids = [rig.submit("hello") for _ in range(7)]
