@@ -102,11 +102,11 @@ FOREIGN = {
         "engine/paged/lora/adapter_layers.py",
         "engine/paged/model.py",
         "engine/paged/positions.py",
+        "engine/embedding/model.py",
         "engine/embedding/network.py",
         "engine/embedding/pooling_graph.py",
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
-        "engine/embedding/tokenizer.py",
         "engine/voice/pipeline.py",
     },
     "openvino_genai": {

@@ -20,7 +20,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, StartError
-from ...types import IMAGE_TAG, Image, SamplingParams
+from ...types import IMAGE_TAG, Image
 from ..errors import last_line
 from ..generation.pipeline import ImagePrompt
 from ..loading import model_info
@@ -58,7 +58,6 @@ IMAGE_TOKENS = (
     "<|endoftext10|>",
 )
 """How the model families of openvino_genai's VLM pipelines write an image, where it is one token."""
-GREEDY = SamplingParams(temperature=0.0)
 WARM_WORDS = (4, 30, 200)
 
 
@@ -114,12 +113,6 @@ class VlmContinuous(ContinuousPipeline):
             self._add(ImagePrompt(text, False), self._short_config(max_tokens))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
-
-    def _short_config(self, max_tokens: int) -> Any:
-        request = PipelineRequest(
-            tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
-        )
-        return self._config(request)
 
     def _measure_images(self, sizes: list[tuple[int, int]]) -> list[int]:
         """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.

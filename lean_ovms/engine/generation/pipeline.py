@@ -9,6 +9,7 @@ from array import array
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ...engine_types import ModelInfo, Vocabulary
 from ...types import Image
 from .grammar_limits import GrammarBounds
 
@@ -106,3 +107,22 @@ class Grammars(NamedTuple):
 
     compiler: Compiler
     checker: GrammarChecker
+
+
+class LoadedModel(Protocol):
+    """What requests are checked and tokenized with."""
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    grammars: Grammars | None
+    """None: no structured output."""
+    long_text_encoder: LongTextEncoder | None
+    """None: every text is tokenized between two steps."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Text to ids. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
+        ...
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Ids to text, with the model's own detokenizer."""
+        ...

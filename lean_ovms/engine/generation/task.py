@@ -5,14 +5,14 @@ Knows no openvino: any backend.Backend will do.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from ...config import EngineConfig
-from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
+from ...errors import BadRequest, GrammarInvalid, RequestError, TooManyRequests
+from ..errors import for_client
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
 from .backend import Backend
@@ -21,8 +21,6 @@ from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
-
-log = logging.getLogger(__name__)
 
 MAX_ENCODE_CHARACTERS = 4 << 20
 """Of one Encode: tokenizing them takes half a second to three, during which no request gets a token."""
@@ -299,7 +297,4 @@ class GenerationTask:
 
 def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
     """The reply to a command that failed."""
-    if not isinstance(error, RequestError):
-        log.error("%s %d failed", command.kind, command.id, exc_info=error)
-        error = EngineFailure("The engine could not process this request.")
-    return Refused(command.id, error.to_wire())
+    return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())

@@ -65,6 +65,11 @@ def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     return replace(config, target_device=device), available
 
 
+def device_of(config: EngineConfig) -> str:
+    """Returns the name of the config's device, which exists. Raises StartError."""
+    return on_device(config)[0].target_device
+
+
 def gpu_memory(core: ov.Core, name: str) -> int:
     """Bytes of a GPU's own memory, 0 for one that shares the machine's."""
     try:

@@ -6,7 +6,6 @@ time, so a long file holds a short one for one window at most. Knows no openvino
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,8 +13,8 @@ from dataclasses import asdict
 import numpy as np
 
 from ...config import EngineConfig
-from ...errors import EngineFailure, RequestError, TooManyRequests
-from ..errors import EngineLost
+from ...errors import RequestError, TooManyRequests
+from ..errors import EngineLost, for_client
 from ..protocol import (
     Audio,
     Cancel,
@@ -35,11 +34,8 @@ from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription
 from .vad import Detector, EnergyDetector
 
-log = logging.getLogger(__name__)
-
 TURN_FRAMES, BUSY_FRAMES = 128, 32
 """Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
-FAILED = "The engine could not process this request."
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
@@ -116,7 +112,7 @@ class SpeechTask:
                     self.out.append(Decoded(command.id, text))
         except Exception as error:  # an error in one request must not end the loop
             number = getattr(command, "id", 0)
-            self.out.append(Refused(number, _for_client(error, f"{command.kind} {number}").to_wire()))
+            self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
             self._close(number)
         return True
 
@@ -161,7 +157,7 @@ class SpeechTask:
                 try:
                     left -= session.listen(left, self.out)
                 except Exception as error:  # an error in one request must not end the loop
-                    self._fail(session, _for_client(error, f"request {session.id}"))
+                    self._fail(session, for_client(error, f"request {session.id}"))
             if session.cutter.cuts:
                 if session.partial:
                     self._running.pop(session.job, None)  # type: ignore[arg-type]
@@ -256,7 +252,7 @@ class SpeechTask:
         job.cancelled = True
         session = self._running.pop(job, None)
         if session is not None:
-            self._fail(session, _for_client(error, f"request {session.id}"))
+            self._fail(session, for_client(error, f"request {session.id}"))
 
     def _finish(self, session: Transcription) -> None:
         if session.id in self._sessions:
@@ -270,11 +266,3 @@ def _order(session: Transcription) -> tuple[bool, int, int, bool, int]:
 
 def _hearing_order(session: Transcription) -> tuple[bool, int, int]:
     return not session.params.live, len(session.cutter.cuts), session.turn
-
-
-def _for_client(error: Exception, what: str) -> RequestError:
-    """Returns the error as the client gets it; one that is no RequestError is logged."""
-    if isinstance(error, RequestError):
-        return error
-    log.error("%s failed", what, exc_info=error)
-    return EngineFailure(FAILED)

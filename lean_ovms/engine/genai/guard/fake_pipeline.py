@@ -29,7 +29,7 @@ from ...generation import fake_tokenizer as words
 from ...generation import grammar_limits
 from ...generation.grammar_limits import GrammarBounds
 from ...generation.pipeline import GrammarCost, Grammars, ImagePrompt, LongTextEncoder
-from .pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
+from .pipeline import GuardedOutput, Handle, ImageTokenCounter, PipelineRequest, Status
 
 NEVER_S = 1e6
 
@@ -56,13 +56,6 @@ class Script:
     sleep: Callable[[float], None] = time.sleep
 
 
-@dataclass(slots=True)
-class FakeOutput:
-    generated_ids: list[int]
-    generated_log_probs: list[float]
-    score: float = 0.0
-
-
 @dataclass(slots=True, eq=False)
 class FakeHandle:
     """One request; its answer is known from the start."""
@@ -73,12 +66,12 @@ class FakeHandle:
     decoded: int = 0  # answer tokens computed
     stalled: bool = False
     state: Literal["running", "finished", "lost", "cancelled"] = "running"
-    outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
+    outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
 
     def can_read(self) -> bool:
         return bool(self.outputs) and self.state != "cancelled"
 
-    def read(self) -> Mapping[int, FakeOutput]:
+    def read(self) -> Mapping[int, GuardedOutput]:
         if not self.can_read():
             raise RuntimeError("read of an empty handle: the real one blocks for ever")
         return self.outputs.popleft()
@@ -328,8 +321,8 @@ class FakePipeline:
         return answer[request.done :]
 
 
-def _output(tokens: list[int], score: float = 0.0) -> FakeOutput:
-    return FakeOutput(tokens, [logprob(token) for token in tokens], score)
+def _output(tokens: list[int], score: float = 0.0) -> GuardedOutput:
+    return GuardedOutput(tokens, [logprob(token) for token in tokens], score)
 
 
 def logprob(token: int) -> float:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from ....engine_types import ModelInfo, Vocabulary
 from ....types import SamplingParams
-from ...generation.pipeline import Grammars, ImagePlaceholders, ImagePrompt, LongTextEncoder
+from ...generation.pipeline import ImagePlaceholders, ImagePrompt, LoadedModel
 
 Status = Literal["running", "finished", "lost"]
 """lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). The only sign is at most an empty output."""
@@ -33,9 +32,9 @@ class PipelineRequest:
     tokens: list[int]
     sampling: SamplingParams
     max_tokens: int
-    min_tokens: int
-    seed: int
-    stops: frozenset[int]
+    min_tokens: int = 0
+    seed: int = 0
+    stops: frozenset[int] = frozenset()
     echo: bool = False
     done: int = 0
     constraint: str = ""
@@ -43,17 +42,13 @@ class PipelineRequest:
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
-class GuardedOutput(Protocol):
+@dataclass(slots=True)
+class GuardedOutput:
     """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty)."""
 
-    @property
-    def generated_ids(self) -> list[int]: ...
-
-    @property
-    def generated_log_probs(self) -> list[float]: ...
-
-    @property
-    def score(self) -> float: ...
+    generated_ids: list[int]
+    generated_log_probs: list[float] = field(default_factory=list)
+    score: float = 0.0
 
 
 class Handle(Protocol):
@@ -87,17 +82,11 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
         ...
 
 
-class Pipeline(Protocol):
+class Pipeline(LoadedModel, Protocol):
     """Continuous batching. Not thread-safe; it has one user."""
 
-    info: ModelInfo
-    vocabulary: Vocabulary
-    grammars: Grammars | None
-    """None: no structured output."""
     image_token_counter: ImageTokenCounter | None
     """None: a text model."""
-    long_text_encoder: LongTextEncoder | None
-    """None: every text is tokenized between two steps."""
     recoverable: bool
     """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""
     step_tokens: int
@@ -125,12 +114,4 @@ class Pipeline(Protocol):
 
     def status(self, handle: Handle) -> Status:
         """The state of a request that has no output."""
-        ...
-
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Text to ids. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
-        ...
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Ids to text, with the model's own detokenizer."""
         ...
