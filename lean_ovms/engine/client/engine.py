@@ -95,7 +95,7 @@ class EngineClient:
     # --- life ---
 
     async def start(self) -> ModelInfo:
-        """Start the first child and wait until its model is loaded. Raises StartError: never served. Call it once."""
+        """Starts the first child and waits until its model is loaded. Raises StartError: never served. Call it once."""
         assert self._child is None, "an engine is started once"
         try:
             await self._launch()
@@ -106,7 +106,7 @@ class EngineClient:
         return self.info
 
     async def stop(self) -> None:
-        """End the child, and everything in flight with an error. Idempotent."""
+        """Ends the child, and everything in flight with an error. Idempotent."""
         self.state = "stopped"
         self._watchdog.stop()
         self._replies.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
@@ -214,7 +214,7 @@ class EngineClient:
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Start a generation and wait until the engine has accepted it; the caller closes the stream.
+        """Starts a generation and waits until the engine has accepted it; the caller closes the stream.
 
         truncate, truncation_side, constraint: as in protocol.Submit. images: those of the tags in the prompt's text.
         timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter: as in protocol.Submit.
@@ -266,7 +266,7 @@ class EngineClient:
         return await reply.result()
 
     async def transcribe(self, audio: AsyncIterator[bytes], params: TranscribeParams, client: str = "") -> SpeechReply:
-        """Start a transcription; the caller closes the reply. audio: as in speech_types; read as the engine gets on.
+        """Starts a transcription; the caller closes the reply. audio: as in speech_types; read as the engine gets on.
 
         It goes on after a restart of the engine. Raises RequestError.
         """

@@ -110,7 +110,7 @@ class ReplyStream:
         return not self._running
 
     async def push_to(self, sink: Sink[list[protocol.Tokens]]) -> None:
-        """Push new tokens as they come, one record per sequence that has some; returns after the last final.
+        """Pushes new tokens as they come, one record per sequence that has some; returns after the last final.
 
         Raises RequestError when the engine failed the request or died, after the tokens that had arrived before; and
         what the sink raised.
@@ -125,7 +125,7 @@ class ReplyStream:
             raise self._error
 
     def flush(self, _: object = None) -> None:
-        """The hot path: push what is new; when the sink is paused, as soon as it is not."""
+        """Pushes what is new (the hot path); when the sink is paused, as soon as it is not."""
         sink = self._sink
         if sink is None:
             return
@@ -148,7 +148,7 @@ class ReplyStream:
             paused.add_done_callback(self.flush)
 
     def cancel(self, index: int | None = None) -> None:
-        """Stop one sequence, or all. No more of its tokens are pushed. Idempotent."""
+        """Stops one sequence, or all. No more of its tokens are pushed. Idempotent."""
         if index is None:
             self._new = {}
         else:
@@ -161,13 +161,13 @@ class ReplyStream:
         self._end()
 
     def abort(self, error: RequestError) -> None:
-        """Stop all; `push_to` raises this error after the tokens that have arrived. Nothing if it is finished."""
+        """Stops all; `push_to` raises this error after the tokens that have arrived. Nothing if it is finished."""
         if self._running:
             self._router.send(protocol.Cancel(self.id))
             self.fail(error)
 
     def break_off(self, error: Exception) -> None:
-        """Stop all, finished or not: the sink has failed. `push_to` raises this error."""
+        """Stops all, finished or not: the sink has failed. `push_to` raises this error."""
         self._error = error
         self.cancel()
 
@@ -176,7 +176,7 @@ class ReplyStream:
         self.cancel()
 
     async def wait_accepted(self) -> None:
-        """Wait until the engine has accepted the request. Raises its refusal. For Engine.submit."""
+        """Waits until the engine has accepted the request. Raises its refusal. For Engine.submit."""
         if self.prompt_tokens < 0 and self._running:
             self._accepted = asyncio.get_running_loop().create_future()
             await self._accepted
@@ -186,7 +186,7 @@ class ReplyStream:
     # --- for the router
 
     def add(self, record: protocol.Tokens) -> bool:
-        """The hot path: once per token. Whether it is the first one not pushed, so that `flush` must follow.
+        """Adds a record, once per token (the hot path). Returns whether it is the first not pushed: `flush` follows.
 
         Dropped for a sequence that is finished or cancelled.
         """
@@ -215,7 +215,7 @@ class ReplyStream:
         return first
 
     def fail(self, error: RequestError) -> None:
-        """End all sequences with this error."""
+        """Ends all sequences with this error."""
         self._running.clear()
         self._error = error
         self._end()
@@ -242,7 +242,7 @@ class ReplyStream:
                 raise protocol.FrameError(f"{record.kind} is no answer to a request for text")
 
     def _end(self) -> None:
-        """Where the last sequence has ended without a final."""
+        """Closes the stream where the last sequence has ended without a final."""
         if not self._running:
             self._router.close(self.id)
             wake(self._accepted)

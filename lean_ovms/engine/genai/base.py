@@ -29,7 +29,7 @@ class GenAiPipeline:
     _eos = -1
     """The model's main end token, -1 for none."""
     _speculative = ""
-    """As in ModelInfo."""
+    """The same as in ModelInfo."""
 
     def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
         """Sets what is known of a loaded model. blocks: of its cache. defaults: the pipeline's GenerationConfig."""

@@ -37,7 +37,7 @@ class ContinuousPipeline(GenAiPipeline):
     NETWORK = TEXT_MODEL
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        """Loads and warms up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve(config, free_memory_bytes())
         check_files(config, self.NETWORK)
         with as_start_error(config):
@@ -81,7 +81,7 @@ class ContinuousPipeline(GenAiPipeline):
     # --- loading
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
-        """Generate and drop the outputs; only while loading."""
+        """Generates, and drops the outputs; only while loading."""
         asked = SamplingParams(
             temperature=0.0,
             num_assistant_tokens=ASSISTANT_TOKENS if self._speculative else 0,
@@ -94,7 +94,7 @@ class ContinuousPipeline(GenAiPipeline):
             self._pipe.step()
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """KV blocks of the cache, from the share of it that a known number of blocks takes."""
+        """Returns the KV blocks of the cache, from the share of it that a known number of blocks takes."""
         self._run([[i % 32 for i in range(PROBE_TOKENS)]], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         used = -(-PROBE_TOKENS // settings.block_size)

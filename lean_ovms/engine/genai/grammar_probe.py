@@ -1,4 +1,4 @@
-"""How long a compiled grammar's masks take: random texts of it, with time taken. For the checker process only.
+"""Measures how long a compiled grammar's masks take, with random outputs of it. For the checker process only.
 
 XGrammar computes a mask from all the ways in which the text so far can be read. A grammar that compiles in milliseconds
 may have thousands, or more with every token. GenAI computes masks inside the step of all requests.
@@ -46,7 +46,10 @@ class GrammarProbe:
         compiler.clear()
 
     def measure(self, tag: str) -> tuple[float, float]:
-        """(time of a request's first step, time of the slowest later one). Raises GrammarTooComplex, RuntimeError."""
+        """Returns the time of a request's first step and of its slowest later one.
+
+        Raises GrammarTooComplex, RuntimeError.
+        """
         start_s = mask_s = total_s = 0.0
         slow = 0
         for _ in range(TEXTS):

@@ -29,12 +29,12 @@ WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"
 
 
 def main(argv: list[str]) -> int:
-    """The exit status."""
+    """Returns the exit status."""
     return serve("lean_ovms.engine.genai.grammar_process", argv, lambda message: Checker(load(message)).check)
 
 
 def load(message: dict[str, Any]) -> GrammarCompiler:
-    """A compiler for the model's tokenizer, and from here on no more memory than allowed."""
+    """Returns a compiler for the model's tokenizer, and from here on no more memory than allowed."""
     compiler = GrammarCompiler(genai.Tokenizer(message["model_dir"]), message["width"])
     compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
     limit_memory(message["memory_bytes"])
@@ -49,7 +49,7 @@ class Checker:
         self._probe = GrammarProbe(compiler)
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """What a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
+        """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
         try:
             return self._cost(tag, bounds)._asdict()
         except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
@@ -68,7 +68,7 @@ class Checker:
 
 
 def check_schemas(tag: Any) -> None:
-    """Every JSON schema in a structural tag is one. Raises GrammarInvalid. (xgrammar ignores many mistakes.)"""
+    """Raises GrammarInvalid if a JSON schema in a structural tag is none. (xgrammar ignores many mistakes.)"""
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:

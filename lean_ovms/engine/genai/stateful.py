@@ -84,7 +84,7 @@ class StatefulPipeline(GenAiPipeline):
     NETWORK = TEXT_MODEL
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        """Loads and warms up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve_stateful(config)
         check_files(config, self.NETWORK)
         with as_start_error(config):
@@ -176,7 +176,7 @@ class StatefulPipeline(GenAiPipeline):
     # --- the thread that generates
 
     def receive(self, handle: StatefulHandle, tokens: list[int]) -> Any:
-        """New tokens of a handle, from the streamer; whether to continue."""
+        """Takes new tokens of a handle from the streamer; returns whether to continue."""
         with self._changed:
             handle.new_tokens += tokens
             handle.num_received += len(tokens)
@@ -206,12 +206,12 @@ class StatefulPipeline(GenAiPipeline):
         return None
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
-        """All generated ids; most have come through the streamer before."""
+        """Returns all generated ids; most have come through the streamer before."""
         result = self._pipe.generate(_tensor(handle.request.tokens), handle.config, Streamer(self, handle))
         return list(result.tokens[0])
 
     def _repair(self, error: Exception) -> None:
-        """Generate one token. An exception may leave a request's sampler behind, which the next request would use.
+        """Generates one token. An exception may leave a request's sampler behind, which the next request would use.
 
         A request that generates a token ends with an orderly clean-up of it.
         """
@@ -223,7 +223,7 @@ class StatefulPipeline(GenAiPipeline):
             self.recoverable = False
 
     def _probe(self, length: int) -> None:
-        """Generate one token after a prompt of this length."""
+        """Generates one token after a prompt of this length."""
         tokens = [(i + 1) % 32 for i in range(length)]
         self._pipe.generate(_tensor(tokens), self._short_config(1))
 

@@ -1,7 +1,7 @@
 """openvino_genai's continuous batching of models with vision, as a pipeline.Pipeline.
 
 Such a pipeline takes text and images, never token ids: those throw inside a step, wedge the pipeline and then kill the
-process. It encodes the images while a request is added, with the GIL held, so no other request gets a token meanwhile.
+process. It encodes the images while a request is added, without releasing the GIL: no other request gets a token then.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class VlmContinuous(ContinuousPipeline):
     # --- loading
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """As ContinuousPipeline's, with a text of more than one block."""
+        """Measures the cache as ContinuousPipeline does, with a text of more than one block."""
         self._template = self._tokenizer.get_original_chat_template()
         self._tokenizer.set_chat_template(IDENTITY_TEMPLATE)
         text, words = "", 0
@@ -115,7 +115,7 @@ class VlmContinuous(ContinuousPipeline):
             self._pipe.step()
 
     def _measure_images(self, sizes: list[tuple[int, int]]) -> list[int]:
-        """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
+        """Returns the prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
 
         A request that is cancelled at once is never computed, and has its length with the next step.
         """
@@ -131,7 +131,7 @@ class VlmContinuous(ContinuousPipeline):
 
 
 def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
-    """The texts of this model's image tokens."""
+    """Returns the texts of this model's image tokens."""
     return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
@@ -141,7 +141,7 @@ def tensor(image: Image) -> Any:
 
 
 def prompt_tokens(handle: Any) -> int:
-    """Prompt tokens of a finished request, 0 while it runs."""
+    """Returns the prompt tokens of a finished request, 0 while it runs."""
     if handle.get_status() == genai.GenerationStatus.RUNNING:
         return 0
     try:

@@ -66,7 +66,7 @@ class VlmStateful(StatefulPipeline):
         self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._short_config(1))
 
     def _measure_images(self, sizes: list[Size]) -> list[int]:
-        """Prompt tokens of "a", a black image of each size, and "b". Only while loading."""
+        """Returns the prompt tokens of "a", a black image of each size, and "b". Only while loading."""
         counts = []
         for height, width in sizes:
             image = Image(height, width, bytes(3 * height * width))

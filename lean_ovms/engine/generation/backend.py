@@ -47,24 +47,24 @@ class Backend(LoadedModel, Protocol):
         ...
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request that was checked."""
+        """Queues a request that was checked."""
         ...
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Stop a request or one choice of it; an unknown id is one that has finished."""
+        """Stops a request or one choice of it; an unknown id is one that has finished."""
         ...
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Start waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
+        """Starts waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
         ...
 
     def step(self) -> Iterable[str]:
-        """Compute once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
+        """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
 
         Returns grammars that proved too slow to be matched.
         """
         ...
 
     def stats(self) -> EngineStats:
-        """A snapshot of all counts."""
+        """Returns a snapshot of all counts."""
         ...

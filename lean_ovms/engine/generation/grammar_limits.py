@@ -37,7 +37,7 @@ class GrammarBounds:
 
 
 def check(text: str, bounds: GrammarBounds) -> Any:
-    """The parsed structural tag. Raises GrammarInvalid and GrammarTooComplex."""
+    """Returns the parsed structural tag. Raises GrammarInvalid and GrammarTooComplex."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > bounds.bytes:
         raise too_complex(f"it has {size} bytes, the limit is {bounds.bytes}")
@@ -53,12 +53,12 @@ def check(text: str, bounds: GrammarBounds) -> Any:
 
 
 def too_complex(why: str) -> GrammarTooComplex:
-    """The error for a grammar that exceeds a limit."""
+    """Returns the error for a grammar that exceeds a limit."""
     return GrammarTooComplex(f"The grammar is too complex for this server: {why}")
 
 
 def nesting(text: str) -> int:
-    """Deepest level of brackets outside JSON strings."""
+    """Returns the deepest level of brackets outside JSON strings."""
     depth = deepest = 0
     quoted = escaped = False
     for char in text:
@@ -76,7 +76,7 @@ def nesting(text: str) -> int:
 
 
 def members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key and value of every object inside, without recursion."""
+    """Yields every key and value of every object inside, without recursion."""
     todo = [value]
     while todo:
         item = todo.pop()
@@ -108,7 +108,7 @@ def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
 
 
 def _odd_part(value: float) -> int:
-    """A number without its decimal point, sign, and factors 2 and 5: as many states has what tells its multiples."""
+    """Returns a number without point, sign, and factors 2 and 5: as many states has what tells its multiples."""
     digits = f"{abs(value):.10f}".replace(".", "")
     number = int(digits) if digits.isdigit() else 0
     for factor in (2, 5):
@@ -128,7 +128,7 @@ def _check_expression(text: str, quotes: bool, bounds: GrammarBounds) -> None:
 
 
 def expression(text: str, *, quotes: bool) -> tuple[int, int]:
-    """(depth of groups, cost of counted repetitions) of a regular expression or an EBNF grammar.
+    """Returns (depth of groups, cost of counted repetitions) of a regular expression or an EBNF grammar.
 
     quotes: text between double quotes is a literal, as in EBNF. The cost of a repetition is its bound times the cost of
     the repeated item, that of a group the sum over its items.
@@ -159,14 +159,14 @@ def expression(text: str, *, quotes: bool) -> tuple[int, int]:
 
 
 def _after(text: str, position: int, end: str) -> int:
-    """The position after the next `end` that is not escaped."""
+    """Returns the position after the next `end` that is not escaped."""
     while position < len(text) and text[position] != end:
         position += 2 if text[position] == "\\" else 1
     return position + 1
 
 
 def _count(text: str, position: int) -> tuple[int, int]:
-    """(largest number, position after "}") of a repetition whose "{" was just read; 0 if it is none."""
+    """Returns (largest number, position after "}") of a repetition after its "{"; 0 if it is none."""
     end = text.find("}", position, position + 64)
     if end < 0:
         digits = text[position : position + 1].isdigit()

@@ -35,7 +35,7 @@ class _Group:
         self.last: PatternItem | None = None
 
     def add(self, item: PatternItem | None) -> None:
-        """The next item; the last one had its quantifiers."""
+        """Adds the next item; the last one had its quantifiers."""
         if self.last is not None:
             width = self._present.width + (self.last.width if self._present.empty else 0)
             self._present = PatternItem(min(MOST, width), self._present.empty and self.last.empty)
@@ -52,7 +52,7 @@ class _Group:
 
 
 def overlap(text: str, *, quotes: bool) -> int:
-    """The most places at which a counted repetition can begin; 0 without any.
+    """Returns the most places at which a counted repetition can begin; 0 without any.
 
     quotes: text between double quotes is a literal, as in EBNF. A rule's name counts as one character there.
     """

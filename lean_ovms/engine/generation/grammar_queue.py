@@ -31,7 +31,7 @@ from .sequence import GenerationRequest
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = 4096
-"""Of a grammar whose text is checked here; longer ones take up to 90 ms and are checked beside the loop."""
+"""The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
 RETRY_AFTER_S = 2
 """For a client whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
@@ -106,7 +106,7 @@ class GrammarQueue:
         return any(item.submit.id == request_id for items in self._waiting.values() for item in items)
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
-        """True: it may run now. False: it waits until `poll` returns it. Raises RequestError: it will not run."""
+        """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
         tag = submit.constraint
         result = self._results.get(tag)
         if isinstance(result, RequestError):
@@ -131,7 +131,7 @@ class GrammarQueue:
             items[:] = [item for item in items if item.request.unfinished]
 
     def refuse(self, tag: str, error: RequestError) -> None:
-        """A grammar that proved to be too slow: no further request may have it."""
+        """Refuses a grammar from now on, which proved to be too slow."""
         self._results.add(tag, error)
 
     def poll(self, calm: bool) -> list[GrammarOutcome]:
@@ -163,7 +163,7 @@ class GrammarQueue:
     # --- the loop's thread
 
     def _start(self, tag: str, result: GrammarCost | None, client: str) -> None:
-        """Check a grammar that no request waits for yet, unless it was checked before."""
+        """Checks a grammar that no request waits for yet, unless it was checked before."""
         if result is not None:
             if tag not in self._compiled:
                 self._checked.append(tag)
@@ -178,7 +178,7 @@ class GrammarQueue:
         self._unchecked.add(client, tag)
 
     def _check_next(self) -> None:
-        """Have the next grammar checked that a request waits for."""
+        """Has the next grammar checked that a request waits for."""
         while not self._checking and (tag := self._unchecked.next()) is not None:
             if not self._waiting.get(tag):
                 self._waiting.pop(tag, None)  # all its requests were cancelled

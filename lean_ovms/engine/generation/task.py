@@ -23,7 +23,7 @@ from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
-"""Of one Encode: tokenizing them takes half a second to three, during which no request gets a token."""
+"""The most characters of one Encode: tokenizing them takes half a second to three, while no request gets a token."""
 MAX_RETRY_AFTER_S = 60
 """Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
@@ -51,7 +51,7 @@ class QueueLimits:
 def load(
     config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig], Backend]
 ) -> GenerationTask:
-    """The task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
+    """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
     backend = load_model(config)
     limits = QueueLimits(
         queued=config.max_queued_requests,
@@ -62,7 +62,7 @@ def load(
 
 
 def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue | None:
-    """The queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
+    """Returns the queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
     if backend.grammars is None:
         return None
     bounds = GrammarBounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
@@ -109,7 +109,7 @@ class GenerationTask:
         return stats
 
     def admit(self) -> None:
-        """Start sequences, those first whose grammar is compiled now."""
+        """Starts sequences, those first whose grammar is compiled now."""
         self._characters_left = TURN_CHARACTERS
         if self.tokenize_queue.waiting:
             self._process_tokenized()
@@ -133,7 +133,7 @@ class GenerationTask:
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
                 listed = sum(len(value) for value in command.sampling.values() if isinstance(value, list))
                 self._characters_left -= SUBMIT_CHARACTERS + grammar + listed
-                if not self._tokenize_beside(command):
+                if not self._tokenize_in_thread(command):
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
             case Cancel():
@@ -148,7 +148,7 @@ class GenerationTask:
         return True
 
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
-        """tokens, bad_words: if they were tokenized beside the loop."""
+        """tokens, bad_words: if they were tokenized in the thread."""
         try:
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)
@@ -159,8 +159,8 @@ class GenerationTask:
         if runnable:
             self._accept(submit, request)
 
-    def _tokenize_beside(self, command: Submit | Encode) -> bool:
-        """Whether a command has a text so long that it is tokenized beside the loop, or was refused for it."""
+    def _tokenize_in_thread(self, command: Submit | Encode) -> bool:
+        """Returns whether a command has a text so long that it is tokenized in the thread, or was refused for it."""
         if (work := self.tokenize_queue.work(command)) is None:
             return False
         try:
@@ -172,7 +172,7 @@ class GenerationTask:
         return True
 
     def _process_tokenized(self) -> None:
-        """Go on with the commands whose texts are tokenized now."""
+        """Goes on with the commands whose texts are tokenized now."""
         for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
                 self.out.append(Refused(command.id, result.to_wire()))
@@ -184,13 +184,13 @@ class GenerationTask:
                     self.backend.cancel(command.id, index)
 
     def _has_compiled_grammar(self, submit: Submit, request: GenerationRequest) -> bool:
-        """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
+        """Returns whether a request with a grammar may run now; else it waits for its grammar. Raises RequestError."""
         if self.grammars is None:
             raise GrammarInvalid("Structured output is not possible with this model")
         return self.grammars.add(submit, request)
 
     def _process_grammars(self, grammars: GrammarQueue) -> None:
-        """Accept the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
+        """Accepts the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
         for submit, request, error in grammars.poll(self.backend.calm):
             if error is None:
                 self._accept(submit, request)
@@ -230,7 +230,7 @@ class GenerationTask:
                 raise error
 
     def _refusal_of(self, name: str) -> TooManyRequests | None:
-        """The error for one more request of a client.
+        """Returns the error for one more request of a client.
 
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
@@ -262,9 +262,9 @@ class GenerationTask:
         return error
 
     def _encode(self, command: Encode) -> bool:
-        """Tokenize texts for one turn; False: the rest is left for the next."""
+        """Tokenizes texts for one turn; returns False if the rest is left for the next."""
         small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
-        if small and command.id not in self._encoded and self._tokenize_beside(command):
+        if small and command.id not in self._encoded and self._tokenize_in_thread(command):
             return True
         done, size = self._encoded.pop(command.id, []), 0
         try:
@@ -296,5 +296,5 @@ class GenerationTask:
 
 
 def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
-    """The reply to a command that failed."""
+    """Returns the reply to a command that failed."""
     return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())

@@ -38,7 +38,7 @@ Command = Submit | Encode
 
 
 class Ids(NamedTuple):
-    """Of the prompt and the bad words of a Submit, None if they are short; of the texts of an Encode."""
+    """The ids of the prompt and the bad words of a Submit, None if they are short; of the texts of an Encode."""
 
     prompt: list[int] | None = None
     texts: Sequence[array[int]] = ()
@@ -49,7 +49,7 @@ Work = Callable[[], Ids]
 
 
 def as_list(ids: array[int]) -> list[int]:
-    """In pieces, so that the loop gets its turns."""
+    """Returns a list, made in pieces, so that the loop gets its turns."""
     whole: list[int] = []
     for start in range(0, len(ids), PIECE):
         whole += ids[start : start + PIECE].tolist()
@@ -99,7 +99,7 @@ class TokenizeQueue:
         return str(number) in self._waiting
 
     def work(self, command: Command) -> Work | None:
-        """What the thread would do for a command; None: its texts are short."""
+        """Returns what the thread would do for a command; None: its texts are short."""
         encoder = self._backend.long_text_encoder
         if encoder is None:
             return None
@@ -125,7 +125,7 @@ class TokenizeQueue:
         return as_list(ids)
 
     def add(self, command: Command, work: Work) -> None:
-        """Let `poll` return the command with what work returns or raises. Raises TooManyRequests."""
+        """Lets `poll` return the command with what work returns or raises. Raises TooManyRequests."""
         if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
             error = TooManyRequests("too many long texts are waiting to be tokenized; please try again later")
             error.retry_after_s = RETRY_AFTER_S
@@ -144,7 +144,7 @@ class TokenizeQueue:
             self._waiting[key].cancelled.add(index)
 
     def poll(self) -> list[TokenizeOutcome]:
-        """The commands that no longer wait."""
+        """Returns the commands that no longer wait."""
         outcomes: list[TokenizeOutcome] = []
         while not self._done.empty():
             key, result = self._done.get()

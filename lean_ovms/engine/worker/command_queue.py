@@ -22,7 +22,7 @@ class CommandQueue:
         return bool(self._waiting)
 
     def extend(self, commands: list[Record]) -> None:
-        """Queue commands, in the order of their arrival."""
+        """Queues commands, in the order of their arrival."""
         for command in commands:
             client = self._client_of.get(command.id, "") if isinstance(command, Cancel) else self._remember(command)
             if client not in self._waiting:

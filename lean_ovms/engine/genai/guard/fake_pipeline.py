@@ -123,7 +123,7 @@ class FakeImageTokens:
 
 
 def describe_images(image_prompt: ImagePrompt) -> str:
-    """The text of an image prompt, with a description in place of each image tag."""
+    """Returns the text of an image prompt, with a description in place of each image tag."""
     descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]
     return _TAG.sub(lambda match: descriptions[int(match[1])], image_prompt.text)
 
@@ -168,14 +168,14 @@ class FakePipeline:
             prefix_caching=config.enable_prefix_caching,
         )
         try:
-            asked = json.loads(config.plugin_config or "{}")
-            for name, value in asked.items():
+            given = json.loads(config.plugin_config or "{}")
+            for name, value in given.items():
                 kind = type(getattr(script, name))
                 if type(value) is not kind and not (kind is float and type(value) is int):
                     raise TypeError(f"{name} is not of type {kind.__name__}")
         except (ValueError, TypeError, AttributeError) as error:
             raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
-        return cls(replace(script, **asked))
+        return cls(replace(script, **given))
 
     # --- pipeline.Pipeline
 
@@ -229,7 +229,7 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
+        """Returns how many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
         ready = [h for h in self.live if not h.stalled]
         decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
         left = self.step_tokens - len(decoding)
@@ -245,7 +245,7 @@ class FakePipeline:
         return plan
 
     def blocks_in_use(self) -> int:
-        """KV blocks held by all requests, cancelled ones included."""
+        """Returns the KV blocks of all requests, cancelled ones included."""
         return self._count_blocks({})
 
     def _count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
@@ -289,7 +289,7 @@ class FakePipeline:
         handle.outputs.append({0: _output([*echoed, *tokens])})
 
     def _sample_beams(self, handle: FakeHandle) -> None:
-        """All beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
+        """Appends all beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
         answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
@@ -299,7 +299,7 @@ class FakePipeline:
         handle.state = "finished"
 
     def _answer(self, request: PipelineRequest) -> list[int]:
-        """A function of prompt and seed alone: the text over and over, up to a stop or max_tokens."""
+        """Returns what follows from prompt and seed alone: the text over and over, up to a stop or max_tokens."""
         prompt = request.tokens[: len(request.tokens) - request.done]
         start = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
         message = bytes(t for t in prompt[start + 1 :] if 0 <= t < 256).decode("utf-8", "replace") or "?"

@@ -23,7 +23,7 @@ class PipelineRequest:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
 
     tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
-    is advanced by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
+    is advanced by that, or a sampler would get the same random numbers again. stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
     native: the pipeline's own form of the request, which `check` may leave here for `add`.
@@ -59,14 +59,14 @@ class Handle(Protocol):
         ...
 
     def read(self) -> Mapping[int, GuardedOutput]:
-        """The outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
+        """Returns the outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
 
         Never call it when can_read is False: GenAI would block for ever or raise.
         """
         ...
 
     def cancel(self) -> None:
-        """Stop; unread outputs are lost, the KV blocks are free at the next step."""
+        """Stops; unread outputs are lost, the KV blocks are free at the next step."""
         ...
 
 
@@ -74,7 +74,7 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
     """Counts the tokens of images exactly, which is possible when a request is finished."""
 
     def prompt_tokens(self, handle: Handle) -> int:
-        """The exact number of prompt tokens of a finished request, 0 while it runs."""
+        """Returns the exact number of prompt tokens of a finished request, 0 while it runs."""
         ...
 
     def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
@@ -97,11 +97,11 @@ class Pipeline(LoadedModel, Protocol):
         ...
 
     def add(self, request: PipelineRequest) -> Handle:
-        """Add a request to the next steps. Raises errors.BadRequest, without effect on others."""
+        """Adds a request to the next steps. Raises errors.BadRequest, without effect on others."""
         ...
 
     def step(self) -> None:
-        """Compute once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
+        """Computes once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
         ...
 
     def busy(self) -> bool:
@@ -109,9 +109,9 @@ class Pipeline(LoadedModel, Protocol):
         ...
 
     def scheduled(self) -> int:
-        """How many requests the last step computed for."""
+        """Returns how many requests the last step computed for."""
         ...
 
     def status(self, handle: Handle) -> Status:
-        """The state of a request that has no output."""
+        """Returns the state of a request that has no output."""
         ...

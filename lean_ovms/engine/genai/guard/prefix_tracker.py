@@ -46,23 +46,23 @@ class PrefixTracker:
         return blocks * self._block_size
 
     def add(self, sequence: GuardedSequence, cached_until: int = 0) -> None:
-        """The sequence was added to the pipeline. cached_until: its blocks may be overwritten after so many others."""
+        """Notes that a sequence was added to the pipeline. cached_until: its blocks are overwritten after so many."""
         sequence.cached_until = cached_until
         for key in self._hashes(sequence):
             if key not in self._known:
                 self._pending.setdefault(key, sequence)
 
     def prompt_computed(self, sequence: GuardedSequence) -> None:
-        """The blocks of its prompt are in the cache."""
+        """Learns that the blocks of its prompt are in the cache."""
         self._learn(sequence, self._hashes(sequence))
         self.remove(sequence)
 
     def answer_computed(self, sequence: GuardedSequence) -> None:
-        """A sequence leaves the pipeline: its generated tokens are in the cache as well, except the last."""
+        """Learns that the generated tokens of a sequence that leaves are in the cache as well, except the last."""
         self._learn(sequence, self._chain((sequence.request.prompt + sequence.generated)[:-1]))
 
     def remove(self, sequence: GuardedSequence) -> None:
-        """A sequence has left the pipeline, possibly before its prompt was computed."""
+        """Forgets a sequence that has left the pipeline, possibly before its prompt was computed."""
         for key in sequence.block_hashes or ():
             if self._pending.get(key) is sequence:
                 del self._pending[key]

@@ -175,8 +175,9 @@ class GuardedScheduler:
         return self.total_blocks if sequence.echo else self._booked(sequence)
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        """The pipeline computes prompts in the order in which they were added: once there are more than a step takes,
-        another one gains nothing, and everybody's next prompt would wait behind it.
+        """Returns whether there are more prompts than a step takes: another one gains nothing then.
+
+        The pipeline computes prompts in the order in which they were added: everybody's next one would wait behind it.
         """
         mine = any(s.client is client for s in self._prefilling())
         return mine and sum(self._prompts_left()) >= self._budget()
@@ -192,7 +193,7 @@ class GuardedScheduler:
         return self._images_added and sequence.has_images
 
     def reserve(self, sequence: GuardedSequence, leaving: GuardedSequence | None) -> bool:
-        """A fourth of the others can still grow by a block, or the new sequence would be the next to be preempted."""
+        """Leaves a block for a fourth of the others, or the new sequence would be the next to be preempted."""
         needed, spare = self.blocks_needed(sequence), len(self.running) // 4
         return not self.running or self.used_blocks + needed + spare <= self.total_blocks
 
@@ -262,7 +263,7 @@ class GuardedScheduler:
         return self._half_computed(sequence), -sequence.request.priority, sequence.restart_cost
 
     def prompt_computed(self, sequence: GuardedSequence) -> None:
-        """A sequence has its first output."""
+        """Notes that a sequence has its first output."""
         sequence.has_output, sequence.output_since = True, self.steps
         self.suspects.discard(sequence)
         if self._prefixes is not None:
@@ -299,7 +300,7 @@ class GuardedScheduler:
             self.cleanup_due = True
 
     def remove(self, sequence: GuardedSequence) -> None:
-        """A running sequence has left the pipeline: frees its blocks and its handle."""
+        """Frees the blocks and the handle of a sequence that has left the pipeline."""
         self.running.remove(sequence)
         self._charge(sequence)
         self.used_blocks -= sequence.blocks
@@ -317,7 +318,7 @@ class GuardedScheduler:
         self.waiting.put_back(sequence, first=first)
 
     def _charge(self, sequence: GuardedSequence) -> None:
-        """Its client pays for the tokens generated since the last time."""
+        """Charges the client for the tokens generated since the last time."""
         if sequence.length > sequence.charged:
             self.waiting.charge(sequence.client, sequence.length - sequence.charged)
             sequence.charged = sequence.length

@@ -39,24 +39,24 @@ class GuardedSequence(QueuedSequence):
 
     @property
     def has_images(self) -> bool:
-        """Its prompt has images."""
+        """Whether its prompt has images."""
         prompt = self.request.image_prompt
         return prompt is not None and bool(prompt.images)
 
     @property
     def restarts_from_prompt(self) -> bool:
-        """It cannot continue where it left the pipeline: it has a grammar, or its prompt is not token ids."""
+        """Whether it cannot continue where it left the pipeline: it has a grammar, or its prompt is not token ids."""
         return bool(self.request.constraint) or self.request.image_prompt is not None
 
     @property
     def restart_cost(self) -> int:
-        """It would begin again; or its penalties, which count generated tokens alone, would ignore those so far, which
-        are a part of the prompt then."""
+        """How much is lost: it would begin again; or its penalties, which count generated tokens alone, would not count
+        those so far, which are a part of the prompt then."""
         sampling = self.request.sampling
         return 2 * self.restarts_from_prompt + bool(sampling.presence_penalty or sampling.frequency_penalty)
 
     def reset(self) -> None:
-        """It is out of the pipeline and will be added again.
+        """Prepares a sequence that has left the pipeline to be added again.
 
         It continues from its generated tokens, unless it has a grammar, which the pipeline would match from its
         beginning, or images, whose pipeline takes no tokens. Then everything is generated once more, compared with what
