@@ -129,7 +129,7 @@ class PoolingTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         try:
             match command:
                 case Pool():
@@ -144,7 +144,6 @@ class PoolingTask:
                     self._forget(command.id)
         except Exception as error:  # an error in one request must not end the loop
             self._refuse(command, error)
-        return True
 
     def _arrive(self, command: Pool) -> None:
         """Check what can be checked before tokenizing. Raises RequestError."""

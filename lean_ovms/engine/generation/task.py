@@ -89,7 +89,6 @@ class GenerationTask:
         self.out = backend.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
-        self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
     @property
     def idle(self) -> bool:
@@ -127,7 +126,7 @@ class GenerationTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
@@ -142,10 +141,9 @@ class GenerationTask:
                 if self.grammars is not None:
                     self.grammars.cancel(command.id, command.index)
             case Encode():
-                return self._encode(command)
+                self._encode(command)
             case Decode():
                 self.out.append(self._decode(command))
-        return True
 
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
         """tokens, bad_words: if they were tokenized in the thread."""
@@ -261,30 +259,18 @@ class GenerationTask:
         error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
         return error
 
-    def _encode(self, command: Encode) -> bool:
-        """Tokenizes texts for one turn; returns False if the rest is left for the next."""
-        small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
-        if small and command.id not in self._encoded and self._tokenize_in_thread(command):
-            return True
-        done, size = self._encoded.pop(command.id, []), 0
+    def _encode(self, command: Encode) -> None:
+        size = sum(map(len, command.texts))
+        if size <= MAX_ENCODE_CHARACTERS and self._tokenize_in_thread(command):
+            return
+        self._characters_left -= size + CALL_CHARACTERS * len(command.texts)
         try:
-            if not small:
+            if size > MAX_ENCODE_CHARACTERS:
                 raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
-            while len(done) < len(command.texts) and size < TURN_CHARACTERS:
-                text = command.texts[len(done)]
-                done.append(self.backend.encode(text, command.add_special_tokens))
-                size += len(text) + CALL_CHARACTERS
+            ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
+            self.out.append(Encoded.of(command.id, ids))
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(command, error))
-            return True
-        finally:
-            self._characters_left -= size
-        finished = len(done) == len(command.texts)
-        if finished:
-            self.out.append(Encoded.of(command.id, done))
-        else:
-            self._encoded[command.id] = done
-        return finished
 
     def _decode(self, command: Decode) -> Record:
         backend = self.backend

@@ -30,6 +30,8 @@ MOST, MOST_OF_CLIENT = 64, 32
 RETRY_AFTER_S = 2
 FEW_WORDS = 8
 """Bad words that are tokenized on the step loop, in two calls of 0.6 ms each; 256 of them took 2.5 s (2026-11)."""
+MANY_CHARACTERS = 1 << 16
+"""Characters of all texts of an Encode that are tokenized on the step loop."""
 IDLE_S = 120.0
 PIECE = 65536
 """Ids that are converted in one call: 1 ms."""
@@ -104,7 +106,8 @@ class TokenizeQueue:
         if encoder is None:
             return None
         if isinstance(command, Encode):
-            return partial(_texts, command, encoder) if any(map(encoder.is_long, command.texts)) else None
+            many = sum(map(len, command.texts)) > MANY_CHARACTERS
+            return partial(_texts, command, encoder) if many or any(map(encoder.is_long, command.texts)) else None
         text, words = command.prompt, command.sampling.get("bad_words", ())
         if self._backend.image_placeholders is not None or not isinstance(text, str) or not encoder.is_long(text):
             text = ""

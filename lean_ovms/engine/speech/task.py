@@ -95,7 +95,7 @@ class SpeechTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         try:
             match command:
                 case Transcribe():
@@ -114,7 +114,6 @@ class SpeechTask:
             number = getattr(command, "id", 0)
             self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
             self._close(number)
-        return True
 
     def _open(self, command: Transcribe) -> None:
         """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""

@@ -68,7 +68,7 @@ class VoiceTask:
             "tokens": self._characters,
         }
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         try:
             match command:
                 case Speak():
@@ -80,7 +80,6 @@ class VoiceTask:
                     raise BadRequest("a model that speaks has no tokenizer for requests")
         except RequestError as error:
             self._refuse(command, error)
-        return True
 
     def _check(self, command: Speak) -> None:
         """Raises RequestError."""

@@ -41,10 +41,6 @@ class CommandQueue:
             self._client_of.pop(getattr(command, "id", 0), None)
         return command
 
-    def put_back(self, command: Record) -> None:
-        """Puts back a command that is not done yet, as the next one of its client."""
-        self._waiting.setdefault(self._remember(command), deque()).appendleft(command)
-
     def _remember(self, command: Record) -> str:
         client: str = getattr(command, "client", "")
         if client:

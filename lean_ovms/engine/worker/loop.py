@@ -65,13 +65,11 @@ class Worker:
             self._handle(self._commands.popleft())
 
     def _handle(self, command: Record) -> None:
-        task = self.task
         if isinstance(command, Ping):
-            task.out.append(Pong(command.id, task.stats()))
-        elif not task.handle(command):
-            self._commands.put_back(command)
-        elif isinstance(command, Submit) and command.images:
-            self._had_images = True
+            self.task.out.append(Pong(command.id, self.task.stats()))
+            return
+        self.task.handle(command)
+        self._had_images |= isinstance(command, Submit) and bool(command.images)
 
     def _trim(self) -> None:
         """Returns the memory of pixels and encoders to the system, in a thread: hundreds of MB after some images."""

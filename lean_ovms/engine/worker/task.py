@@ -31,11 +31,8 @@ class Task(Protocol):
         """Describes the loaded model to the front end."""
         ...
 
-    def handle(self, command: Record) -> bool:
-        """Handles a command; its replies go to `out`. Returns False if it is not done: it is handled again next turn.
-
-        Must not raise: an error in one command is a Refused record.
-        """
+    def handle(self, command: Record) -> None:
+        """Handles a command; its replies go to `out`. Must not raise: an error in one command is a Refused record."""
         ...
 
     def admit(self) -> None:
