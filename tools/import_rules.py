@@ -129,7 +129,7 @@ FOREIGN = {
         "util/vectors.py",
     },
     "soundfile": {"media/audio/"},
-    "soxr": {"media/audio/decode.py", "media/audio/live_decoder.py", "engine/voice/samples.py"},
+    "soxr": {"media/audio/decode.py", "media/audio/live_decoder.py", "engine/voice/task.py"},
     "av": {"media/audio/decode.py"},
     "python_multipart": {"api/forms.py"},
     "websockets": {"transports/websocket/frames.py"},

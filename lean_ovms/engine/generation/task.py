@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from ...config import EngineConfig
-from ...errors import BadRequest, GrammarInvalid, RequestError, TooManyRequests
+from ...errors import BadRequest, RequestError, TooManyRequests
 from ..errors import for_client
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
@@ -61,10 +61,8 @@ def load(
     return GenerationTask(backend, limits, make_grammar_queue(config, backend, wake), wake)
 
 
-def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue | None:
-    """Returns the queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
-    if backend.grammars is None:
-        return None
+def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue:
+    """Returns the queue of requests whose grammar is not compiled yet."""
     bounds = GrammarBounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
     limits = grammar_queue.GrammarQueueLimits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
     return GrammarQueue(backend.grammars, wake, limits)
@@ -84,7 +82,7 @@ class GenerationTask:
         self.backend = backend
         self.limits = limits
         self.validator = RequestValidator(backend)
-        self.grammars = grammars
+        self.grammars = grammars or GrammarQueue(None, wake, grammar_queue.GrammarQueueLimits())
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
         self.out = backend.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
@@ -104,7 +102,7 @@ class GenerationTask:
 
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.backend.stats())
-        stats["queued"] += self._waiting_for_grammars + self.tokenize_queue.waiting
+        stats["queued"] += self.grammars.waiting + self.tokenize_queue.waiting
         return stats
 
     def admit(self) -> None:
@@ -112,17 +110,16 @@ class GenerationTask:
         self._characters_left = TURN_CHARACTERS
         if self.tokenize_queue.waiting:
             self._process_tokenized()
-        if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
-            self._process_grammars(self.grammars)
+        if self.grammars.waiting or self.grammars.compiling:
+            self._process_grammars()
         self._start_waiting()
 
     def step(self) -> None:
         for tag in self.backend.step():
-            if self.grammars is not None:
-                self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
+            self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
 
     def _start_waiting(self) -> None:
-        self.backend.admit(compiling=self.grammars is not None and self.grammars.compiling)
+        self.backend.admit(compiling=self.grammars.compiling)
 
     # --- commands
 
@@ -138,8 +135,7 @@ class GenerationTask:
             case Cancel():
                 self.tokenize_queue.cancel(command.id, command.index)
                 self.backend.cancel(command.id, command.index)
-                if self.grammars is not None:
-                    self.grammars.cancel(command.id, command.index)
+                self.grammars.cancel(command.id, command.index)
             case Encode():
                 self._encode(command)
             case Decode():
@@ -150,7 +146,7 @@ class GenerationTask:
         try:
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)
-            runnable = not request.constraint or self._has_compiled_grammar(submit, request)
+            runnable = not request.constraint or self.grammars.add(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
             return
@@ -181,15 +177,9 @@ class GenerationTask:
                 for index in cancelled:
                     self.backend.cancel(command.id, index)
 
-    def _has_compiled_grammar(self, submit: Submit, request: GenerationRequest) -> bool:
-        """Returns whether a request with a grammar may run now; else it waits for its grammar. Raises RequestError."""
-        if self.grammars is None:
-            raise GrammarInvalid("Structured output is not possible with this model")
-        return self.grammars.add(submit, request)
-
-    def _process_grammars(self, grammars: GrammarQueue) -> None:
+    def _process_grammars(self) -> None:
         """Accepts the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
-        for submit, request, error in grammars.poll(self.backend.calm):
+        for submit, request, error in self.grammars.poll(self.backend.calm):
             if error is None:
                 self._accept(submit, request)
             else:
@@ -201,10 +191,6 @@ class GenerationTask:
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
         notices = list(request.cost.notices) if request.cost is not None else []
         self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
-
-    @property
-    def _waiting_for_grammars(self) -> int:
-        return self.grammars.waiting if self.grammars is not None else 0
 
     def _check_queue(self, submit: Submit) -> None:
         """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
@@ -232,14 +218,13 @@ class GenerationTask:
 
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
-        limits, queue, grammars = self.limits, self.backend.waiting, self._waiting_for_grammars
-        total = queue.queued + grammars + self.tokenize_queue.waiting
+        limits, queue = self.limits, self.backend.waiting
+        total = queue.queued + self.grammars.waiting + self.tokenize_queue.waiting
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
-        mine += self.grammars.waiting_of(name) if grammars and self.grammars is not None else 0
-        mine += self.tokenize_queue.waiting_of(name)
+        mine += self.grammars.waiting_of(name) + self.tokenize_queue.waiting_of(name)
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...speech_types import Segment, TextDelta
+from ...speech_types import Segment, TextDelta, WindowDone
 from .beams import Beam
 from .logits import Rules, choose, log_sum, penalize, probability
-from .recognizer import Job, Result
+from .recognizer import Job
 from .whisper_files import TIME_STEP, WhisperFiles
 
 LADDER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -165,7 +165,7 @@ class DecodeRow:
             segment.no_speech_prob = round(self.no_speech, 4)
             segment.temperature = self.temperature
             segment.compression_ratio = round(compression_ratio(text), 4)
-        job.result = Result(
+        job.result = WindowDone(
             text=text,
             language=self.language or "en",
             language_probability=self.language_probability,

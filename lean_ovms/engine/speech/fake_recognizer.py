@@ -15,9 +15,9 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
-from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, Word
+from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, WindowDone, Word
 from ..generation import fake_tokenizer as tokenizer
-from .recognizer import Job, Result
+from .recognizer import Job
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LANGUAGES = ["en", "de"]
@@ -95,7 +95,7 @@ def _work(job: Job) -> Iterator[None]:
         at = words[0].start, words[-1].end
         tokens = [ord(letter) for letter in text]
         segments = [Segment(start=at[0], end=at[1], text=text, tokens=tokens, avg_logprob=-0.1, no_speech_prob=0.01)]
-    job.result = Result(
+    job.result = WindowDone(
         text=text,
         language=job.language or LANGUAGES[0],
         language_probability=None if job.language else 0.9,

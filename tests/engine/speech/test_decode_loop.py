@@ -12,9 +12,9 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.speech import model as loading
 from lean_ovms.engine.speech.decode_loop import DecodeLoop
-from lean_ovms.engine.speech.recognizer import Job, Result
+from lean_ovms.engine.speech.recognizer import Job
 from lean_ovms.errors import StartError
-from lean_ovms.speech_types import TRANSLATE, TranscribeParams
+from lean_ovms.speech_types import TRANSLATE, TranscribeParams, WindowDone
 from tests.engine.speech.words import EXACT, recordings, samples, times, unpacked
 
 pytestmark = pytest.mark.model
@@ -52,7 +52,7 @@ def jobs(params: TranscribeParams, **changes: Any) -> list[Job]:
     ]
 
 
-def run(loop: DecodeLoop, work: list[Job], at_once: int = 8) -> list[Result]:
+def run(loop: DecodeLoop, work: list[Job], at_once: int = 8) -> list[WindowDone]:
     for at in range(0, len(work), at_once):
         group = work[at : at + at_once]
         loop.start(group)

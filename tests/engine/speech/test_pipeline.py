@@ -19,12 +19,12 @@ from lean_ovms.engine.speech import model as loading
 from lean_ovms.engine.speech import pipeline_kinds
 from lean_ovms.engine.speech.pipeline import PipelineRecognizer
 from lean_ovms.engine.speech.pipeline_kinds import FunAsr, Kind, Texts, Whisper
-from lean_ovms.engine.speech.recognizer import Job, Result
+from lean_ovms.engine.speech.recognizer import Job
 from lean_ovms.engine.speech.task import SpeechTask
 from lean_ovms.engine.speech.whisper_files import read
 from lean_ovms.engine_types import Vocabulary
 from lean_ovms.errors import StartError
-from lean_ovms.speech_types import TextDelta, TranscribeParams
+from lean_ovms.speech_types import TextDelta, TranscribeParams, WindowDone
 from tests.engine.speech import words
 from tools import asr_sounds as sounds
 
@@ -73,7 +73,7 @@ def recognizer(pipeline: Any, kind: Kind | None = None, silence_s: float = 60.0)
     return PipelineRecognizer(kind, pipeline, Letters(), Vocabulary(pieces=pieces), silence_s)
 
 
-def finish(loaded: PipelineRecognizer, job: Job) -> Result:
+def finish(loaded: PipelineRecognizer, job: Job) -> WindowDone:
     loaded.start([job])
     while not job.done:
         loaded.step()
