@@ -74,7 +74,7 @@ class SpeechTask:
         self._sessions: dict[int, Transcription] = {}
         self._running: dict[Job, Transcription] = {}
         self._turn = 0
-        self._steps = self._windows = self._tokens = 0
+        self._steps = self._tokens = 0
 
     @property
     def idle(self) -> bool:
@@ -239,13 +239,9 @@ class SpeechTask:
                 self._fail(session, job.error)
             elif job.done:
                 del self._running[job]
-                self._count(job)
+                self._tokens += job.result.tokens if job.result is not None else 0
                 if session.finished or session.exhausted:
                     self._finish(session)
-
-    def _count(self, job: Job) -> None:
-        self._windows += 1
-        self._tokens += job.result.tokens if job.result is not None else 0
 
     def _failed(self, job: Job, error: Exception) -> None:
         job.cancelled = True

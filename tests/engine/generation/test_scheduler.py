@@ -24,7 +24,7 @@ def run_watching(rig, most=5000):
         if rig.backend.idle and not rig.transport.inbox:
             return
         rig.turn()
-        assert rig.pipeline.blocks_in_use() <= rig.stats().kv_blocks_total
+        assert rig.pipeline.count_blocks({}) <= rig.stats().kv_blocks_total
         assert all(h.state != "lost" for h in live(rig))
     raise AssertionError("still at work")
 

@@ -80,11 +80,6 @@ class FakeHandle:
         self.state = "cancelled"
         self.outputs.clear()
 
-    @property
-    def tokens(self) -> int:
-        """Tokens in the KV cache, the next one included."""
-        return self.prefilled + self.decoded + 1
-
 
 class AnyGrammar:
     """A pipeline.Compiler and pipeline.GrammarChecker that accept every grammar; the outputs ignore it."""
@@ -239,16 +234,13 @@ class FakePipeline:
             if missing and left > 0:
                 plan.append((handle, min(missing, left)))
                 left -= missing
-        if self._count_blocks(dict(plan)) > self.script.blocks:
+        if self.count_blocks(dict(plan)) > self.script.blocks:
             self._drop(self.live)
             return []
         return plan
 
-    def blocks_in_use(self) -> int:
-        """Returns the KV blocks of all requests, cancelled ones included."""
-        return self._count_blocks({})
-
-    def _count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
+    def count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
+        """Returns the KV blocks of all requests after a step of this plan, cancelled ones included."""
         size = self.script.block_size
         return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in self.live)
 

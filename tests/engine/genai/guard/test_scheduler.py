@@ -7,7 +7,7 @@ from tests.engine.rig import Rig
 
 
 def blocks_in_pipeline(rig):
-    return rig.pipeline.blocks_in_use()
+    return rig.pipeline.count_blocks({})
 
 
 def run_watching(rig, most=5000):
