@@ -117,7 +117,7 @@ class Pipe:
 def child_rows(texts: list[str], evict: Callable[[], object]) -> list[Row]:
     """The child's parts for each text, nested ones subtracted."""
     pipeline, pipe = PagedPipeline(Config()), Pipe()
-    child = Worker(GenerationTask(pipeline, QueueLimits(queued=64, sequences=16)), pipe)  # type: ignore[arg-type]
+    child = Worker(GenerationTask(pipeline, QueueLimits(queued=64)), pipe)  # type: ignore[arg-type]
     task = child.task
     clock: Row = {}
     for owner, name, part in (

@@ -182,7 +182,7 @@ def worker() -> Iterator[Part]:
     """The engine child's own work for a request: two turns, with its acceptance and its only token."""
     backend = GuardedPipeline(FakePipeline(Script()), 16)
     transport = _Pipe()
-    limits = QueueLimits(queued=64, sequences=16)
+    limits = QueueLimits(queued=64)
     child = Worker(GenerationTask(backend, limits), transport)  # type: ignore[arg-type]
     sampling = asdict(SamplingParams(max_tokens=1, temperature=0.0))
     numbers = itertools.count(1)

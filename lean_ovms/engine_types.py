@@ -120,11 +120,11 @@ class EngineStats:
 
     running: int
     queued: int
-    kv_blocks_used: int
-    kv_blocks_total: int
     steps: int
-    preemptions: int
-    recoveries: int
+    kv_blocks_used: int = 0
+    kv_blocks_total: int = 0
+    preemptions: int = 0
+    recoveries: int = 0
     state_bytes: int = 0
     speculative: bool = False
     drafts: int = 0

@@ -147,10 +147,10 @@ class WindowDone:
     stopped: "stop", or "length" where max_tokens or the model's limit cut the text.
     """
 
-    start: float
-    end: float
+    start: float = 0.0
+    end: float = 0.0
     text: str
-    language: str
+    language: str = ""
     language_probability: float | None = None
     segments: list[Segment] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from lean_ovms.engine.generation import validation
 from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError, Unavailable
 from lean_ovms.types import Image, SamplingParams
+from tests.in_range import assert_complete
 
 EOS = 256
 TURNS = 4
@@ -105,9 +107,8 @@ class FakeEngine:
             raise self.refusal
         if constraint and self.bad_grammar is not None:
             raise self.bad_grammar
-        validation.sampling(
-            {name: getattr(sampling, name) for name in SamplingParams.__dataclass_fields__}, INFO.vocab_size, 20
-        )
+        assert_complete(sampling)
+        validation.sampling(asdict(sampling), INFO.vocab_size)
         if not isinstance(prompt, str):
             validation.token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))

@@ -67,7 +67,7 @@ class FakePoolingEngine:
             if isinstance(record, protocol.Refused):
                 raise from_wire(record.error)
             assert isinstance(record, protocol.Pooled)
-            reply.add(record)
+            reply.receive(record)
         return await reply.result()
 
     def _run(self, command: protocol.Record) -> list[protocol.Record]:

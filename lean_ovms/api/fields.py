@@ -236,11 +236,11 @@ def query_integer(given: Mapping[str, str], name: str) -> int | None:
 
 def _inside(field: Field, value: float) -> bool:
     return (
-        math.isfinite(value)
-        and (field.low is None or value >= field.low)
+        (field.low is None or value >= field.low)
         and (field.high is None or value <= field.high)
         and (field.above is None or value > field.above)
         and (field.below is None or value < field.below)
+        and abs(value) < math.inf  # False for NaN, too
     )
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
+from ..errors import EngineFailure, RequestError
+
+log = logging.getLogger(__name__)
+
 
 class EngineLost(Exception):
     """The pipeline cannot be used again; the process has to be replaced."""
@@ -11,3 +17,11 @@ def last_line(error: Exception) -> str:
     """GenAI's messages have several lines, the first ones with source paths of its build machine."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+def for_client(error: Exception, what: str) -> RequestError:
+    """Returns an error of a request, or a command, as its client gets it; one that is no RequestError is logged."""
+    if isinstance(error, RequestError):
+        return error
+    log.error("%s failed", what, exc_info=error)
+    return EngineFailure("The engine could not process this request.")

@@ -10,7 +10,7 @@ from typing import ClassVar
 from .record import Record
 
 JSON_IDS = 8192
-"""Of all texts of an Encode; more are not JSON."""
+"""The most ids of all texts of an Encode that are sent as JSON."""
 
 
 def joined(parts: Iterator[bytes], count: int) -> str:

@@ -37,7 +37,7 @@ WEIGHTS_FACTOR = 1.2
 """Memory of a loaded model, without its KV cache, by the size of its weights."""
 _ADAPTER_LOADS = count(1)
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
-NO_STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=0, steps=0, preemptions=0, recoveries=0)
+NO_STATS = EngineStats(running=0, queued=0, steps=0)
 
 
 class ModelLifecycle:

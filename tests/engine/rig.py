@@ -24,7 +24,7 @@ from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.types import SamplingParams
 
-LIMITS = QueueLimits(queued=64, sequences=20)
+LIMITS = QueueLimits(queued=64)
 RUNNING = 64
 
 

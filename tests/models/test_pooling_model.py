@@ -194,7 +194,7 @@ async def test_each_request_ends_once() -> None:
 async def test_results_that_do_not_fit_are_a_broken_child(wrong: protocol.Pooled) -> None:
     reply = PoolReply(1, 2, lambda number: None, lambda number: None)
     with pytest.raises(protocol.FrameError):
-        reply.add(wrong)
+        reply.receive(wrong)
 
 
 async def test_a_query_that_all_pairs_share_is_sent_once() -> None:

@@ -72,8 +72,8 @@ async def test_a_request_is_recorded_and_counted(model: SpeechModel) -> None:
     metrics = model.metrics = Metrics("")
     try:
         await listen(model, sound((0.35, 2), (0, 8), (0.4, 1)))
-        with pytest.raises(BadRequest, match="does not know the language 'xx'"):
-            await listen(model, sound((0.35, 2)), language="xx")
+        with pytest.raises(EngineFailure, match="could not process"):
+            await listen(model, sound((0.35, 2)), hotwords="<|raise|>")
     finally:
         current_record.reset(token)
         model.metrics = before
@@ -308,5 +308,5 @@ async def test_one_that_only_waits_is_given_up_after_some_engines() -> None:
 async def test_records_that_do_not_fit_are_errors_of_the_frame() -> None:
     engine = Engine()
     with pytest.raises(protocol.FrameError):
-        engine.reply.add(protocol.Pong(engine.reply.id, {}))
+        engine.reply.receive(protocol.Pong(engine.reply.id, {}))
     await engine.reply.aclose()

@@ -14,7 +14,7 @@ from typing import Any
 from ...config import Config
 from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
-from ..fields import UINT32_MAX, Field, FieldSet, Values
+from ..fields import UINT32_MAX, Field, FieldSet, Values, read_one
 from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
 from .token_fields import TOKEN_FIELDS, token_ids
 
@@ -120,29 +120,34 @@ class GenerationFields(FieldSet):
 
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
-_NUMBERS = frozenset((
-    *(*_BUILTIN, "max_new_tokens", "min_tokens", "min_new_tokens"),
-    *("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
-))  # fmt: skip
-"""What is read of generation_config.json."""
 _SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.keys()
 """What SamplingParams have by the same name, but for the numbers with a default."""
 
 
 class Defaults:
-    """One model's generation_config.json as request defaults. numbers: by name, those of SAMPLING complete.
+    """One model's generation_config.json as request defaults.
 
     max_tokens: where the file has none; 0: as many as fit.
     """
 
-    __slots__ = ("numbers", "values")
+    __slots__ = ("max_tokens", "values")
 
     def __init__(self, values: Json, max_tokens: int = 0) -> None:
         self.values = values
-        self.numbers = {**_BUILTIN, "max_new_tokens": max_tokens}
-        for name in values.keys() & _NUMBERS:
-            if type(value := values[name]) in (int, float):
-                self.numbers[name] = float(value)
+        self.max_tokens = max_tokens
+
+    def number(self, name: str, field: str = "") -> float:
+        """Returns a number of the file, or else what is built in, or 0. field: what it is the default of.
+
+        Raises BadRequest for a number that no request could have.
+        """
+        value = self.values.get(name)
+        if type(value) not in (int, float):
+            return _BUILTIN.get(name, 0)
+        try:
+            return float(read_one(SAMPLING[SAMPLING.places[field or name]], value))
+        except BadRequest as error:
+            raise BadRequest(f"the model's generation_config.json: {error.message}", param=error.param) from None
 
     def flag(self, name: str) -> bool:
         return self.values.get(name) is True
@@ -159,13 +164,13 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
 
     config: the model's. What has the same name in both is taken as it was read, or from the defaults.
     """
-    numbers, (n, beams) = defaults.numbers, _sequences(given, config)
+    n, beams = _sequences(given, config)
     max_tokens = _max_tokens(given, defaults, config)
     min_tokens = _min_tokens(given, defaults)
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
     found = {name: value for name in _SAME if (value := given[name]) is not None}
-    found |= {name: numbers[name] if (value := given[name]) is None else float(value) for name in _BUILTIN}
+    found |= {name: defaults.number(name) if (value := given[name]) is None else float(value) for name in _BUILTIN}
     if beams > 1:
         found |= _neutral_penalties(given)
     seed, budget = given["seed"], given["thinking_token_budget"]
@@ -232,12 +237,13 @@ def _sequences(given: Values, config: Config) -> tuple[int, int]:
 
 
 def _max_tokens(given: Values, defaults: Defaults, config: Config) -> int | None:
-    requested = given["max_tokens"]
+    requested, limit = given["max_tokens"], config.max_tokens_limit
     if requested is None:
-        return config.max_tokens_limit or int(defaults.numbers["max_new_tokens"]) or None
+        if not limit:
+            limit = int(defaults.number("max_new_tokens", "max_tokens")) or defaults.max_tokens
+        return min(limit, INT32_MAX) or None
     check_max_tokens("max_tokens", requested, config)
-    most = config.max_tokens_limit or INT32_MAX
-    return min(int(requested), most, INT32_MAX)  # the engine counts in 32 bits; no output is that long
+    return min(int(requested), limit or INT32_MAX, INT32_MAX)  # the engine counts in 32 bits; no output is that long
 
 
 def check_max_tokens(name: str, value: int, config: Config) -> None:
@@ -248,9 +254,10 @@ def check_max_tokens(name: str, value: int, config: Config) -> None:
 
 def _min_tokens(given: Values, defaults: Defaults) -> int:
     """In generation_config.json, vLLM's name takes precedence over transformers'."""
-    if (requested := given["min_tokens"]) is not None:
-        return int(requested)
-    return int(defaults.numbers.get("min_tokens", defaults.numbers.get("min_new_tokens", 0)))
+    if (requested := given["min_tokens"]) is None:
+        name = "min_new_tokens" if defaults.values.get("min_tokens") is None else "min_tokens"
+        requested = defaults.number(name, "min_tokens")
+    return min(int(requested), INT32_MAX)
 
 
 def _neutral_penalties(given: Values) -> dict[str, float]:
@@ -271,7 +278,7 @@ def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
     tokens = given["num_assistant_tokens"] or 0
     threshold = given["assistant_confidence_threshold"] or 0.0
     if not tokens and not threshold:
-        tokens = int(defaults.numbers.get("num_assistant_tokens", 0))
-        threshold = 0.0 if tokens else defaults.numbers.get("assistant_confidence_threshold", 0.0)
-    ngram = given["max_ngram_size"] or int(defaults.numbers.get("max_ngram_size", 0))
+        tokens = int(defaults.number("num_assistant_tokens"))
+        threshold = 0.0 if tokens else defaults.number("assistant_confidence_threshold")
+    ngram = given["max_ngram_size"] or int(defaults.number("max_ngram_size"))
     return {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold, "max_ngram_size": ngram}

@@ -62,7 +62,7 @@ class Child(asyncio.Protocol):
     # --- life ---
 
     async def start(self, command: Sequence[str], load: protocol.Load, timeout_s: float) -> protocol.Ready:
-        """Spawn and load. Raises StartError, with the child ended, when it dies, does not load, or takes longer."""
+        """Spawns and loads. Raises StartError, with the child ended, when it dies, does not load, or takes longer."""
         try:
             self._process, ours, output = spawn(command)
             self.pid = self._process.pid
@@ -90,21 +90,21 @@ class Child(asyncio.Protocol):
             timer.cancel()
 
     def send(self, record: protocol.Record) -> None:
-        """Write one record. Dropped when the child is gone: its death ends all requests."""
+        """Writes one record. Dropped when the child is gone: its death ends all requests."""
         self.write(protocol.encode([record]))
 
     def write(self, frame: bytes) -> None:
-        """Write one encoded frame; never blocks (unread frames are buffered, bounded by the requests)."""
+        """Writes one encoded frame; never blocks (unread frames are buffered, bounded by the requests)."""
         if not self.ended and self._transport is not None:
             self._transport.write(frame)
 
     def kill(self, why: str) -> None:
-        """End it now, with its own children; the first reason given is reported."""
+        """Ends it now, with its own children; the first reason given is reported."""
         self._close_pipe(why)
         self._force()
 
     async def stop(self) -> None:
-        """Close the pipe and wait until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
+        """Closes the pipe and waits until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
         self._close_pipe("" if self.ended else "stopped")  # a crash keeps its own reason
         if self._process is None:
             return

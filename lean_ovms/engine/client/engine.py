@@ -95,7 +95,7 @@ class EngineClient:
     # --- life ---
 
     async def start(self) -> ModelInfo:
-        """Start the first child and wait until its model is loaded. Raises StartError: never served. Call it once."""
+        """Starts the first child and waits until its model is loaded. Raises StartError: never served. Call it once."""
         assert self._child is None, "an engine is started once"
         try:
             await self._launch()
@@ -106,7 +106,7 @@ class EngineClient:
         return self.info
 
     async def stop(self) -> None:
-        """End the child, and everything in flight with an error. Idempotent."""
+        """Ends the child, and everything in flight with an error. Idempotent."""
         self.state = "stopped"
         self._watchdog.stop()
         self._replies.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
@@ -214,7 +214,7 @@ class EngineClient:
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Start a generation and wait until the engine has accepted it; the caller closes the stream.
+        """Starts a generation and waits until the engine has accepted it; the caller closes the stream.
 
         truncate, truncation_side, constraint: as in protocol.Submit. images: those of the tags in the prompt's text.
         timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter: as in protocol.Submit.
@@ -222,8 +222,7 @@ class EngineClient:
         When the waiting task is cancelled the generation is, too.
         """
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         reply = self._replies.open(sampling.n)
         try:
             fields = sampling_fields(sampling)
@@ -256,8 +255,7 @@ class EngineClient:
         """Returns the result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
         if not inputs:
             return []
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         _, record = pool_types()
         reply = self._replies.open_pool(len(inputs))
         try:
@@ -268,12 +266,11 @@ class EngineClient:
         return await reply.result()
 
     async def transcribe(self, audio: AsyncIterator[bytes], params: TranscribeParams, client: str = "") -> SpeechReply:
-        """Start a transcription; the caller closes the reply. audio: as in speech_types; read as the engine gets on.
+        """Starts a transcription; the caller closes the reply. audio: as in speech_types; read as the engine gets on.
 
         It goes on after a restart of the engine. Raises RequestError.
         """
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         reply = self._replies.open_speech(params, client, self._send_if_ready)
         try:
             reply.begin(audio)
@@ -287,8 +284,7 @@ class EngineClient:
 
         begun, client: as in protocol.Speak. Raises RequestError.
         """
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         fields = dataclasses.asdict(params)
         speech: bytes = await self._replies.call(lambda n: protocol.Speak(n, text, fields, begun, client))
         return speech
@@ -296,8 +292,7 @@ class EngineClient:
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         answer: protocol.Encoded = await self._replies.call(
             lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)
         )
@@ -305,15 +300,13 @@ class EngineClient:
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Detokenizes with the model's own detokenizer. Raises RequestError."""
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         answer: str = await self._replies.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
         return answer
 
     async def stats(self) -> EngineStats:
         """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
-        self._require_ready()
-        self._watchdog.start()
+        self._begin()
         return EngineStats(**await self._replies.call(protocol.Ping))
 
     def unavailable(self) -> Unavailable:
@@ -322,9 +315,11 @@ class EngineClient:
             return Unavailable(_STOPPED, code="shutting_down")
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))
 
-    def _require_ready(self) -> None:
+    def _begin(self) -> None:
+        """A request or call is about to be sent. Raises Unavailable."""
         if self.state != "ready":
             raise self.unavailable()
+        self._watchdog.start()
 
     def _lost_error(self) -> RequestError:
         text = "The engine stopped unexpectedly while it worked on this request, and is being restarted."

@@ -78,7 +78,7 @@ class Grouper:
         return bool(self._lines)
 
     def feed(self, data: bytes) -> list[Output]:
-        """The records that are complete now."""
+        """Returns the records that are complete now."""
         found: list[Output] = []
         *whole, rest = data.split(b"\n")
         for part in whole:
@@ -88,7 +88,7 @@ class Grouper:
         return found
 
     def flush(self, *, last: bool = False) -> list[Output]:
-        """The record that is not continued any more. last: with a line that has no end."""
+        """Returns the record that is not continued any more. last: with a line that has no end."""
         found = self._end_line() if last and self._line else []
         if self._lines:
             found.append(Output(self._level, "\n    ".join(self._lines), len(self._lines)))
@@ -130,7 +130,7 @@ class Grouper:
 
 
 def _shortened(text: str) -> str:
-    """The begin and the end of a record, in one line."""
+    """Returns the beginning and the end of a record, in one line."""
     lines = [line.strip() for line in text.split("\n")]
     return " ".join(lines if len(lines) <= SHOWN_LINES else [*lines[:2], "…", *lines[2 - SHOWN_LINES :]])
 
@@ -173,7 +173,7 @@ class OutputLog:
             self._timer = self._loop.call_later(QUIET_S, self._flush)
 
     def _read(self) -> bytes | None:
-        """What was there, after it is logged; None: nothing; b"": it is closed."""
+        """Returns what was there, after it is logged; None: nothing; b"": it is closed."""
         if self._pipe.closed:
             return b""
         data: bytes | None = self._pipe.read(READ_BYTES)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ...errors import RequestError
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens
 from ...util.changed_fields import changed_fields
-from ..protocol import FrameError, Pool, Pooled
+from ..protocol import FrameError, Pool, Pooled, Record
 
 FLOAT_BYTES = 4
 _given = changed_fields(PoolingParams)
@@ -52,10 +52,12 @@ class PoolReply:
 
     # --- for the router
 
-    def add(self, record: Pooled) -> None:
-        """Adds the results of some inputs. Raises FrameError for a record that does not fit the request."""
+    def receive(self, record: Record) -> None:
+        """Takes the results of some inputs. Raises FrameError for a record that does not fit the request."""
         if self._done.done():
             return
+        if not isinstance(record, Pooled):
+            raise FrameError(f"{record.kind} is no answer to a pooling request")
         at, row_bytes = 0, record.width * FLOAT_BYTES
         for index, tokens, rows in zip(record.indices, record.tokens, record.rows, strict=True):
             end = at + rows * row_bytes

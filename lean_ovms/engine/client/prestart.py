@@ -33,7 +33,7 @@ class Spawned(NamedTuple):
     output: FileIO
 
     def discard(self) -> None:
-        """End it, unused."""
+        """Ends it, unused."""
         self.ours.close()
         self.output.close()
         self.process.kill()
@@ -44,14 +44,14 @@ _prestarted: list[Spawned] = []
 
 
 def prestart() -> None:
-    """Start a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
+    """Starts a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
     if cores() > 1:
         with contextlib.suppress(OSError):  # the next spawn reports it
             _prestarted.append(_start([*COMMAND, PREIMPORT]))
 
 
 def discard() -> None:
-    """End a prestarted child that is not needed."""
+    """Ends a prestarted child that is not needed."""
     while _prestarted:
         _prestarted.pop().discard()
 
@@ -104,7 +104,7 @@ def _dup_stderr() -> int | None:
 
 
 def _enlarge(pipe: int) -> None:
-    """Make room for what is printed while this process is busy; Linux has 64 KiB by default."""
+    """Makes room for what is printed while this process is busy; Linux has 64 KiB by default."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         fcntl = importlib.import_module("fcntl")  # not on Windows
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import RequestError, from_wire
 from ...push_types import Sink, wake
@@ -22,17 +22,23 @@ if TYPE_CHECKING:
     from .pool_reply import PoolReply
     from .speech_reply import SpeechReply
 
-_OF_REQUESTS = (protocol.Accepted, protocol.DetailedTokens)
-"""Records that may be about a request that was cancelled meanwhile, besides AboutPrompt."""
-AboutPrompt = protocol.Counted | protocol.Prefilled | protocol.Progress | protocol.PromptLogprobs
-_OF_SPEECH = (
-    protocol.AudioUsed,
-    protocol.SpeechText,
-    protocol.SpeechTurn,
-    protocol.Transcribed,
-    protocol.WindowStarted,
-    protocol.WindowTranscribed,
+COMMANDS = (
+    *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.Transcribe, protocol.Audio),
+    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode),
 )
+"""Records with an id that an engine never sends."""
+
+
+class Reply(Protocol):
+    """What a request or a call waits for: ReplyStream, CallReply, PoolReply or SpeechReply."""
+
+    def receive(self, record: protocol.Record) -> None:
+        """Takes a record with its id. Raises FrameError for one that does not fit."""
+        ...
+
+    def fail(self, error: RequestError) -> None:
+        """Ends it with this error."""
+        ...
 
 
 @cache
@@ -104,7 +110,7 @@ class ReplyStream:
         return not self._running
 
     async def push_to(self, sink: Sink[list[protocol.Tokens]]) -> None:
-        """Push new tokens as they come, one record per sequence that has some; returns after the last final.
+        """Pushes new tokens as they come, one record per sequence that has some; returns after the last final.
 
         Raises RequestError when the engine failed the request or died, after the tokens that had arrived before; and
         what the sink raised.
@@ -119,7 +125,7 @@ class ReplyStream:
             raise self._error
 
     def flush(self, _: object = None) -> None:
-        """The hot path: push what is new; when the sink is paused, as soon as it is not."""
+        """Pushes what is new (the hot path); when the sink is paused, as soon as it is not."""
         sink = self._sink
         if sink is None:
             return
@@ -142,7 +148,7 @@ class ReplyStream:
             paused.add_done_callback(self.flush)
 
     def cancel(self, index: int | None = None) -> None:
-        """Stop one sequence, or all. No more of its tokens are pushed. Idempotent."""
+        """Stops one sequence, or all. No more of its tokens are pushed. Idempotent."""
         if index is None:
             self._new = {}
         else:
@@ -155,13 +161,13 @@ class ReplyStream:
         self._end()
 
     def abort(self, error: RequestError) -> None:
-        """Stop all; `push_to` raises this error after the tokens that have arrived. Nothing if it is finished."""
+        """Stops all; `push_to` raises this error after the tokens that have arrived. Nothing if it is finished."""
         if self._running:
             self._router.send(protocol.Cancel(self.id))
             self.fail(error)
 
     def break_off(self, error: Exception) -> None:
-        """Stop all, finished or not: the sink has failed. `push_to` raises this error."""
+        """Stops all, finished or not: the sink has failed. `push_to` raises this error."""
         self._error = error
         self.cancel()
 
@@ -170,7 +176,7 @@ class ReplyStream:
         self.cancel()
 
     async def wait_accepted(self) -> None:
-        """Wait until the engine has accepted the request. Raises its refusal. For Engine.submit."""
+        """Waits until the engine has accepted the request. Raises its refusal. For Engine.submit."""
         if self.prompt_tokens < 0 and self._running:
             self._accepted = asyncio.get_running_loop().create_future()
             await self._accepted
@@ -180,7 +186,7 @@ class ReplyStream:
     # --- for the router
 
     def add(self, record: protocol.Tokens) -> bool:
-        """The hot path: once per token. Whether it is the first one not pushed, so that `flush` must follow.
+        """Adds a record, once per token (the hot path). Returns whether it is the first not pushed: `flush` follows.
 
         Dropped for a sequence that is finished or cancelled.
         """
@@ -209,14 +215,17 @@ class ReplyStream:
         return first
 
     def fail(self, error: RequestError) -> None:
-        """End all sequences with this error."""
+        """Ends all sequences with this error."""
         self._running.clear()
         self._error = error
         self._end()
 
-    def set_prompt(self, record: AboutPrompt) -> None:
-        """What the engine found out about the prompt."""
+    def receive(self, record: protocol.Record) -> None:
+        """Takes a record that is not Tokens: most are about the prompt. Raises FrameError for one of another task."""
         match record:
+            case protocol.Accepted():
+                self.prompt_tokens, self.tokens, self.notices = record.prompt_tokens, record.tokens, record.notices
+                wake(self._accepted)
             case protocol.Counted():
                 self.prompt_tokens = record.prompt_tokens
             case protocol.Prefilled():
@@ -226,89 +235,107 @@ class ReplyStream:
             case protocol.Progress():
                 self.progress, self._progressed = record, True
                 self.flush()
-
-    def accept(self, record: protocol.Accepted) -> None:
-        """The engine has accepted the request."""
-        self.prompt_tokens = record.prompt_tokens
-        self.tokens = record.tokens
-        self.notices = record.notices
-        wake(self._accepted)
+            case protocol.DetailedTokens():
+                self.add(record)
+                self.flush()
+            case _:
+                raise protocol.FrameError(f"{record.kind} is no answer to a request for text")
 
     def _end(self) -> None:
-        """Where the last sequence has ended without a final."""
+        """Closes the stream where the last sequence has ended without a final."""
         if not self._running:
             self._router.close(self.id)
             wake(self._accepted)
             self.flush()
 
 
+class CallReply:
+    """The one record that answers a call."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def receive(self, record: protocol.Record) -> None:
+        answer: Any
+        match record:
+            case protocol.Encoded():
+                answer = record
+            case protocol.Decoded(text=answer) | protocol.Pong(stats=answer) | protocol.Spoken(data=answer):
+                pass
+            case _:
+                raise protocol.FrameError(f"{record.kind} is no answer to a call")
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def fail(self, error: RequestError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
 class ReplyRouter:
-    """All reply streams and open calls of one engine. Ids are never reused, not even after a restart of the child."""
+    """The open replies of one engine, by id. Ids are never reused, not even after a restart of the child."""
 
     def __init__(self, send: Callable[[protocol.Record], None]) -> None:
         self.send = send
         self._ids = itertools.count(1)
-        self._replies: dict[int, ReplyStream] = {}
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._pools: dict[int, PoolReply] = {}
-        self._speeches: dict[int, SpeechReply] = {}
+        self._replies: dict[int, Reply] = {}
+        self._speeches: dict[int, SpeechReply] = {}  # those of them that outlive an engine
 
     @property
     def busy(self) -> bool:
         """Requests or calls are in flight."""
-        return bool(self._replies or self._calls or self._pools or self._speeches)
+        return bool(self._replies)
 
     def open(self, sequences: int) -> ReplyStream:
-        """A stream for a new request with this number of sequences."""
+        """Returns a stream for a new request with this number of sequences."""
         reply = ReplyStream(self, next(self._ids), sequences)
         self._replies[reply.id] = reply
         return reply
 
     def open_pool(self, count: int) -> PoolReply:
-        """The reply to a new request of this number of inputs."""
+        """Returns the reply to a new request of this number of inputs."""
         make, _ = pool_types()
-        reply = make(next(self._ids), count, self._cancel_pool, self.close)
-        self._pools[reply.id] = reply
+        reply = make(next(self._ids), count, self._cancel, self.close)
+        self._replies[reply.id] = reply
         return reply
 
-    def _cancel_pool(self, number: int) -> None:
-        if self._pools.pop(number, None) is not None:
+    def _cancel(self, number: int) -> None:
+        if self._replies.pop(number, None) is not None:
             self.send(protocol.Cancel(number))
 
     def open_speech(
         self, params: TranscribeParams, client: str, send: Callable[[protocol.Record], None]
     ) -> SpeechReply:
-        """The reply to a new transcription."""
+        """Returns the reply to a new transcription."""
         from .speech_reply import SpeechReply  # most servers have no speech model
 
         reply = SpeechReply(next(self._ids), params, client, send, self.close)
-        self._speeches[reply.id] = reply
+        self._replies[reply.id] = self._speeches[reply.id] = reply
         return reply
 
     def close(self, number: int) -> None:
         """The request has ended; later records for it are dropped."""
         self._replies.pop(number, None)
-        self._pools.pop(number, None)
         self._speeches.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record]) -> Any:
-        """Send the record that `make` returns for a new id and wait for its one reply. Raises RequestError.
+        """Sends the record that `make` returns for a new id and waits for its one reply. Raises RequestError.
 
         Cancelled in the engine when the waiting task is, where the engine has not begun with it.
         """
-        number = next(self._ids)
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        number, reply = next(self._ids), CallReply()
+        self._replies[number] = reply
         try:
             self.send(make(number))
-            return await answer
+            return await reply.answer
         except asyncio.CancelledError:
             self.send(protocol.Cancel(number))
             raise
         finally:
-            self._calls.pop(number, None)
+            self.close(number)
 
     def deliver(self, records: list[protocol.Record]) -> None:
-        """Route the engine's records. Those with unknown ids are dropped: their requests were cancelled.
+        """Routes the engine's records. Those with unknown ids are dropped: their requests were cancelled.
 
         Raises FrameError for a record that an engine never sends.
         """
@@ -317,70 +344,38 @@ class ReplyRouter:
         for record in records:
             if type(record) is protocol.Tokens:
                 reply = replies.get(record.id)
-                if reply is not None and reply.add(record):
+                if type(reply) is ReplyStream and reply.add(record):
                     new.append(reply)
-            elif type(record) is protocol.Pooled:
-                pool = self._pools.get(record.id)
-                if pool is not None:
-                    pool.add(record)
-            elif isinstance(record, _OF_SPEECH):
-                speech = self._speeches.get(record.id)
-                if speech is not None:
-                    speech.add(record)
             else:
                 self._deliver_rare(record)
-        for reply in new:  # after all: where several steps have come at once, a stream sends one chunk
-            reply.flush()
+        for stream in new:  # after all: where several steps have come at once, a stream sends one chunk
+            stream.flush()
 
     def _deliver_rare(self, record: protocol.Record) -> None:
-        match record:
-            case protocol.Accepted(id=number) if number in self._replies:
-                self._replies[number].accept(record)
-            case protocol.Counted() | protocol.Prefilled() | protocol.Progress() | protocol.PromptLogprobs():
-                if record.id in self._replies:
-                    self._replies[record.id].set_prompt(record)
-            case protocol.Encoded(id=number):
-                self._answer(number, record)
-            case protocol.Decoded(id=number, text=answer):
-                self._answer(number, answer)
-            case protocol.Pong(id=number, stats=answer) | protocol.Spoken(id=number, data=answer):
-                self._answer(number, answer)
-            case protocol.Refused(id=number) | protocol.Failed(id=number):
-                self._fail(number, from_wire(record.error))
-            case protocol.DetailedTokens(id=number) if number in self._replies:
-                reply = self._replies[number]
-                reply.add(record)
-                reply.flush()
-            case _ if not isinstance(record, _OF_REQUESTS):
-                raise protocol.FrameError(f"an engine does not send {record.kind}")
-
-    def _answer(self, number: int, answer: Any) -> None:
-        call = self._calls.get(number)
-        if call is not None and not call.done():
-            call.set_result(answer)
-
-    def _fail(self, number: int, error: RequestError) -> None:
-        call = self._calls.get(number)
-        if call is not None and not call.done():
-            call.set_exception(error)
-        reply = self._replies.get(number) or self._pools.get(number) or self._speeches.get(number)
-        if reply is not None:
-            reply.fail(error)
+        number = getattr(record, "id", None)
+        if number is None or isinstance(record, COMMANDS):
+            raise protocol.FrameError(f"an engine does not send {record.kind}")
+        reply = self._replies.get(number)
+        if reply is None:
+            return
+        if isinstance(record, protocol.Refused | protocol.Failed):
+            reply.fail(from_wire(record.error))
+        else:
+            reply.receive(record)
 
     def fail_all(self, error: Callable[[], RequestError]) -> None:
         """The engine is gone: every stream and call ends now, each with an error of its own."""
-        for number in [*self._replies, *self._calls, *self._pools, *self._speeches]:
-            self._fail(number, error())
+        for reply in list(self._replies.values()):
+            reply.fail(error())
 
     def fail_lost(self, error: Callable[[], RequestError]) -> None:
         """Ends all but transcriptions, which wait for the new engine; also one that may have killed the old one."""
-        for number in [*self._replies, *self._calls, *self._pools]:
-            self._fail(number, error())
-        for speech in list(self._speeches.values()):
-            if (failure := speech.lost()) is not None:
-                speech.fail(failure)
+        for number, reply in list(self._replies.items()):
+            failure = self._speeches[number].lost() if number in self._speeches else error()
+            if failure is not None:
+                reply.fail(failure)
 
     def resume(self) -> None:
-        """The new engine is ready: send it what waits for it."""
+        """Sends the new engine, which is ready, what waits for it."""
         for speech in list(self._speeches.values()):
             speech.resume()

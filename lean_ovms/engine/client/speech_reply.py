@@ -94,7 +94,7 @@ class SpeechReply:
     # --- the reader
 
     def begin(self, audio: AsyncIterator[bytes]) -> None:
-        """Start the request and send its audio from now on. Raises RequestError."""
+        """Starts the request and sends its audio from now on. Raises RequestError."""
         self._send(self._request())
         self._pump = asyncio.get_running_loop().create_task(self._send_all(audio))
 
@@ -111,7 +111,7 @@ class SpeechReply:
         return self._events.popleft()
 
     async def aclose(self) -> None:
-        """Cancel what is not finished. Idempotent."""
+        """Cancels what is not finished. Idempotent."""
         if not self._ended:
             self._end_with(None)
             self._send(protocol.Cancel(self.id))
@@ -157,7 +157,7 @@ class SpeechReply:
         self._send(protocol.Audio(self.id, False, block))
 
     def _used(self, samples: int) -> None:
-        """Forget the audio before this sample."""
+        """Forgets the audio before this sample."""
         start = min(samples * SAMPLE_BYTES, self._end)
         while self._start < start and self._audio:
             block = self._audio.popleft()
@@ -170,8 +170,8 @@ class SpeechReply:
 
     # --- for the router
 
-    def add(self, record: protocol.Record) -> None:
-        """Adds a record with this id. Raises FrameError for one that does not fit."""
+    def receive(self, record: protocol.Record) -> None:
+        """Takes a record with this id. Raises FrameError for one that does not fit."""
         if self._ended:
             return
         match record:
@@ -249,7 +249,7 @@ class SpeechReply:
         return PLAIN if self._care == ALONE and timed else None
 
     def resume(self) -> None:
-        """Send the request and the audio that is not transcribed to a new engine."""
+        """Sends the request and the audio that is not transcribed to a new engine."""
         self._repeated_text = len(self._text)
         self._repeated_turns = len(self._turns)
         self._send(self._request())

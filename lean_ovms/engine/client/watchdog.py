@@ -36,7 +36,7 @@ class Watchdog:
         self._last_record_at = now
 
     def stop(self) -> None:
-        """Cancel the timer; start() sets it again."""
+        """Cancels the timer; start() sets it again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

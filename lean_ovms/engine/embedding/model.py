@@ -13,21 +13,22 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import numpy as np
+import openvino as ov
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo, Vocabulary
 from ...errors import StartError
 from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
-from ...repository import pooling_dir
+from ...repository import pooling_dir, safetensors
 from ...repository.pooling_dir import PoolingFiles
-from ..loading import vocabulary
+from ..loading import json_tokenizer, vocabulary
+from ..loading.graph_tokenizer import GraphTokenizer
 from ..loading.ir import NotUnderstood
-from .network import SHORT, PoolingNetwork, new_core, version
+from ..loading.weights import floats
+from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, Prompt, Template
-from .projection import projection
 from .recognize import Shape, recognize
 from .templates import template
-from .tokenizer import PoolingTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +41,26 @@ QWEN_BODY = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}
 QWEN_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Qwen3-Reranker's own prompt (its model card)."""
 NO_YES = ("no", "yes")
+PROJECTIONS = ("linear.weight", "colbert_linear.weight")
+"""Names of a ColBERT model's last layer in sentence-transformers' Dense module and in the whole model."""
 WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 """Batches computed before the model is ready: code for a shape is generated at its first use."""
 
 
-def load(config: EngineConfig) -> OpenVinoPooler:
-    """Returns the loaded model. Raises StartError with the reason in one line."""
-    return OpenVinoPooler(config)
+class PoolingTokenizer(GraphTokenizer):
+    """A tokenizer by tokenizer.json where its ids are the exported tokenizer's, else by that.
+
+    Measured 2026-11 under load: a text of 25 words takes 0.03 ms by tokenizer.json, and 1.8 ms by the exported graph,
+    or 0.07 ms a text in a list.
+    """
+
+    def __init__(self, model_dir: Path, core: ov.Core) -> None:
+        """Raises StartError."""
+        super().__init__(model_dir, core)
+        self._json = json_tokenizer.load(model_dir, super().encode)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return super().encode(texts) if self._json is None else [self._json.encode(text) for text in texts]
 
 
 class OpenVinoPooler:
@@ -56,7 +70,7 @@ class OpenVinoPooler:
         """Raises StartError."""
         path = config.model_dir
         files = pooling_dir.read(path)
-        core = new_core()
+        core = ov.Core()
         self._network = PoolingNetwork(core, config)
         self._tokenizer = PoolingTokenizer(path, core)
         shape = self._network.shape(config.pooling)
@@ -154,7 +168,7 @@ class OpenVinoPooler:
             pad_token_id=pad if isinstance(pad, int) and pad >= 0 else 0,
             bos_token=_content(files.tokenizer_config.get("bos_token")),
             eos_token=_content(files.tokenizer_config.get("eos_token")),
-            versions={"openvino": version()},
+            versions={"openvino": str(ov.get_version())},
             pooling=info,
         )
 
@@ -193,3 +207,17 @@ def _report(config: EngineConfig, info: PoolingInfo) -> None:
         log.log(level, "%s: pooling %s, by %s; %s", config.served_name, info.pooling, info.pooling_source, how)
     elif info.kind != TOKEN_CLASSIFY:
         log.info("%s: %d outputs, activation %s", config.served_name, info.outputs, info.activation)
+
+
+def projection(file: Path, shape: tuple[int, int]) -> Array:
+    """Returns the last layer of a ColBERT model from its own file: float32 [outputs, inputs]. Raises StartError."""
+    try:
+        name = next((name for name in PROJECTIONS if name in safetensors.header(file)), None)
+        if name is None:
+            raise StartError(f"{file} has no tensor {' or '.join(PROJECTIONS)}: the model's last layer")
+        found = safetensors.tensor(file, name)
+    except (OSError, ValueError) as error:
+        raise StartError(f"{file} cannot be read: {error}") from None
+    if found.shape != shape:
+        raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {list(shape)} as config.json says")
+    return floats(found)

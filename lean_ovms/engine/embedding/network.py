@@ -12,7 +12,7 @@ from ...config.options import read_object
 from ...errors import StartError
 from ...util.resources import thread_limit
 from ..errors import last_line
-from ..loading import devices
+from ..loading.devices import device_of
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner
 from .lazy_compiled_model import LazyCompiledModel
@@ -58,16 +58,6 @@ class LoneLength:
         return self._last
 
 
-def new_core() -> ov.Core:
-    """Returns a new openvino core: one for each model."""
-    return ov.Core()
-
-
-def version() -> str:
-    """Returns openvino's version."""
-    return str(ov.get_version())
-
-
 class PoolingNetwork:
     """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
 
@@ -84,7 +74,7 @@ class PoolingNetwork:
         self._core = core
         self._config = config
         self._path = config.model_dir / "openvino_model.xml"
-        self._device, self._properties = choose_device(core, config), properties(config)
+        self._device, self._properties = device_of(config), properties(config)
         try:
             self.model = core.read_model(self._path)
         except RuntimeError as error:
@@ -223,18 +213,6 @@ class PoolingNetwork:
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
         """Returns a batch that has been computed, with its output or its error."""
         return self._passes.wait()
-
-
-def choose_device(core: ov.Core, config: EngineConfig) -> str:
-    """Returns the device of the options. Raises StartError."""
-    wanted = config.target_device
-    if wanted == "CPU":
-        return wanted
-    available = core.available_devices
-    device = devices.choose(wanted, available, lambda _: 0)
-    if missing := devices.missing([device], available):
-        raise StartError(f"--target_device {missing}: there is no such device here, only {', '.join(available)}")
-    return device
 
 
 def properties(config: EngineConfig) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
+from ..errors import for_client
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder, check_ids
 from .pooler import Array, Batch, Pooler
@@ -80,9 +81,9 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> PoolingTask:
 
         pooler: Pooler = FakePooler(config)
     else:
-        from . import model
+        from .model import OpenVinoPooler
 
-        pooler = model.load(config)
+        pooler = OpenVinoPooler(config)
     limits = PoolingLimits(
         queued=config.max_queued_requests, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens
     )
@@ -120,10 +121,7 @@ class PoolingTask:
         return {
             "running": sum(map(len, self._running.values())),
             "queued": self.queue.waiting + arriving,
-            "kv_blocks_used": 0,
-            "kv_blocks_total": 0,
             "steps": self._steps,
-            "preemptions": 0,
             "recoveries": self._recoveries,
             "tokens": self._tokens,
             "padded_tokens": self._padded_tokens,
@@ -131,7 +129,7 @@ class PoolingTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         try:
             match command:
                 case Pool():
@@ -146,12 +144,9 @@ class PoolingTask:
                     self._forget(command.id)
         except Exception as error:  # an error in one request must not end the loop
             self._refuse(command, error)
-        return True
 
     def _arrive(self, command: Pool) -> None:
         """Check what can be checked before tokenizing. Raises RequestError."""
-        if command.id in self._arriving or command.id in self._open:
-            raise BadRequest(f"request {command.id} exists already")
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.limits.queued:
             text = f"{self.limits.queued} requests are waiting already; please try again later"
@@ -177,10 +172,7 @@ class PoolingTask:
     def _refuse(self, command: Record, error: Exception) -> None:
         """Replies to a command that failed."""
         number: int = getattr(command, "id", 0)
-        if not isinstance(error, RequestError):
-            log.error("%s %d failed", command.kind, number, exc_info=error)
-            error = EngineFailure("The engine could not process this request.")
-        self.out.append(Refused(number, error.to_wire()))
+        self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
         self._forget(number)
 
     def _forget(self, number: int) -> None:
@@ -289,8 +281,7 @@ class PoolingTask:
         requests = {item.request for item in items}
         if len(requests) == 1:
             [request] = requests
-            log.error("request %d failed", request.id, exc_info=error)
-            self._end(request, EngineFailure("The engine could not process this request."))
+            self._end(request, for_client(error, f"request {request.id}"))
             return
         for item in items:
             if item.request.id in self._open:

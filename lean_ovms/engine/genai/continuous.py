@@ -6,7 +6,6 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from ...config import EngineConfig
 from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
-from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, LongTextEncoder
-from ..loading import model_info, vocabulary
-from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
+from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE
+from ..loading import model_info
+from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.lora import adapters
 from ..loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
-from ..loading.text_encoder import TextEncoder
-from . import generation_config, grammar_compiler
-from .guard.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
+from .base import GenAiPipeline
+from .guard.pipeline import Handle, PipelineRequest, Status
 from .scheduler_config import draft_scheduler, scheduler
 
 log = logging.getLogger(__name__)
@@ -33,13 +31,13 @@ PROBE_TOKENS = 33
 """A prompt that takes two blocks of 32, or three of 16: enough to measure the cache with."""
 
 
-class ContinuousPipeline:
+class ContinuousPipeline(GenAiPipeline):
     """A pipeline.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
 
     NETWORK = TEXT_MODEL
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        """Loads and warms up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve(config, free_memory_bytes())
         check_files(config, self.NETWORK)
         with as_start_error(config):
@@ -52,22 +50,9 @@ class ContinuousPipeline:
             blocks = self._measure(settings)
             self._warm_up(settings)
         self.recoverable = settings.speculative != "draft"
-        self.step_tokens = settings.step_tokens
-        self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
-        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
-        ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
-        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
-        self.long_text_encoder: LongTextEncoder | None = self._encode
-        self.grammars = grammar_compiler.grammars(config, self._tokenizer)
-        self.image_token_counter: ImageTokenCounter | None = None
+        self.describe(config, settings, blocks, defaults)
 
     # --- pipeline.Pipeline
-
-    def check(self, request: PipelineRequest) -> None:
-        try:
-            self._config(request).validate()
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise BadRequest(last_line(error)) from error
 
     def add(self, request: PipelineRequest) -> Handle:
         self._next_id += 1  # two live requests with one id poison the pipeline
@@ -93,21 +78,10 @@ class ContinuousPipeline:
             return "running"
         return "lost" if status == genai.GenerationStatus.IGNORED else "finished"
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return self._encode(text, add_special_tokens)
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
-
-    def _config(self, request: PipelineRequest) -> Any:
-        if request.native is None:
-            request.native = generation_config.build(request, self._eos, self._speculative)
-        return request.native
-
     # --- loading
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
-        """Generate and drop the outputs; only while loading."""
+        """Generates, and drops the outputs; only while loading."""
         asked = SamplingParams(
             temperature=0.0,
             num_assistant_tokens=ASSISTANT_TOKENS if self._speculative else 0,
@@ -115,15 +89,12 @@ class ContinuousPipeline:
         )
         handles = []
         for tokens in prompts:
-            request = PipelineRequest(
-                tokens=tokens, sampling=asked, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
-            )
-            handles.append(self.add(request))
+            handles.append(self.add(PipelineRequest(tokens=tokens, sampling=asked, max_tokens=max_tokens)))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """KV blocks of the cache, from the share of it that a known number of blocks takes."""
+        """Returns the KV blocks of the cache, from the share of it that a known number of blocks takes."""
         self._run([[i % 32 for i in range(PROBE_TOKENS)]], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         used = -(-PROBE_TOKENS // settings.block_size)

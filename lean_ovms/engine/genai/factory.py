@@ -17,7 +17,7 @@ from .vlm_stateful import VlmStateful
 
 
 def load(config: EngineConfig, kind: str, available: Sequence[str]) -> Pipeline:
-    """The loaded pipeline; kind: LM, LM_CB, VLM or VLM_CB. Raises StartError with the reason in one line."""
+    """Returns the loaded pipeline; kind: LM, LM_CB, VLM or VLM_CB. Raises StartError with the reason in one line."""
     if kind == "LM":
         return StatefulPipeline(config, resolve_stateful(config, available))
     if kind == "LM_CB":

@@ -1,6 +1,6 @@
 """A request's GenerationConfig, the same for every pipeline of openvino_genai.
 
-It is built here, field by field, from values that validation.py has checked; nothing else that a client sent reaches
+It is built here, field by field, from values that the front end has checked; nothing else that a client sent reaches
 the binding. stop_strings, num_beam_groups, tree_depth, adapters and the like are never set, and n is never more than 1:
 GenAI handles these wrongly, or crashes.
 """

@@ -50,14 +50,14 @@ class GrammarCompiler:
         self.clear()
 
     def compile(self, tag: str) -> None:
-        """Compile a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
+        """Compiles a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
         try:
             self._run(self._right, tag)
         except (RuntimeError, ValueError) as error:
             raise GrammarInvalid(reason(error)) from error
 
     def walk(self, tag: str, seed: int, tokens: int) -> Generator[float, None, None]:
-        """CPU seconds of each step in which a compiled grammar's text grows by a random token, at most so many.
+        """Yields the CPU seconds of each step that adds a random token to an output of a grammar, at most so many.
 
         The first step includes what GenAI does for every request with this grammar. Raises RuntimeError.
         """
@@ -78,7 +78,7 @@ class GrammarCompiler:
                 pipeline.step()
 
     def clear(self) -> None:
-        """Drop all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
+        """Drops all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
         self._run(self._other, None)
         self._run(self._right, None)  # or the next step would have to set the width again
         _trim()
@@ -94,19 +94,19 @@ class GrammarCompiler:
 
 
 def structured(tag: str) -> Any:
-    """A structural tag (JSON text) as GenerationConfig.structured_output_config."""
+    """Returns a structural tag (JSON text) as GenerationConfig.structured_output_config."""
     return genai.StructuredOutputConfig(structural_tags_config=lowered(tag)[0])
 
 
 @lru_cache(maxsize=64)
 def lowered(tag: str) -> tuple[str, tuple[str, ...]]:
-    """A structural tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
+    """Returns a tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
     found = Lowered(json.loads(tag)["format"], within_genai=True)
     return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices
 
 
 def logits_width(model_dir: Path) -> int:
-    """How many logits the model's network has for a token, padding included. Raises RuntimeError if it is not known.
+    """Returns the number of logits that the network has for a token, padding included. Raises RuntimeError.
 
     The cache is dropped whenever a request comes with another width, so config.json's vocab_size is not exact enough.
     """
@@ -153,7 +153,7 @@ def reason(error: Exception) -> str:
 
 
 def _trim() -> None:
-    """Return freed memory to the system; glibc keeps it otherwise."""
+    """Returns freed memory to the system; glibc keeps it otherwise."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -169,7 +169,7 @@ def _pipeline(tokenizer: Any, width: int) -> Any:
 
 
 def stand_in(width: int) -> ov.Model:
-    """The smallest language model: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
+    """Returns the smallest language model: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
     ids = _parameter("input_ids", [-1, -1], np.int64)
     mask = _parameter("attention_mask", [-1, -1], np.int64)
     positions = _parameter("position_ids", [-1, -1], np.int64)

@@ -34,7 +34,7 @@ class Patches:
 
     @classmethod
     def read(cls, model_dir: Path) -> Patches | None:
-        """From preprocessor_config.json; None if it has no such fields."""
+        """Reads preprocessor_config.json; returns None if it has no such fields."""
         try:
             fields = json.loads(read_bytes(model_dir / "preprocessor_config.json"))
             size = fields.get("size") or {}
@@ -45,7 +45,7 @@ class Patches:
             return None
 
     def tokens(self, size: Size) -> int:
-        """Of an image, without the tokens around it: smart_resize as openvino_genai has it, halves rounded up."""
+        """Returns the tokens of an image, without those around it: openvino_genai's smart_resize, halves rounded up."""
         height, width = size
         unit = self.unit
         rows, columns = (math.floor(side / unit + 0.5) * unit for side in size)
@@ -79,7 +79,7 @@ class GenAiImageTokens:
             self.known |= {size: count - frame for size, count in zip(LARGE, measure(LARGE), strict=True)}
 
     def _patches(self, model_dir: Path) -> Callable[[Size], int] | None:
-        """Qwen's rule, if it agrees with the measured sizes."""
+        """Returns Qwen's rule, if it agrees with the measured sizes."""
         rule = Patches.read(model_dir)
         if rule is None:
             return None
@@ -88,7 +88,7 @@ class GenAiImageTokens:
         return None if around else lambda size: rule.tokens(size) + frame
 
     def tokens(self, size: Size) -> int:
-        """Of an image; for an unknown size the most of the known ones that are not much larger."""
+        """Returns the tokens of an image; for an unknown size the most of the known ones that are not much larger."""
         if self.fixed:
             return self.fixed
         if self.patches is not None:

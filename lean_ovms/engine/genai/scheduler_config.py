@@ -41,7 +41,7 @@ SPARSE = {
 
 
 def scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
-    """The main model's. Raises StartError with the option at fault."""
+    """Returns the main model's SchedulerConfig. Raises StartError with the option at fault."""
     result = genai.SchedulerConfig()
     if settings.blocks:
         result.num_kv_blocks = settings.blocks
@@ -63,7 +63,7 @@ def scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
 
 
 def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
-    """The draft model's: as the main one's, except for the draft_ options.
+    """Returns the draft model's: as the main one's, except for the draft_ options.
 
     dynamic_split_fuse stays as resolved: GenAI answers wrongly if a draft gets prompts in parts.
     """
@@ -79,22 +79,22 @@ def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
 
 def _eviction(text: str) -> Any:
     option = "cache_eviction_config"
-    asked = _fields(option, text, EVICTION)
-    missing = [name for name in ("start_size", "recent_size", "max_cache_size") if name not in asked]
+    given = _fields(option, text, EVICTION)
+    missing = [name for name in ("start_size", "recent_size", "max_cache_size") if name not in given]
     if missing:
         raise StartError(f"--{option} lacks {', '.join(missing)}")
-    crush = asked.pop("kv_crush_config", None)
-    asked.setdefault("aggregation_mode", genai.AggregationMode.NORM_SUM)
-    if asked.get("snapkv_window_size"):
+    crush = given.pop("kv_crush_config", None)
+    given.setdefault("aggregation_mode", genai.AggregationMode.NORM_SUM)
+    if given.get("snapkv_window_size"):
         log.warning("--%s: snapkv_window_size is taken as 0", option)
     # With a window GenAI 2026.4.1 fails in the step of every prompt that is longer than start_size by less than it.
-    asked["snapkv_window_size"] = 0
+    given["snapkv_window_size"] = 0
     if crush is not None:
         crush = {"budget": 0, **_typed(option, crush, KV_CRUSH)}
     with _at_fault(option):
         if crush is not None:
-            asked["kvcrush_config"] = genai.KVCrushConfig(**crush)
-        return genai.CacheEvictionConfig(**asked)
+            given["kvcrush_config"] = genai.KVCrushConfig(**crush)
+        return genai.CacheEvictionConfig(**given)
 
 
 def _sparse(text: str) -> Any:
@@ -107,9 +107,9 @@ def _fields(option: str, text: str, kinds: dict[str, Any]) -> Json:
     return _typed(option, read_object(option, text), kinds)
 
 
-def _typed(option: str, asked: Json, kinds: dict[str, Any]) -> Json:
-    """The values as the binding takes them. Raises StartError for unknown names and wrong values."""
-    return {name: _value(f"--{option}: {name}", value, kinds.get(name)) for name, value in asked.items()}
+def _typed(option: str, given: Json, kinds: dict[str, Any]) -> Json:
+    """Returns the values as the binding takes them. Raises StartError for unknown names and wrong values."""
+    return {name: _value(f"--{option}: {name}", value, kinds.get(name)) for name, value in given.items()}
 
 
 def _value(name: str, value: Any, kind: Any) -> Any:

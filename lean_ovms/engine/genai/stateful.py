@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,28 +24,17 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, too_long
-from ...types import SamplingParams
 from ..errors import last_line
-from ..generation.pipeline import LongTextEncoder
-from ..loading import model_info, vocabulary
-from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
+from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.lora import adapters
 from ..loading.settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
-from ..loading.text_encoder import TextEncoder
-from . import generation_config, grammar_compiler
-from .guard.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
+from .base import GenAiPipeline
+from .guard.pipeline import GuardedOutput, Handle, PipelineRequest, Status
 
 log = logging.getLogger(__name__)
 
 STEP_S = 0.02
 """A step without a result returns after this, so that commands are handled while a long prompt is computed."""
-
-
-@dataclass(slots=True)
-class StatefulOutput:
-    generated_ids: list[int]
-    generated_log_probs: list[float] = field(default_factory=list)
-    score: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +43,7 @@ class StatefulHandle:
 
     request: PipelineRequest
     config: Any
-    outputs: deque[dict[int, StatefulOutput]] = field(default_factory=deque)
+    outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
     new_tokens: list[int] = field(default_factory=list)
     num_received: int = 0
     cancelled: bool = False
@@ -66,7 +54,7 @@ class StatefulHandle:
     def can_read(self) -> bool:
         return bool(self.outputs) and not self.cancelled
 
-    def read(self) -> Mapping[int, StatefulOutput]:
+    def read(self) -> Mapping[int, GuardedOutput]:
         if not self.can_read():
             raise RuntimeError("read of an empty handle")
         return self.outputs.popleft()
@@ -90,13 +78,13 @@ class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no 
         pass
 
 
-class StatefulPipeline:
+class StatefulPipeline(GenAiPipeline):
     """A pipeline.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
 
     NETWORK = TEXT_MODEL
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        """Loads and warms up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve_stateful(config)
         check_files(config, self.NETWORK)
         with as_start_error(config):
@@ -106,15 +94,7 @@ class StatefulPipeline:
             self._eos = int(defaults.eos_token_id)
             for length in (n for n in WARM_LENGTHS if n + 8 < settings.context):
                 self._probe(length)
-        self.info = model_info.describe(config, settings, settings.blocks, self._tokenizer, defaults)
-        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
-        ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
-        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
-        self.long_text_encoder: LongTextEncoder | None = self._encode
-        self.grammars = grammar_compiler.grammars(config, self._tokenizer)
-        self.image_token_counter: ImageTokenCounter | None = None
-        self.recoverable = True
-        self.step_tokens = settings.step_tokens
+        self.describe(config, settings, settings.blocks, defaults)
         self.max_prompt_tokens = settings.max_prompt_tokens
         self.token_timeout_s = config.engine_watchdog_s
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step
@@ -133,10 +113,7 @@ class StatefulPipeline:
 
     def check(self, request: PipelineRequest) -> None:
         self._check_supported(request)
-        try:
-            self._config(request).validate()
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise BadRequest(last_line(error)) from error
+        super().check(request)
 
     def add(self, request: PipelineRequest) -> Handle:
         if not request.tokens:
@@ -157,7 +134,7 @@ class StatefulPipeline:
                     self._queue.remove(handle)
                     handle.finished = True
                 elif handle.new_tokens:
-                    handle.outputs.append({0: StatefulOutput(handle.new_tokens)})
+                    handle.outputs.append({0: GuardedOutput(handle.new_tokens)})
                     handle.new_tokens = []
             done = [h for h in self._live if h.finished]
             self._live = [h for h in self._live if not h.finished]
@@ -177,12 +154,6 @@ class StatefulPipeline:
     def status(self, handle: Handle) -> Status:
         return "finished" if handle.finished else "running"  # type: ignore[attr-defined]  # every handle is ours
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return self._encode(text, add_special_tokens)
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
-
     # --- one request
 
     def _check_supported(self, request: PipelineRequest) -> None:
@@ -197,11 +168,6 @@ class StatefulPipeline:
             )
             raise too_long(f"{text} (--max_prompt_len)", self.max_prompt_tokens)
 
-    def _config(self, request: PipelineRequest) -> Any:
-        if request.native is None:
-            request.native = generation_config.build(request, self._eos, "")
-        return request.native
-
     def _has_news(self) -> bool:
         return any(
             h.finished or (h.new_tokens and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live
@@ -210,7 +176,7 @@ class StatefulPipeline:
     # --- the thread that generates
 
     def receive(self, handle: StatefulHandle, tokens: list[int]) -> Any:
-        """New tokens of a handle, from the streamer; whether to continue."""
+        """Takes new tokens of a handle from the streamer; returns whether to continue."""
         with self._changed:
             handle.new_tokens += tokens
             handle.num_received += len(tokens)
@@ -240,12 +206,12 @@ class StatefulPipeline:
         return None
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
-        """All generated ids; most have come through the streamer before."""
+        """Returns all generated ids; most have come through the streamer before."""
         result = self._pipe.generate(_tensor(handle.request.tokens), handle.config, Streamer(self, handle))
         return list(result.tokens[0])
 
     def _repair(self, error: Exception) -> None:
-        """Generate one token. An exception may leave a request's sampler behind, which the next request would use.
+        """Generates one token. An exception may leave a request's sampler behind, which the next request would use.
 
         A request that generates a token ends with an orderly clean-up of it.
         """
@@ -257,15 +223,9 @@ class StatefulPipeline:
             self.recoverable = False
 
     def _probe(self, length: int) -> None:
-        """Generate one token after a prompt of this length."""
+        """Generates one token after a prompt of this length."""
         tokens = [(i + 1) % 32 for i in range(length)]
-        self._pipe.generate(_tensor(tokens), self._one_token_config())
-
-    def _one_token_config(self) -> Any:
-        asked = SamplingParams(temperature=0.0)
-        return self._config(
-            PipelineRequest(tokens=[], sampling=asked, max_tokens=1, min_tokens=0, seed=0, stops=frozenset())
-        )
+        self._pipe.generate(_tensor(tokens), self._short_config(1))
 
 
 def _tensor(tokens: list[int]) -> Any:

@@ -1,7 +1,7 @@
 """openvino_genai's continuous batching of models with vision, as a pipeline.Pipeline.
 
 Such a pipeline takes text and images, never token ids: those throw inside a step, wedge the pipeline and then kill the
-process. It encodes the images while a request is added, with the GIL held, so no other request gets a token meanwhile.
+process. It encodes the images while a request is added, without releasing the GIL: no other request gets a token then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, StartError
-from ...types import IMAGE_TAG, Image, SamplingParams
+from ...types import IMAGE_TAG, Image
 from ..errors import last_line
 from ..generation.pipeline import ImagePrompt
 from ..loading import model_info
@@ -58,7 +58,6 @@ IMAGE_TOKENS = (
     "<|endoftext10|>",
 )
 """How the model families of openvino_genai's VLM pipelines write an image, where it is one token."""
-GREEDY = SamplingParams(temperature=0.0)
 WARM_WORDS = (4, 30, 200)
 
 
@@ -92,7 +91,7 @@ class VlmContinuous(ContinuousPipeline):
     # --- loading
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """As ContinuousPipeline's, with a text of more than one block."""
+        """Measures the cache as ContinuousPipeline does, with a text of more than one block."""
         self._template = self._tokenizer.get_original_chat_template()
         self._tokenizer.set_chat_template(IDENTITY_TEMPLATE)
         text, words = "", 0
@@ -115,14 +114,8 @@ class VlmContinuous(ContinuousPipeline):
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 
-    def _short_config(self, max_tokens: int) -> Any:
-        request = PipelineRequest(
-            tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
-        )
-        return self._config(request)
-
     def _measure_images(self, sizes: list[tuple[int, int]]) -> list[int]:
-        """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
+        """Returns the prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
 
         A request that is cancelled at once is never computed, and has its length with the next step.
         """
@@ -138,7 +131,7 @@ class VlmContinuous(ContinuousPipeline):
 
 
 def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
-    """The texts of this model's image tokens."""
+    """Returns the texts of this model's image tokens."""
     return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
@@ -148,7 +141,7 @@ def tensor(image: Image) -> Any:
 
 
 def prompt_tokens(handle: Any) -> int:
-    """Prompt tokens of a finished request, 0 while it runs."""
+    """Returns the prompt tokens of a finished request, 0 while it runs."""
     if handle.get_status() == genai.GenerationStatus.RUNNING:
         return 0
     try:

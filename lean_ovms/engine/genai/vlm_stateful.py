@@ -63,15 +63,15 @@ class VlmStateful(StatefulPipeline):
         return self._pipe.generate(image_prompt.text, images=images, generation_config=config, **more)
 
     def _probe(self, length: int) -> None:
-        self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._one_token_config())
+        self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._short_config(1))
 
     def _measure_images(self, sizes: list[Size]) -> list[int]:
-        """Prompt tokens of "a", a black image of each size, and "b". Only while loading."""
+        """Returns the prompt tokens of "a", a black image of each size, and "b". Only while loading."""
         counts = []
         for height, width in sizes:
             image = Image(height, width, bytes(3 * height * width))
             result = self._generate_with_images(
-                ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._one_token_config()
+                ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._short_config(1)
             )
             counts.append(int(result.perf_metrics.get_num_input_tokens()))
         return counts

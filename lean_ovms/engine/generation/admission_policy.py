@@ -36,31 +36,31 @@ class Runner(Protocol[S]):
     def total_blocks(self) -> int: ...
 
     def blocks_of(self, client: ClientQueue) -> int:
-        """KV blocks of its running sequences."""
+        """Returns the KV blocks of its running sequences."""
         ...
 
     def blocks_needed(self, sequence: S) -> int:
-        """KV blocks with which a sequence would start."""
+        """Returns the KV blocks with which a sequence would start."""
         ...
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        """The client has prompts that are not computed yet, and another one would only wait for them."""
+        """Returns whether a client has prompts that are not computed yet, for which another one would only wait."""
         ...
 
     def must_wait(self, sequence: S) -> bool:
-        """It cannot start now, and those behind it may."""
+        """Returns whether a sequence cannot start now while those behind it may."""
         ...
 
     def reserve(self, sequence: S, leaving: S | None) -> bool:
-        """Reserve room for a sequence, which is started then; False if there is none now. leaving: gives its slot."""
+        """Reserves room for a sequence that is started then; returns whether there is any. leaving: gives its slot."""
         ...
 
     def start(self, sequence: S) -> None:
-        """Run a sequence for which room is reserved."""
+        """Runs a sequence for which room is reserved."""
         ...
 
     def preempt(self, sequence: S) -> None:
-        """Put a running sequence back into the queue, behind others of its client."""
+        """Puts a running sequence back into the queue, behind others of its client."""
         ...
 
 
@@ -72,7 +72,7 @@ class AdmissionPolicy(Generic[S]):
         self._scheduler = scheduler
 
     def admit(self) -> None:
-        """Start waiting sequences, in the order of the queue, as far as slots, KV blocks and the next step allow.
+        """Starts waiting sequences, in the order of the queue, as far as slots, KV blocks and the next step allow.
 
         One that has to wait for something else lets others pass; one that waits for blocks does not, or a long prompt
         would starve behind short ones, except for MAX_PASSES of other clients within their share.
@@ -85,7 +85,7 @@ class AdmissionPolicy(Generic[S]):
             if scheduler.full and (leaving := self._leaving(group)) is None:
                 break
             if len(passed) >= MAX_PASSED or scheduler.prompts_full(client):
-                queue.hold(client)
+                queue.pause(client)
                 continue
             sequence = queue.pop(group)
             if scheduler.must_wait(sequence):
@@ -94,7 +94,7 @@ class AdmissionPolicy(Generic[S]):
             if not self._makes_room(sequence, lacking, leaving):
                 lacking = lacking or client
                 passed.append(sequence)
-                queue.hold(client)
+                queue.pause(client)
                 continue
             if leaving is not None and scheduler.full:
                 scheduler.preempt(leaving)
@@ -105,7 +105,7 @@ class AdmissionPolicy(Generic[S]):
         queue.restore(passed)
 
     def _leaving(self, group: SequenceGroup) -> S | None:
-        """Who gives its slot to the next sequence of a group."""
+        """Returns who gives its slot to the next sequence of a group."""
         giver = self._queue.giver(group)
         if giver is None:
             return None
@@ -113,7 +113,7 @@ class AdmissionPolicy(Generic[S]):
         return preemption.for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
     def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:
-        """Whether a sequence may start, where needed after others of clients beyond their share were preempted.
+        """Returns whether a sequence may start, where needed after others of clients beyond their share were preempted.
 
         lacking: the client that has to be passed. leaving: as in Runner.reserve.
         """

@@ -9,27 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from ...engine_types import EngineStats, ModelInfo, Vocabulary
+from ...engine_types import EngineStats
 from ..protocol import Record
 from .fair_queue import FairQueue
-from .pipeline import Grammars, ImagePlaceholders, LongTextEncoder
+from .pipeline import ImagePlaceholders, LoadedModel
 from .sequence import GenerationRequest
 
 
-class Backend(Protocol):
+class Backend(LoadedModel, Protocol):
     """One loaded model. Not thread-safe; it has one user.
 
     out: records for the front end, the same list for ever. requests: by id, those that are not finished.
     """
 
-    info: ModelInfo
-    vocabulary: Vocabulary
-    grammars: Grammars | None
-    """None: no structured output."""
     image_placeholders: ImagePlaceholders | None
     """None: a text model."""
-    long_text_encoder: LongTextEncoder | None
-    """None: every text is tokenized between two steps."""
     out: list[Record]
     requests: dict[int, GenerationRequest]
 
@@ -48,37 +42,29 @@ class Backend(Protocol):
         """A grammar may be compiled in a thread: no sequence is about to have its first step with one."""
         ...
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Text to ids. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
-        ...
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Ids to text, with the model's own detokenizer."""
-        ...
-
     def check(self, request: GenerationRequest) -> None:
         """Raises errors.BadRequest for what this engine cannot compute. It may keep its own form of the request."""
         ...
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request that was checked."""
+        """Queues a request that was checked."""
         ...
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Stop a request or one choice of it; an unknown id is one that has finished."""
+        """Stops a request or one choice of it; an unknown id is one that has finished."""
         ...
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Start waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
+        """Starts waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
         ...
 
     def step(self) -> Iterable[str]:
-        """Compute once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
+        """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
 
         Returns grammars that proved too slow to be matched.
         """
         ...
 
     def stats(self) -> EngineStats:
-        """A snapshot of all counts."""
+        """Returns a snapshot of all counts."""
         ...

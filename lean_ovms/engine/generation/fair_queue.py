@@ -35,7 +35,7 @@ class FairQueue(Generic[S]):
         self._size = 0
         self._serial = 0
         self._mean = 0.0  # grows as the clients' `charged` does on average
-        self._held: list[ClientQueue] = []
+        self._paused: list[ClientQueue] = []
 
     def __len__(self) -> int:
         return self._size
@@ -49,7 +49,7 @@ class FairQueue(Generic[S]):
     # --- in and out
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue all sequences of a new request, behind those of the same HTTP request."""
+        """Queues all sequences of a new request, behind those of the same HTTP request."""
         client = self.clients.get(request.client)
         if client is None:
             self._serial += 1
@@ -67,7 +67,7 @@ class FairQueue(Generic[S]):
         self._insert(group)
 
     def put_back(self, sequence: S, *, first: bool) -> None:
-        """Queue a sequence that has run, before the others of its request. first: before its client's others, too."""
+        """Queues a sequence that has run, before the others of its request. first: before its client's others, too."""
         group = sequence.group
         self._size += 1
         group.waiting.appendleft(sequence)
@@ -76,7 +76,7 @@ class FairQueue(Generic[S]):
             group.client.levels[group.priority].move_to_end(group.key, last=False)
 
     def pop(self, group: SequenceGroup) -> S:
-        """The group's next sequence, out of the queue."""
+        """Takes the group's next sequence out of the queue."""
         sequence: S = group.waiting.popleft()
         self._size -= 1
         if not group.waiting:
@@ -84,7 +84,7 @@ class FairQueue(Generic[S]):
         return sequence
 
     def remove(self, request: GenerationRequest, index: int | None = None) -> None:
-        """Take the waiting sequences of a request out, or one of them."""
+        """Takes the waiting sequences of a request out, or one of them."""
         group = request.group
         if group is None or not group.waiting:
             return
@@ -98,7 +98,7 @@ class FairQueue(Generic[S]):
             self._tidy(group)
 
     def dequeued(self, request: GenerationRequest) -> None:
-        """A sequence of the request has started, or it has ended before that."""
+        """Notes that a sequence of the request has started, or that it has ended before that."""
         if request.queued and request.group is not None:
             request.queued = False
             client = request.group.client
@@ -107,12 +107,12 @@ class FairQueue(Generic[S]):
             client.queued_tokens -= len(request.prompt)
 
     def clear(self) -> None:
-        """Forget everything, the counts of running sequences too."""
+        """Forgets everything, the counts of running sequences too."""
         self.clients.clear()
         self.queued = self._size = 0
 
     def _insert(self, group: SequenceGroup) -> None:
-        """It has waiting sequences: last of its level, unless it is there."""
+        """Makes a group that has waiting sequences the last of its level, unless it is there."""
         client = group.client
         self.clients.setdefault(client.name, client)
         client.groups.setdefault(group.key, group)
@@ -134,7 +134,7 @@ class FairQueue(Generic[S]):
     # --- running sequences
 
     def started(self, sequence: S) -> None:
-        """It runs from now on; the next turn is that of another request of its client."""
+        """Counts a sequence as running; the next turn is that of another request of its client."""
         self.dequeued(sequence.request)
         self._starts.append(self.clock())
         group = sequence.group
@@ -146,32 +146,32 @@ class FairQueue(Generic[S]):
             client.levels[group.priority].move_to_end(group.key)
 
     def stopped(self, sequence: S) -> None:
-        """It runs no longer."""
+        """Counts a sequence as running no longer."""
         group = sequence.group
         group.running -= 1
         group.client.running -= 1
         self._tidy(group)
 
     def charge(self, client: ClientQueue, tokens: int) -> None:
-        """The engine has computed tokens for a client, or is about to."""
+        """Charges a client for tokens that the engine has computed, or is about to."""
         client.charged += tokens
         self._mean += tokens / max(1, len(self.clients))
 
     def seconds_per_start(self) -> float:
-        """Mean time between the latest starts; the present moment counts as one."""
+        """Returns the mean time between the latest starts; the present moment counts as one."""
         return (self.clock() - self._starts[0]) / len(self._starts) if self._starts else 0.0
 
     # --- the order
 
     def next_group(self) -> SequenceGroup | None:
-        """The request whose sequence is next; None if none waits but those of clients on hold."""
+        """Returns the request whose sequence is next; None if only those of paused clients wait."""
         if len(self.clients) == 1:
             [client] = self.clients.values()
-            return None if client.held or not client.levels else self._first(client)
+            return None if client.paused or not client.levels else self._first(client)
         share = self.share(self.slots)
         best, least = None, None
         for client in self.clients.values():
-            if client.levels and not client.held:
+            if client.levels and not client.paused:
                 level = min(client.levels) if self.across else 0
                 rank = (level, client.running >= share, client.charged, client.running, client.serial)
                 if least is None or rank < least:
@@ -179,7 +179,7 @@ class FairQueue(Generic[S]):
         return self._first(best) if best is not None else None
 
     def _first(self, client: ClientQueue) -> SequenceGroup:
-        """Of the best priority, the first in turn that has less than its share, or else the first."""
+        """Returns the first group in turn of the best priority that has less than its share, or else the first."""
         level = client.levels[min(client.levels)]
         if len(client.groups) > 1:
             share = self._group_share(client)
@@ -189,14 +189,14 @@ class FairQueue(Generic[S]):
         return next(iter(level.values()))
 
     def share(self, total: int) -> int:
-        """An equal share of something for each client with work, at least 1."""
+        """Returns an equal share of something for each client with work, at least 1."""
         return max(1, total // max(1, len(self.clients)))
 
     def _group_share(self, client: ClientQueue) -> int:
         return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
 
     def giver(self, group: SequenceGroup) -> ClientQueue | SequenceGroup | None:
-        """Who has more than its share of the slots, where this request, or its client, has less: it gives one."""
+        """Returns who gives this group a slot: one above its share, where the group or its client is below its own."""
         client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
             most = max(self.clients.values(), key=_running)
@@ -210,18 +210,18 @@ class FairQueue(Generic[S]):
                     return largest
         return None
 
-    def hold(self, client: ClientQueue) -> None:
+    def pause(self, client: ClientQueue) -> None:
         """Pass over a client until `resume`."""
-        client.held = True
-        self._held.append(client)
+        client.paused = True
+        self._paused.append(client)
 
     def resume(self) -> None:
-        """No client is on hold."""
-        while self._held:
-            self._held.pop().held = False
+        """Ends every pause."""
+        while self._paused:
+            self._paused.pop().paused = False
 
     def restore(self, passed: list[S]) -> None:
-        """Queue again what was popped and not started, in its place."""
+        """Queues again what was popped and not started, in its place."""
         for sequence in reversed(passed):
             self.put_back(sequence, first=True)
 

@@ -25,7 +25,7 @@ _SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
 
 
 def vocabulary() -> Vocabulary:
-    """The table of all ids."""
+    """Returns the table of all ids."""
     return Vocabulary(pieces=list(PIECES), special=frozenset(IDS.values()))
 
 
@@ -41,6 +41,6 @@ def encode(text: str, add_special_tokens: bool) -> list[int]:
 
 
 def decode(tokens: list[int], skip_special_tokens: bool) -> str:
-    """Bytes that are no UTF-8 become U+FFFD."""
+    """Returns a text, in which bytes that are no UTF-8 are U+FFFD."""
     shown = [PIECES[t] for t in tokens if t < 256 or not skip_special_tokens]
     return b"".join(shown).decode("utf-8", "replace")

@@ -18,7 +18,7 @@ Check = Callable[[str, GrammarBounds], dict[str, Any]]
 
 
 def serve(name: str, argv: list[str], load: Callable[[dict[str, Any]], Check]) -> int:
-    """Answer until the other side closes; the exit status. load: from the first message to what checks a grammar."""
+    """Answers until the other side closes; returns the exit status. load: makes a Check of the first message."""
     sock = inherit_socket(name, argv)
     if sock is None:
         return EXIT_USAGE
@@ -46,7 +46,7 @@ def _answer(check: Check, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def limit_memory(more: int) -> None:
-    """Let this process have so many bytes more than it has now, and leave no core file."""
+    """Lets this process have so many bytes more than it has now, and leaves no core file."""
     import resource  # POSIX only
 
     limit = data_bytes() + more

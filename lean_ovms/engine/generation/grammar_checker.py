@@ -41,7 +41,7 @@ COMMAND = (sys.executable, "-m", "lean_ovms.engine.genai.grammar_process")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerSettings:
-    """Of the checker process. width: of the logits. timeout_s: CPU time of compiling one grammar; probe_s: of trying
+    """Settings of the checker. width: of the logits. timeout_s: CPU time of compiling one grammar; probe_s: of trying
     it. memory_bytes: for compiling. pieces, eos: bytes of each token, and those that end a text; for a process that
     does not read the model.
     """
@@ -70,12 +70,12 @@ class ProcessGrammarChecker:
         return self._process.pid if self._process else None
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """pipeline.GrammarChecker.check."""
+        """Implements pipeline.GrammarChecker.check."""
         answer = self.ask(tag, bounds)
         return GrammarCost(**{**answer, "notices": tuple(answer.get("notices", ()))})
 
     def ask(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """The process's answer. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
+        """Returns the process's answer. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
         if self._process is not None and self._process.poll() is not None:
             log.warning("the grammar process was ended from outside (status %s); another is started", self.stop())
         if self._process is None:
@@ -98,7 +98,7 @@ class ProcessGrammarChecker:
         return answer
 
     def stop(self, grace_s: float = 0.0) -> int | None:
-        """End the process, if there is one; its exit status. grace_s: for one that is ending by itself."""
+        """Ends the process, if there is one; returns its exit status. grace_s: for one that is ending by itself."""
         process, self._process = self._process, None
         if self._socket is not None:
             self._socket.close()
@@ -129,7 +129,7 @@ class ProcessGrammarChecker:
             raise _unavailable() from None
 
     def _ask(self, message: dict[str, Any], timeout_s: float, cpu_s: float = math.inf) -> dict[str, Any]:
-        """The reply. Raises TimeoutError, or another OSError when the process has ended."""
+        """Returns the reply. Raises TimeoutError, or another OSError when the process has ended."""
         assert self._socket is not None
         deadline, last_cpu_s = time.monotonic() + timeout_s, self._cpu_s() + cpu_s
         self._socket.sendall(json.dumps(message).encode() + b"\n")
@@ -151,7 +151,7 @@ class ProcessGrammarChecker:
         return answer
 
     def _cpu_s(self) -> float:
-        """CPU time of the process so far, to 10 ms."""
+        """Returns the CPU time of the process so far, to 10 ms."""
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
                 fields = stat.read().rpartition(")")[2].split()

@@ -29,7 +29,7 @@ class GrammarLoad:
         self._next_start = 0.0
 
     def must_wait(self, sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
-        """A sequence with a grammar may not start now."""
+        """Returns whether a sequence with a grammar may not start now."""
         cost = sequence.request.cost
         if cost is None or not running:
             return False

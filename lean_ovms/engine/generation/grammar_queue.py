@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
+from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests, Unavailable, from_wire
 from ...util.turns import Turns
 from ..errors import last_line
 from ..protocol import Submit
 from . import grammar_limits
 from .item_thread import ItemThread
-from .pipeline import GrammarChecker, GrammarCost, Grammars
+from .pipeline import GrammarCost, Grammars
 from .sequence import GenerationRequest
 
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = 4096
-"""Of a grammar whose text is checked here; longer ones take up to 90 ms and are checked beside the loop."""
+"""The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
 RETRY_AFTER_S = 2
 """For a client whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
@@ -72,9 +72,9 @@ class GrammarOutcome(NamedTuple):
 class GrammarQueue:
     """Releases requests with a grammar when that is safe. tag: the grammar, as a structural tag (JSON text)."""
 
-    def __init__(self, grammars: Grammars, wake: Callable[[], None], limits: GrammarQueueLimits) -> None:
-        """wake: ends the loop's wait; called from threads."""
-        self._compiler, checker = grammars
+    def __init__(self, grammars: Grammars | None, wake: Callable[[], None], limits: GrammarQueueLimits) -> None:
+        """grammars: None refuses all. wake: ends the loop's wait; called from threads."""
+        self._grammars, self._wake = grammars, wake
         self.limits = limits
         self._waiting: dict[str, list[Waiting]] = {}  # by tag
         self._done: SimpleQueue[tuple[str, str, GrammarCost | RequestError | None]] = SimpleQueue()
@@ -85,8 +85,8 @@ class GrammarQueue:
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
         self._compiling = ""
-        self._checks = ItemThread("grammar-check", self._check(checker, wake), limits.idle_s, checker.stop)
-        self._compilations = ItemThread("grammar-compile", self._compile(wake), limits.idle_s, None)
+        self._checks = ItemThread("grammar-check", self._check, limits.idle_s, self._stop_checker)
+        self._compilations = ItemThread("grammar-compile", self._compile, limits.idle_s, None)
 
     @property
     def waiting(self) -> int:
@@ -106,7 +106,9 @@ class GrammarQueue:
         return any(item.submit.id == request_id for items in self._waiting.values() for item in items)
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
-        """True: it may run now. False: it waits until `poll` returns it. Raises RequestError: it will not run."""
+        """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
+        if self._grammars is None:
+            raise GrammarInvalid("Structured output is not possible with this model")
         tag = submit.constraint
         result = self._results.get(tag)
         if isinstance(result, RequestError):
@@ -131,7 +133,7 @@ class GrammarQueue:
             items[:] = [item for item in items if item.request.unfinished]
 
     def refuse(self, tag: str, error: RequestError) -> None:
-        """A grammar that proved to be too slow: no further request may have it."""
+        """Refuses a grammar from now on, which proved to be too slow."""
         self._results.add(tag, error)
 
     def poll(self, calm: bool) -> list[GrammarOutcome]:
@@ -163,7 +165,7 @@ class GrammarQueue:
     # --- the loop's thread
 
     def _start(self, tag: str, result: GrammarCost | None, client: str) -> None:
-        """Check a grammar that no request waits for yet, unless it was checked before."""
+        """Checks a grammar that no request waits for yet, unless it was checked before."""
         if result is not None:
             if tag not in self._compiled:
                 self._checked.append(tag)
@@ -178,7 +180,7 @@ class GrammarQueue:
         self._unchecked.add(client, tag)
 
     def _check_next(self) -> None:
-        """Have the next grammar checked that a request waits for."""
+        """Has the next grammar checked that a request waits for."""
         while not self._checking and (tag := self._unchecked.next()) is not None:
             if not self._waiting.get(tag):
                 self._waiting.pop(tag, None)  # all its requests were cancelled
@@ -208,42 +210,43 @@ class GrammarQueue:
 
     def _drop_compiled(self) -> None:
         log.info("dropping %d compiled grammars", len(self._compiled))
-        self._compiler.clear()
+        if self._grammars is not None:
+            self._grammars.compiler.clear()
         self._compiled.clear()
         self._compiled_bytes = 0
 
     # --- the other threads
 
-    def _check(self, checker: GrammarChecker, wake: Callable[[], None]) -> Callable[[str], None]:
-        def check(tag: str) -> None:
-            result: GrammarCost | RequestError
-            try:
-                result = checker.check(tag, self.limits.bounds)
-            except RequestError as error:
-                result = error
-            except Exception as error:  # any error of the thread: the waiting requests must get one
-                log.exception("checking a grammar failed")
-                result = EngineFailure(f"the grammar could not be checked: {last_line(error)}")
-            self._results.add(tag, result)
-            self._done.put(("checked", tag, result))
-            wake()
+    def _check(self, tag: str) -> None:
+        assert self._grammars is not None
+        result: GrammarCost | RequestError
+        try:
+            result = self._grammars.checker.check(tag, self.limits.bounds)
+        except RequestError as error:
+            result = error
+        except Exception as error:  # any error of the thread: the waiting requests must get one
+            log.exception("checking a grammar failed")
+            result = EngineFailure(f"the grammar could not be checked: {last_line(error)}")
+        self._results.add(tag, result)
+        self._done.put(("checked", tag, result))
+        self._wake()
 
-        return check
+    def _stop_checker(self) -> None:
+        if self._grammars is not None:
+            self._grammars.checker.stop()
 
-    def _compile(self, wake: Callable[[], None]) -> Callable[[str], None]:
-        def compile_tag(tag: str) -> None:
-            result: RequestError | None = None
-            try:
-                self._compiler.compile(tag)
-            except BadRequest as error:
-                result = error
-            except Exception as error:  # any error of the thread, as above
-                log.exception("compiling a grammar failed")
-                result = EngineFailure(f"the grammar could not be compiled: {last_line(error)}")
-            self._done.put(("compiled", tag, result))
-            wake()
-
-        return compile_tag
+    def _compile(self, tag: str) -> None:
+        assert self._grammars is not None
+        result: RequestError | None = None
+        try:
+            self._grammars.compiler.compile(tag)
+        except BadRequest as error:
+            result = error
+        except Exception as error:  # any error of the thread, as above
+            log.exception("compiling a grammar failed")
+            result = EngineFailure(f"the grammar could not be compiled: {last_line(error)}")
+        self._done.put(("compiled", tag, result))
+        self._wake()
 
 
 class _CheckResults:

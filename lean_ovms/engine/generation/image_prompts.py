@@ -53,7 +53,7 @@ def _image(size: list[int], pixels: bytes) -> Image:
 
 
 def placeholder_ids(counter: ImagePlaceholders, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:
-    """The prompt as ids, negative ones for images. Raises BadRequest."""
+    """Returns the prompt as ids, negative ones for images. Raises BadRequest."""
     ids = counter.placeholder_ids(image_prompt)
     if truncate is not None and truncate < len(ids):
         raise BadRequest(

@@ -1,4 +1,4 @@
-"""A thread for work beside the step loop, item by item."""
+"""A thread that works during the steps of the loop, item by item."""
 
 from __future__ import annotations
 

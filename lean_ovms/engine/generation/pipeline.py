@@ -9,6 +9,7 @@ from array import array
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ...engine_types import ModelInfo, Vocabulary
 from ...types import Image
 from .grammar_limits import GrammarBounds
 
@@ -46,7 +47,7 @@ class Compiler(Protocol):
         ...
 
     def clear(self) -> None:
-        """Drop everything compiled. Between two steps only."""
+        """Drops everything compiled. Between two steps only."""
         ...
 
 
@@ -66,11 +67,11 @@ class GrammarChecker(Protocol):
     and takes no time of other threads."""
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """What it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
+        """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
         ...
 
     def stop(self) -> object:
-        """Free its resources; the next `check` starts it again."""
+        """Frees its resources; the next `check` starts it again."""
         ...
 
 
@@ -78,7 +79,7 @@ class ImagePlaceholders(Protocol):
     """The part that only models with vision have: they take text and images, never token ids."""
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
-        """The prompt as ids, with one negative id per token of each image, the same id for the same image.
+        """Returns the prompt as ids, with one negative id per token of each image, the same id for the same image.
 
         Their number is exact for image sizes that were learned, and an upper estimate for others.
         """
@@ -89,15 +90,15 @@ class LongTextEncoder(Protocol):
     """Tokenizes long texts in a thread, without the interpreter's lock."""
 
     def is_long(self, text: str) -> bool:
-        """Whether `Backend.encode` would take too long between two steps."""
+        """Returns whether `LoadedModel.encode` would take too long between two steps."""
         ...
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """As `Backend.encode`. Called in one other thread. An array: millions of ids are an array of some MB."""
+        """Encodes as `LoadedModel.encode` does, in one other thread, to an array: millions of ids take some MB."""
         ...
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
-        """What `encode` returned, so that the next turn of a conversation is short."""
+        """Remembers what `encode` returned, so that the next turn of a conversation is short."""
         ...
 
 
@@ -106,3 +107,22 @@ class Grammars(NamedTuple):
 
     compiler: Compiler
     checker: GrammarChecker
+
+
+class LoadedModel(Protocol):
+    """What requests are checked and tokenized with."""
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    grammars: Grammars | None
+    """None: no structured output."""
+    long_text_encoder: LongTextEncoder | None
+    """None: every text is tokenized between two steps."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Returns the ids of a text. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
+        ...
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Returns the text of ids, by the model's own detokenizer."""
+        ...

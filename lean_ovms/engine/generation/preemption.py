@@ -22,7 +22,7 @@ because most of it is in the prefix cache."""
 def over_budget(
     running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int], rank: Callable[[S], Any]
 ) -> S:
-    """The one to preempt because the KV cache is exceeded: of the client with most blocks, that of the least rank.
+    """Returns the one to preempt as the KV cache is exceeded: of the client with most blocks, that of the least rank.
 
     running: oldest first; of equal ranks the newest goes. The oldest stays, whose ever it is, so that something always
     gets on.
@@ -38,7 +38,7 @@ def over_budget(
 def for_another(
     running: Seq[S], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
 ) -> S | None:
-    """The one of a client or a request that gives its place to another; None if none can at the moment.
+    """Returns the one of a client or a request that gives its place to another; None if none can at the moment.
 
     least_priority: only those of this priority or a less urgent one.
     """

@@ -34,19 +34,18 @@ BadWords = tuple[tuple[int, ...], ...]
 
 
 class RequestValidator:
-    """Checks requests against one model. max_sequences: of one request."""
+    """Checks requests against one model."""
 
-    def __init__(self, backend: Backend, max_sequences: int) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._max_sequences = max_sequences
         self._max_characters = backend.info.context_length * backend.vocabulary.longest
 
     def request(
         self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
     ) -> GenerationRequest:
-        """The request, not yet queued. tokens, bad_words: if they are known. Raises BadRequest."""
+        """Returns the request, not yet queued. tokens, bad_words: if they are known. Raises BadRequest."""
         backend, info = self._backend, self._backend.info
-        sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
+        sampling = validation.sampling(submit.sampling, info.vocab_size)
         sampling = _assistant_params(sampling, info)
         _check_capabilities(sampling, submit, info)
         if submit.constraint and sampling.ignore_eos:  # anything at all could follow the end of the grammar
@@ -71,7 +70,7 @@ class RequestValidator:
         return request
 
     def prompt(self, submit: Submit, tokens: list[int] | None = None) -> list[int]:
-        """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
+        """Returns the prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
         given = submit.prompt
         if tokens is not None:
             pass
@@ -81,17 +80,13 @@ class RequestValidator:
             tokens = given
             validation.token_ids(tokens, self._backend.info.vocab_size, "prompt")
         if submit.truncate is not None:
-            if type(submit.truncate) is not int or submit.truncate < 1:
-                raise BadRequest("truncate_prompt_tokens is not a positive integer", param="truncate_prompt_tokens")
-            if submit.truncation_side not in ("left", "right"):
-                raise BadRequest("truncation_side is not left or right", param="truncation_side")
             tokens = kept(tokens, submit.truncate, submit.truncation_side)
         if not tokens:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
 
     def encode(self, text: str, submit: Submit, encode: Callable[[str, bool], Ids]) -> Ids:
-        """A prompt's text as ids, not truncated yet. Raises BadRequest. Changes nothing: also called in a thread.
+        """Returns the ids of a prompt's text, not truncated. Raises BadRequest. Called in a thread, too.
 
         Of a text that is probably too long, tokenizing a part may be enough to decide.
         """
@@ -102,7 +97,7 @@ class RequestValidator:
             if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
                 more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
-            if type(submit.truncate) is int and len(tokens) > submit.truncate + CUT_MARGIN:
+            if submit.truncate is not None and len(tokens) > submit.truncate + CUT_MARGIN:
                 return tokens
         return encode(text, submit.add_special_tokens)
 
@@ -113,7 +108,7 @@ class RequestValidator:
             raise _too_long(info, prompt)
 
     def _truncate_text(self, text: str, submit: Submit) -> str:
-        """The part of a text that may fit the context, by the longest token of the vocabulary.
+        """Returns the part of a text that may fit the context, by the longest token of the vocabulary.
 
         No step runs while a text is tokenized: up to 0.7 s for a million characters.
         """
@@ -125,7 +120,7 @@ class RequestValidator:
         raise too_many_characters(len(text), context)
 
     def bad_words(self, words: Iterable[str], encode: Callable[[str, bool], Iterable[int]]) -> BadWords:
-        """The ids of each word at the beginning of a text and after a blank, as in vLLM. Raises BadRequest."""
+        """Returns the ids of each word at the beginning of a text and after a blank, as in vLLM. Raises BadRequest."""
         found: list[tuple[int, ...]] = []
         for word in words:
             plain = tuple(encode(word.lstrip(), False))
@@ -144,7 +139,7 @@ class RequestValidator:
         return Thinking(budget, start, end, sampling.thinking_open)
 
     def _limit(self, request: GenerationRequest) -> None:
-        """Set how many tokens may be generated, and what ends them. Raises BadRequest."""
+        """Sets how many tokens may be generated, and what ends them. Raises BadRequest."""
         sampling, info, prompt = request.sampling, self._backend.info, len(request.prompt)
         drafted = sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.speculative else 0)
         most = min(info.context_length - prompt, info.kv_blocks * info.block_size - prompt - drafted)
@@ -161,7 +156,7 @@ class RequestValidator:
 
 
 def _check_capabilities(sampling: SamplingParams, submit: Submit, info: ModelInfo) -> None:
-    """Refuse what this engine would not honour; the front end does not send it. Raises BadRequest."""
+    """Refuses what this engine would not honour; the front end does not send it. Raises BadRequest."""
     for name, capability in CAPABILITIES.items():
         unable = name in submit.sampling and capability not in info.capabilities
         if unable and getattr(sampling, name) != getattr(UNCHANGED, name):
@@ -180,13 +175,14 @@ def _too_long(info: ModelInfo, prompt: int) -> BadRequest:
 
 
 def kept(prompt: Part, most: int, side: str) -> Part:
-    """At most so many characters or ids, without those of one side, "left" or "right"."""
+    """Returns at most so many characters or ids, without those of one side, "left" or "right"."""
     return prompt[:most] if side == "right" else prompt[-most:]
 
 
 def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
-    """The fields of speculative decoding as the engine needs them: set in a speculative one, zero in others and for
-    beam search.
+    """Returns the parameters with the fields of speculative decoding as the engine needs them.
+
+    They are set in a speculative one, and zero in others and for beam search.
     """
     if not info.speculative or sampling.beams > 1:
         if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):

@@ -20,7 +20,7 @@ class ClientQueue:
 
     groups: all its requests; levels: those with waiting sequences, by priority, the next one first.
     queued, queued_tokens: requests of which no sequence has started, and their prompts. passes: starts of others since
-    its next sequence lacks KV blocks. held: not now.
+    its next sequence lacks KV blocks. paused: not now.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ClientQueue:
     queued: int = 0
     queued_tokens: int = 0
     passes: int = 0
-    held: bool = False
+    paused: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -81,14 +81,14 @@ class GenerationRequest:
     native: Any = None
 
     def seed(self, index: int) -> int:
-        """Of one choice."""
+        """Returns the seed of one choice."""
         seeds = self.sampling.seeds
         return seeds[index] if index < len(seeds) else 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueuedSequence:
-    """One text that is generated for a request, from the queue to its last token.
+    """One choice that is generated for a request, from the queue to its last token.
 
     started: it has run at least once, first at started_at by the scheduler's clock. has_output: since it was last
     started, from the step output_since on. charged: of its length, tokens that its client was charged for.
@@ -112,23 +112,23 @@ class QueuedSequence:
 
     @property
     def group(self) -> SequenceGroup:
-        """Of a sequence that was added to a FairQueue."""
+        """The group of a sequence that was added to a FairQueue."""
         assert self.request.group is not None
         return self.request.group
 
     @property
     def client(self) -> ClientQueue:
-        """Of a sequence that was added to a FairQueue."""
+        """The client of a sequence that was added to a FairQueue."""
         return self.group.client
 
     @property
     def constrained(self) -> bool:
-        """It has a grammar."""
+        """Whether it has a grammar."""
         return bool(self.request.constraint)
 
     @property
     def beams(self) -> bool:
-        """It is a beam search."""
+        """Whether it is a beam search."""
         return self.request.sampling.beams > 1
 
     @property

@@ -22,14 +22,14 @@ class Suspects(Generic[S]):
         return len(self._suspects)
 
     def discard(self, sequence: S) -> None:
-        """It has output, or is not wanted any more."""
+        """Forgets a sequence that has output, or is not wanted any more."""
         self._suspects.discard(sequence)
 
     def blame(self, interrupted: Seq[S]) -> S | None:
-        """The one that is to be ended after a failed step; None if each of the suspects is to be tried again.
+        """Returns the one that is to be ended after a failed step; None if each of the suspects is to be tried again.
 
         interrupted: the unfinished sequences of the step. Of several without output since they were last started each
-        is tried with no other suspect beside it. A single one is tried again as well if others ran: one of those may
+        is tried with no other suspect in the step. A single one is tried again as well if others ran: one of those may
         have come to the point where it fails.
         """
         without_output = [s for s in interrupted if not s.has_output]
@@ -58,5 +58,5 @@ class Suspects(Generic[S]):
         return sequence.retries > 0
 
     def order(self, interrupted: Seq[S]) -> list[S]:
-        """The interrupted sequences in the order in which they resume: suspects last."""
+        """Returns the interrupted sequences in the order in which they resume: suspects last."""
         return sorted(interrupted, key=lambda sequence: sequence in self._suspects)

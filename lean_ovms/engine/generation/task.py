@@ -5,14 +5,14 @@ Knows no openvino: any backend.Backend will do.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from ...config import EngineConfig
-from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
+from ...errors import BadRequest, RequestError, TooManyRequests
+from ..errors import for_client
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
 from .backend import Backend
@@ -22,10 +22,8 @@ from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
 
-log = logging.getLogger(__name__)
-
 MAX_ENCODE_CHARACTERS = 4 << 20
-"""Of one Encode: tokenizing them takes half a second to three, during which no request gets a token."""
+"""The most characters of one Encode: tokenizing them takes half a second to three, while no request gets a token."""
 MAX_RETRY_AFTER_S = 60
 """Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
@@ -43,13 +41,9 @@ GRAMMAR_GROWTH = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts.
-
-    sequences: most of one request.
-    """
+    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts."""
 
     queued: int
-    sequences: int
     queued_by_client: int = 1 << 30
     queued_tokens: int = 1 << 30
 
@@ -57,21 +51,18 @@ class QueueLimits:
 def load(
     config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig], Backend]
 ) -> GenerationTask:
-    """The task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
+    """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
     backend = load_model(config)
     limits = QueueLimits(
         queued=config.max_queued_requests,
-        sequences=config.best_of_limit,
         queued_by_client=config.max_queued_requests_per_client,
         queued_tokens=config.max_queued_tokens_per_client,
     )
     return GenerationTask(backend, limits, make_grammar_queue(config, backend, wake), wake)
 
 
-def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue | None:
-    """The queue of requests whose grammar is not compiled yet; None if the backend cannot compile grammars."""
-    if backend.grammars is None:
-        return None
+def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue:
+    """Returns the queue of requests whose grammar is not compiled yet."""
     bounds = GrammarBounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
     limits = grammar_queue.GrammarQueueLimits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
     return GrammarQueue(backend.grammars, wake, limits)
@@ -90,13 +81,12 @@ class GenerationTask:
         """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
         self.backend = backend
         self.limits = limits
-        self.validator = RequestValidator(backend, limits.sequences)
-        self.grammars = grammars
+        self.validator = RequestValidator(backend)
+        self.grammars = grammars or GrammarQueue(None, wake, grammar_queue.GrammarQueueLimits())
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
         self.out = backend.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
-        self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
     @property
     def idle(self) -> bool:
@@ -112,64 +102,59 @@ class GenerationTask:
 
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.backend.stats())
-        stats["queued"] += self._waiting_for_grammars + self.tokenize_queue.waiting
+        stats["queued"] += self.grammars.waiting + self.tokenize_queue.waiting
         return stats
 
     def admit(self) -> None:
-        """Start sequences, those first whose grammar is compiled now."""
+        """Starts sequences, those first whose grammar is compiled now."""
         self._characters_left = TURN_CHARACTERS
         if self.tokenize_queue.waiting:
             self._process_tokenized()
-        if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
-            self._process_grammars(self.grammars)
+        if self.grammars.waiting or self.grammars.compiling:
+            self._process_grammars()
         self._start_waiting()
 
     def step(self) -> None:
         for tag in self.backend.step():
-            if self.grammars is not None:
-                self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
+            self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
 
     def _start_waiting(self) -> None:
-        self.backend.admit(compiling=self.grammars is not None and self.grammars.compiling)
+        self.backend.admit(compiling=self.grammars.compiling)
 
     # --- commands
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
                 listed = sum(len(value) for value in command.sampling.values() if isinstance(value, list))
                 self._characters_left -= SUBMIT_CHARACTERS + grammar + listed
-                if not self._tokenize_beside(command):
+                if not self._tokenize_in_thread(command):
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
             case Cancel():
                 self.tokenize_queue.cancel(command.id, command.index)
                 self.backend.cancel(command.id, command.index)
-                if self.grammars is not None:
-                    self.grammars.cancel(command.id, command.index)
+                self.grammars.cancel(command.id, command.index)
             case Encode():
-                return self._encode(command)
+                self._encode(command)
             case Decode():
                 self.out.append(self._decode(command))
-        return True
 
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
-        """tokens, bad_words: if they were tokenized beside the loop."""
+        """tokens, bad_words: if they were tokenized in the thread."""
         try:
-            if submit.id in self.backend.requests:
-                raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)
-            runnable = not request.constraint or self._has_compiled_grammar(submit, request)
+            runnable = not request.constraint or self.grammars.add(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
             return
         if runnable:
             self._accept(submit, request)
 
-    def _tokenize_beside(self, command: Submit | Encode) -> bool:
-        """Whether a command has a text so long that it is tokenized beside the loop, or was refused for it."""
+    def _tokenize_in_thread(self, command: Submit | Encode) -> bool:
+        """Returns whether a command has a text so long that it is tokenized in the thread, or was refused for it."""
         if (work := self.tokenize_queue.work(command)) is None:
             return False
         try:
@@ -181,7 +166,7 @@ class GenerationTask:
         return True
 
     def _process_tokenized(self) -> None:
-        """Go on with the commands whose texts are tokenized now."""
+        """Goes on with the commands whose texts are tokenized now."""
         for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
                 self.out.append(Refused(command.id, result.to_wire()))
@@ -192,15 +177,9 @@ class GenerationTask:
                 for index in cancelled:
                     self.backend.cancel(command.id, index)
 
-    def _has_compiled_grammar(self, submit: Submit, request: GenerationRequest) -> bool:
-        """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
-        if self.grammars is None:
-            raise GrammarInvalid("Structured output is not possible with this model")
-        return self.grammars.add(submit, request)
-
-    def _process_grammars(self, grammars: GrammarQueue) -> None:
-        """Accept the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
-        for submit, request, error in grammars.poll(self.backend.calm):
+    def _process_grammars(self) -> None:
+        """Accepts the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
+        for submit, request, error in self.grammars.poll(self.backend.calm):
             if error is None:
                 self._accept(submit, request)
             else:
@@ -212,10 +191,6 @@ class GenerationTask:
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
         notices = list(request.cost.notices) if request.cost is not None else []
         self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
-
-    @property
-    def _waiting_for_grammars(self) -> int:
-        return self.grammars.waiting if self.grammars is not None else 0
 
     def _check_queue(self, submit: Submit) -> None:
         """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
@@ -239,18 +214,17 @@ class GenerationTask:
                 raise error
 
     def _refusal_of(self, name: str) -> TooManyRequests | None:
-        """The error for one more request of a client.
+        """Returns the error for one more request of a client.
 
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
-        limits, queue, grammars = self.limits, self.backend.waiting, self._waiting_for_grammars
-        total = queue.queued + grammars + self.tokenize_queue.waiting
+        limits, queue = self.limits, self.backend.waiting
+        total = queue.queued + self.grammars.waiting + self.tokenize_queue.waiting
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
-        mine += self.grammars.waiting_of(name) if grammars and self.grammars is not None else 0
-        mine += self.tokenize_queue.waiting_of(name)
+        mine += self.grammars.waiting_of(name) + self.tokenize_queue.waiting_of(name)
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:
@@ -270,30 +244,18 @@ class GenerationTask:
         error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
         return error
 
-    def _encode(self, command: Encode) -> bool:
-        """Tokenize texts for one turn; False: the rest is left for the next."""
-        small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
-        if small and command.id not in self._encoded and self._tokenize_beside(command):
-            return True
-        done, size = self._encoded.pop(command.id, []), 0
+    def _encode(self, command: Encode) -> None:
+        size = sum(map(len, command.texts))
+        if size <= MAX_ENCODE_CHARACTERS and self._tokenize_in_thread(command):
+            return
+        self._characters_left -= size + CALL_CHARACTERS * len(command.texts)
         try:
-            if not small:
+            if size > MAX_ENCODE_CHARACTERS:
                 raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
-            while len(done) < len(command.texts) and size < TURN_CHARACTERS:
-                text = command.texts[len(done)]
-                done.append(self.backend.encode(text, command.add_special_tokens))
-                size += len(text) + CALL_CHARACTERS
+            ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
+            self.out.append(Encoded.of(command.id, ids))
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(command, error))
-            return True
-        finally:
-            self._characters_left -= size
-        finished = len(done) == len(command.texts)
-        if finished:
-            self.out.append(Encoded.of(command.id, done))
-        else:
-            self._encoded[command.id] = done
-        return finished
 
     def _decode(self, command: Decode) -> Record:
         backend = self.backend
@@ -305,8 +267,5 @@ class GenerationTask:
 
 
 def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
-    """The reply to a command that failed."""
-    if not isinstance(error, RequestError):
-        log.error("%s %d failed", command.kind, command.id, exc_info=error)
-        error = EngineFailure("The engine could not process this request.")
-    return Refused(command.id, error.to_wire())
+    """Returns the reply to a command that failed."""
+    return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())

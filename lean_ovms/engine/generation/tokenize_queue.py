@@ -30,6 +30,8 @@ MOST, MOST_OF_CLIENT = 64, 32
 RETRY_AFTER_S = 2
 FEW_WORDS = 8
 """Bad words that are tokenized on the step loop, in two calls of 0.6 ms each; 256 of them took 2.5 s (2026-11)."""
+MANY_CHARACTERS = 1 << 16
+"""Characters of all texts of an Encode that are tokenized on the step loop."""
 IDLE_S = 120.0
 PIECE = 65536
 """Ids that are converted in one call: 1 ms."""
@@ -38,7 +40,7 @@ Command = Submit | Encode
 
 
 class Ids(NamedTuple):
-    """Of the prompt and the bad words of a Submit, None if they are short; of the texts of an Encode."""
+    """The ids of the prompt and the bad words of a Submit, None if they are short; of the texts of an Encode."""
 
     prompt: list[int] | None = None
     texts: Sequence[array[int]] = ()
@@ -49,7 +51,7 @@ Work = Callable[[], Ids]
 
 
 def as_list(ids: array[int]) -> list[int]:
-    """In pieces, so that the loop gets its turns."""
+    """Returns a list, made in pieces, so that the loop gets its turns."""
     whole: list[int] = []
     for start in range(0, len(ids), PIECE):
         whole += ids[start : start + PIECE].tolist()
@@ -99,18 +101,19 @@ class TokenizeQueue:
         return str(number) in self._waiting
 
     def work(self, command: Command) -> Work | None:
-        """What the thread would do for a command; None: its texts are short."""
+        """Returns what the thread would do for a command; None: its texts are short."""
         encoder = self._backend.long_text_encoder
         if encoder is None:
             return None
         if isinstance(command, Encode):
-            return partial(_texts, command, encoder) if any(map(encoder.is_long, command.texts)) else None
+            many = sum(map(len, command.texts)) > MANY_CHARACTERS
+            return partial(_texts, command, encoder) if many or any(map(encoder.is_long, command.texts)) else None
         text, words = command.prompt, command.sampling.get("bad_words", ())
         if self._backend.image_placeholders is not None or not isinstance(text, str) or not encoder.is_long(text):
             text = ""
-        if not text and (len(words) <= FEW_WORDS or not all(isinstance(word, str) for word in words)):
-            return None
-        return partial(self._of_submit, command, text, words if len(words) > FEW_WORDS else (), encoder)
+        if len(words) <= FEW_WORDS:
+            words = ()
+        return partial(self._of_submit, command, text, words, encoder) if text or words else None
 
     def _of_submit(self, submit: Submit, text: str, words: Sequence[str], encoder: LongTextEncoder) -> Ids:
         bad_words = self._validator.bad_words(words, encoder.encode) if words else None
@@ -120,12 +123,12 @@ class TokenizeQueue:
         ids, context = self._validator.encode(text, submit, encoder.encode), self._backend.info.context_length
         if submit.truncate is None:
             self._validator.check_length(len(ids))
-        elif type(submit.truncate) is int and len(ids) > context:
+        elif len(ids) > context:
             ids = kept(ids, max(context, submit.truncate), submit.truncation_side)
         return as_list(ids)
 
     def add(self, command: Command, work: Work) -> None:
-        """Let `poll` return the command with what work returns or raises. Raises TooManyRequests."""
+        """Lets `poll` return the command with what work returns or raises. Raises TooManyRequests."""
         if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
             error = TooManyRequests("too many long texts are waiting to be tokenized; please try again later")
             error.retry_after_s = RETRY_AFTER_S
@@ -144,7 +147,7 @@ class TokenizeQueue:
             self._waiting[key].cancelled.add(index)
 
     def poll(self) -> list[TokenizeOutcome]:
-        """The commands that no longer wait."""
+        """Returns the commands that no longer wait."""
         outcomes: list[TokenizeOutcome] = []
         while not self._done.empty():
             key, result = self._done.get()

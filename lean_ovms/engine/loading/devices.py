@@ -36,13 +36,13 @@ def members(device: str, available: Sequence[str]) -> list[str]:
 
 
 def missing(asked: Sequence[str], available: Sequence[str]) -> str:
-    """The first of the devices asked for that is not available, "" if all are. GPU means GPU.0 too."""
+    """Returns the first of these devices that is not available, "" if all are. GPU means GPU.0 too."""
     known = set(available) | {name.split(".")[0] for name in available} | {"AUTO", "HETERO", "MULTI", ""}
     return next((name for device in asked for name in members(device, available) if name not in known), "")
 
 
 def block_size(devices: Sequence[str]) -> int:
-    """Tokens of a KV block on these devices."""
+    """Returns the tokens of a KV block on these devices."""
     return CPU_BLOCK if devices and all(name == "CPU" for name in devices) else OTHER_BLOCK
 
 
@@ -52,7 +52,7 @@ def is_npu(devices: Sequence[str]) -> bool:
 
 
 def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
-    """The config with the name of an existing device, and all available devices. Raises StartError."""
+    """Returns the config with the name of an existing device, and all available devices. Raises StartError."""
     asked = config.target_device
     if asked == "CPU" and config.draft_device in ("", "CPU"):
         return config, ("CPU",)  # listing the others loads their plugins
@@ -65,8 +65,13 @@ def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     return replace(config, target_device=device), available
 
 
+def device_of(config: EngineConfig) -> str:
+    """Returns the name of the config's device, which exists. Raises StartError."""
+    return on_device(config)[0].target_device
+
+
 def gpu_memory(core: ov.Core, name: str) -> int:
-    """Bytes of a GPU's own memory, 0 for one that shares the machine's."""
+    """Returns the bytes of a GPU's own memory, 0 for one that shares the machine's."""
     try:
         if "discrete" not in str(core.get_property(name, "DEVICE_TYPE")).lower():
             return 0

@@ -33,7 +33,7 @@ class Graph:
         self._data = memoryview(read_bytes(xml.with_suffix(".bin")))
 
     def only(self, kind: str) -> str:
-        """The one layer of a kind. Raises NotUnderstood when there is none or more."""
+        """Returns the one layer of a kind. Raises NotUnderstood when there is none or more."""
         found = [name for name in self.layers if self.kind(name) == kind]
         if len(found) != 1:
             raise NotUnderstood(f"{len(found)} layers of kind {kind}")
@@ -47,7 +47,7 @@ class Graph:
         return {} if data is None else data.attrib
 
     def source(self, layer: str, port: int) -> str:
-        """The layer that feeds an input."""
+        """Returns the layer that feeds an input."""
         return self._sources[layer, str(port)]
 
     def source_kind(self, layer: str, port: int) -> str:
@@ -57,7 +57,7 @@ class Graph:
         return (layer, str(port)) in self._sources
 
     def following(self, layer: str) -> str:
-        """The layer that takes the characters of this one: its last output, by the extension's convention."""
+        """Returns the layer that takes the characters of this one: its last output, by the extension's convention."""
         ports = self.layers[layer].findall("output/port")
         consumers = self._consumers.get((layer, ports[-1].attrib["id"]), []) if ports else []
         if len(consumers) != 1:
@@ -65,7 +65,7 @@ class Graph:
         return consumers[0]
 
     def bytes(self, layer: str, port: int) -> bytes:
-        """The constant at an input, as bytes."""
+        """Returns the constant at an input, as bytes."""
         return bytes(self._constant(layer, port, ("u8",)))
 
     def ints(self, layer: str, port: int) -> list[int]:

@@ -83,7 +83,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
-    """The names of OpenVINO properties that each option sets."""
+    """Returns the names of OpenVINO properties that each option sets."""
     asked = json.loads(config.plugin_config) if config.plugin_config else {}
     given = {"plugin_config": list(asked)}
     if config.kv_cache_precision:

@@ -15,7 +15,7 @@ from .weights import Floats, floats
 
 
 def adapters(config: EngineConfig) -> Any:
-    """The AdapterConfig of all adapters in lora_modules together. Raises StartError.
+    """Returns the AdapterConfig of all adapters in lora_modules together. Raises StartError.
 
     MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls.
     """

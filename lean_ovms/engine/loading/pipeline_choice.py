@@ -93,7 +93,7 @@ def miscounted(choice: Choice) -> Choice:
 
 
 def only_genai(config: EngineConfig) -> str:
-    """What the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
+    """Returns what the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
     draft = config.draft_model_path
     needs = {
         "--draft_eagle3_mode": config.draft_eagle3_mode,
@@ -126,7 +126,7 @@ def _by_genai(config: EngineConfig, reason: str) -> Choice:
 
 
 def _miscomputed(config: EngineConfig) -> str:
-    """What is wrong with continuous batching for this model; "" if nothing is known."""
+    """Returns what is wrong with continuous batching for this model; "" if nothing is known."""
     if is_gguf(config.model_dir):
         return ""
     kind = model_config.read(config.model_dir).get("model_type")

@@ -143,7 +143,7 @@ def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) 
 
 
 def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
-    """A length that a model is compiled for, given by itself or among the properties of the device."""
+    """Returns a length that a model is compiled for, given by itself or among the properties of the device."""
     per_device = properties.get("DEVICE_PROPERTIES")
     own = per_device.get("NPU", {}) if isinstance(per_device, dict) else {}
     try:
@@ -192,7 +192,7 @@ def _draft_blocks(config: EngineConfig, properties: dict[str, Any], block_size: 
 
 
 def kv_precision(config: EngineConfig, properties: dict[str, Any]) -> str:
-    """The element type of the KV cache."""
+    """Returns the element type of the KV cache."""
     return str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
 
 
@@ -215,6 +215,6 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def is_small(network: Path) -> bool:
-    """Whether a step of a network is short: by the bytes of its weights."""
+    """Returns whether a step of a network is short: by the bytes of its weights."""
     weights = network.with_suffix(".bin")
     return weights.is_file() and weights.stat().st_size < SMALL_NETWORK

@@ -56,7 +56,7 @@ def _inexact(vocabulary: Vocabulary) -> Vocabulary:
 
 
 def read(model_dir: Path) -> Vocabulary:
-    """The table as the graph describes it, not yet checked. Raises NotUnderstood, and what Graph raises."""
+    """Returns the table as the graph describes it, not yet checked. Raises NotUnderstood, and what Graph raises."""
     graph = Graph(model_dir / f"{DETOKENIZER}.xml")
     decoder = graph.only("VocabDecoder")
     begins, ends, chars = graph.ints(decoder, 1), graph.ints(decoder, 2), graph.bytes(decoder, 3)
@@ -157,7 +157,7 @@ def _chars_to_bytes(piece: bytes) -> bytes:
 
 
 def from_tokens(tokenizer: Any) -> Vocabulary:
-    """A table from the tokenizer's own list, for models without detokenizer files and unreadable graphs."""
+    """Returns a table from the tokenizer's own list, for models without detokenizer files and unreadable graphs."""
     pieces: list[bytes] = []
     try:
         vocab: dict[Any, int] = tokenizer.get_vocab()
@@ -230,7 +230,7 @@ def _samples(vocabulary: Vocabulary) -> list[list[int]]:
 
 
 def _all_ids(size: int) -> list[int]:
-    """Every id once, far from its neighbours; a shuffle of 131k ids would take 90 ms, this takes 10."""
+    """Returns every id once, far from its neighbours; a shuffle of 131k ids would take 90 ms, this takes 10."""
     stride = int(size * 0.618) or 1
     while math.gcd(stride, size) != 1:
         stride += 1

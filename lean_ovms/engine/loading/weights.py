@@ -21,7 +21,7 @@ def floats(tensor: TensorInfo) -> Floats:
 
 
 def rounded_to_bf16(values: Floats) -> NDArray[np.uint16]:
-    """The nearest bf16 of each number, the even one of two."""
+    """Returns the nearest bf16 of each number, the even one of two."""
     bits = values.view(np.uint32)
     rounded = bits >> 16
     rounded &= 1

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine_types import ModelInfo, Vocabulary
-from ...errors import BadRequest, StartError
+from ...errors import StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
 from ..errors import last_line
 from .alignment import word_times
 from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue
 from .decode_rows import DecodeRow
 from .logits import Rules
-from .mel import HOP, LogMel
+from .mel import LogMel
 from .recognizer import Job
-from .whisper_files import WhisperFiles
+from .whisper_files import HOP, WhisperFiles
 
 log = logging.getLogger(__name__)
 
@@ -84,17 +84,6 @@ class DecodeLoop:
             raise StartError(f"the model does not compute: {last_line(error)}") from error
 
     # --- Recognizer
-
-    def check(self, params: TranscribeParams) -> None:
-        known = self.info.speech.languages if self.info.speech is not None else []
-        if params.language and params.language not in known:
-            raise BadRequest(
-                f"The model does not know the language {params.language!r}, only {', '.join(known)}", param="language"
-            )
-        if params.task == TRANSLATE and TRANSLATE not in self._files.tasks:
-            raise BadRequest("The model does not translate", param="model")
-        if params.words and not self._files.heads:
-            raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
 
     def room(self, soon: bool) -> bool:
         if self._file_queue.size + self._soon_queue.size >= SLOTS:

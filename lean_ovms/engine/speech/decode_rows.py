@@ -1,20 +1,20 @@
-"""A window in the decoder: its prompt, the tokens so far, the text that is sent. Knows no openvino."""
+"""A window in the decoder: its prompt, the tokens so far, the text and segments that are sent. Knows no openvino."""
 
 from __future__ import annotations
 
 import codecs
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...speech_types import TextDelta
+from ...speech_types import Segment, TextDelta, WindowDone
 from .beams import Beam
 from .logits import Rules, choose, log_sum, penalize, probability
-from .recognizer import Job, Result
-from .segments import compression_ratio, segments_of, text_of
-from .whisper_files import WhisperFiles
+from .recognizer import Job
+from .whisper_files import TIME_STEP, WhisperFiles
 
 LADDER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Whisper's temperatures: the next one where the text is not credible."""
@@ -165,7 +165,7 @@ class DecodeRow:
             segment.no_speech_prob = round(self.no_speech, 4)
             segment.temperature = self.temperature
             segment.compression_ratio = round(compression_ratio(text), 4)
-        job.result = Result(
+        job.result = WindowDone(
             text=text,
             language=self.language or "en",
             language_probability=self.language_probability,
@@ -193,3 +193,49 @@ class DecodeRow:
             ]
         if text:
             self.job.pieces.append(TextDelta(text, logprobs))
+
+
+# --- from tokens to text
+
+
+def text_of(pieces: Sequence[bytes], tokens: Sequence[int]) -> str:
+    """Returns the text of text tokens; what is not UTF-8 shows as U+FFFD."""
+    return b"".join([pieces[token] for token in tokens]).decode("utf-8", "replace")
+
+
+def compression_ratio(text: str) -> float:
+    """Returns how much a text repeats itself: its bytes by those of its compressed form."""
+    data = text.encode()
+    return len(data) / len(zlib.compress(data)) if data else 1.0
+
+
+def segments_of(
+    tokens: Sequence[int], files: WhisperFiles, pieces: Sequence[bytes], start: float, end: float
+) -> list[Segment]:
+    """Returns the texts between timestamps, within [start, end] of the audio. An open one ends with the window."""
+    found: list[Segment] = []
+    begin: float | None = None
+    words: list[int] = []
+
+    def close(until: float) -> None:
+        nonlocal begin, words
+        text = text_of(pieces, words)
+        first = start if begin is None else begin
+        if text.strip() and first < end:
+            found.append(Segment(start=first, end=max(first, min(until, end)), text=text, tokens=words))
+        begin, words = None, []
+
+    for token in tokens:
+        if token >= files.first_time:
+            at = start + (token - files.first_time) * TIME_STEP
+            if words:
+                close(at)
+            else:
+                begin = at
+        elif token < files.eot:
+            words.append(token)
+    if words:
+        close(end)
+    for segment in found:
+        segment.start, segment.end = round(segment.start, 3), round(segment.end, 3)
+    return found

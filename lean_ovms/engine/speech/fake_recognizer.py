@@ -15,10 +15,9 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
-from ...errors import BadRequest
-from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, TranscribeParams, Word
+from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, WindowDone, Word
 from ..generation import fake_tokenizer as tokenizer
-from .recognizer import Job, Result
+from .recognizer import Job
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LANGUAGES = ["en", "de"]
@@ -54,13 +53,6 @@ class FakeRecognizer:
             ),
         )
         self._jobs: list[tuple[Job, Iterator[None]]] = []
-
-    def check(self, params: TranscribeParams) -> None:
-        if params.language and params.language not in LANGUAGES:
-            raise BadRequest(
-                f"The model does not know the language {params.language!r}, only {', '.join(LANGUAGES)}",
-                param="language",
-            )
 
     def room(self, soon: bool) -> bool:
         self._jobs = [(job, work) for job, work in self._jobs if not job.cancelled]
@@ -103,7 +95,7 @@ def _work(job: Job) -> Iterator[None]:
         at = words[0].start, words[-1].end
         tokens = [ord(letter) for letter in text]
         segments = [Segment(start=at[0], end=at[1], text=text, tokens=tokens, avg_logprob=-0.1, no_speech_prob=0.01)]
-    job.result = Result(
+    job.result = WindowDone(
         text=text,
         language=job.language or LANGUAGES[0],
         language_probability=None if job.language else 0.9,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ...speech_types import SAMPLE_RATE
 from .recognizer import Samples
+from .whisper_files import HOP
 
 N_FFT = 400
-HOP = 160
 MIN_POWER = 1e-10
 RANGE = 8.0
 LINEAR_HZ = 200.0 / 3
@@ -22,10 +22,7 @@ LOG_FROM_HZ, LOG_STEP = 1000.0, np.log(6.4) / 27.0
 
 
 def filters(mels: int) -> NDArray[np.float32]:
-    """Returns [mels, N_FFT
-
-    2 + 1]: triangles of equal area, evenly spaced on the mel scale.
-    """
+    """Returns [mels, N_FFT // 2 + 1]: triangles of equal area, evenly spaced on the mel scale."""
     bins = np.linspace(0, SAMPLE_RATE / 2, N_FFT // 2 + 1)
     edges = _hz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), mels + 2))
     widths = np.diff(edges)

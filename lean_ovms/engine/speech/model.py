@@ -15,9 +15,10 @@ from ...config import EngineConfig
 from ...engine_types import Vocabulary
 from ...errors import StartError
 from ...repository import json_file
-from ..embedding.network import choose_device, new_core, properties
+from ..embedding.network import properties
 from ..errors import last_line
 from ..loading import vocabulary
+from ..loading.devices import device_of
 from ..loading.graph_tokenizer import GraphTokenizer
 from ..loading.ir import NotUnderstood
 from . import whisper_files
@@ -41,7 +42,7 @@ def load(config: EngineConfig) -> Loaded:
     network = WhisperNetwork(config, path)
     if network.frames:
         files = replace(files, frames=network.frames)
-    recognizer = DecodeLoop(files, network, GraphTokenizer(path, new_core()), _vocabulary(path))
+    recognizer = DecodeLoop(files, network, GraphTokenizer(path), _vocabulary(path))
     recognizer.warm_up()
     if config.enable_word_timestamps:
         _prepare_words(files, network)
@@ -61,12 +62,12 @@ def _pipeline(config: EngineConfig) -> Recognizer:
     """Raises StartError."""
     from . import pipeline, pipeline_kinds
 
-    path, core = config.model_dir, new_core()
+    path = config.model_dir
     words = _vocabulary(path)
     kind = pipeline_kinds.read(path, words, config.enable_word_timestamps)
-    config = replace(config, target_device=choose_device(core, config))
+    config = replace(config, target_device=device_of(config))
     loaded = pipeline.load(config, kind, properties(config))
-    found = pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path, core), words, config.engine_watchdog_s)
+    found = pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path), words, config.engine_watchdog_s)
     found.warm_up()
     return found
 

@@ -21,8 +21,8 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo, Vocabulary
-from ...errors import BadRequest, RequestError, StartError
-from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
+from ...errors import RequestError, StartError
+from ...speech_types import SpeechInfo, TranscribeParams
 from ..errors import EngineLost, last_line
 from .pipeline_kinds import Kind, Texts, plain
 from .recognizer import Job
@@ -60,19 +60,6 @@ class PipelineRecognizer:
             raise StartError(f"the model does not compute: {last_line(error)}") from error
 
     # --- Recognizer
-
-    def check(self, params: TranscribeParams) -> None:
-        info = self.info.speech
-        assert info is not None
-        if params.language and params.language not in info.languages:
-            text = f"The model does not know the language {params.language!r}, only {', '.join(info.languages)}"
-            raise BadRequest(text, param="language")
-        if params.task == TRANSLATE and not info.translates:
-            raise BadRequest("The model does not translate", param="model")
-        if params.words and "words" not in info.capabilities:
-            raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
-        if params.beams > 1 and "beams" not in info.capabilities:
-            raise BadRequest("Beam search is not supported for this model", param="use_beam_search")
 
     def room(self, soon: bool) -> bool:
         return self._job is None
@@ -150,14 +137,6 @@ def _describe(kind: Kind, vocabulary: Vocabulary) -> ModelInfo:
     return ModelInfo(
         vocab_size=len(vocabulary.pieces),
         context_length=kind.positions,
-        kv_blocks=0,
-        block_size=0,
-        eos_token_ids=[],
-        bos_token="",
-        eos_token="",
-        chat_template="",
-        speculative="",
-        prefix_caching=False,
         versions={"openvino_genai": version("openvino_genai")},
         speech=SpeechInfo(
             languages=kind.languages,

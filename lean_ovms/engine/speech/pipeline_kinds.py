@@ -14,10 +14,10 @@ from typing import Any
 from ...engine_types import Vocabulary
 from ...errors import StartError
 from ...repository import json_file
-from ...speech_types import SAMPLE_RATE, TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, Word
+from ...speech_types import SAMPLE_RATE, TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, WindowDone, Word
 from ...util import languages
 from . import whisper_files
-from .recognizer import Job, Result
+from .recognizer import Job
 
 SPECIAL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
 MIN_TIMED = 8
@@ -85,11 +85,11 @@ class Kind:
         both = " ".join(filter(None, (texts.prompt, texts.hotwords)))
         return {"context": both} if both else {}
 
-    def result(self, job: Job, texts: Texts, found: Any) -> Result:
+    def result(self, job: Job, texts: Texts, found: Any) -> WindowDone:
         """Returns the result of a window. found: what generate returned."""
         text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
         named = found.languages[0] if found.languages else ""
-        return Result(
+        return WindowDone(
             text=text,
             language=languages.find(named.rpartition(",")[2], self.languages) or job.language,
             segments=_whole(job, text) if job.times and job.params.segments else [],
@@ -153,7 +153,7 @@ class Whisper(Kind):
         named = {"initial_prompt": texts.prompt, "hotwords": texts.hotwords}
         return {name: text for name, text in named.items() if text}
 
-    def result(self, job: Job, texts: Texts, found: Any) -> Result:
+    def result(self, job: Job, texts: Texts, found: Any) -> WindowDone:
         made = super().result(job, texts, found)
         made.text, made.language = found.texts[0], made.language or "en"
         if not self._times(job, texts):

@@ -10,24 +10,10 @@ from numpy.typing import NDArray
 
 from ...engine_types import ModelInfo, Vocabulary
 from ...errors import RequestError
-from ...speech_types import Segment, TextDelta, TranscribeParams, Word
+from ...speech_types import TextDelta, TranscribeParams, WindowDone
 
 Samples = NDArray[np.float32]
 """Mono audio at 16 kHz, -1 to 1."""
-
-
-@dataclass(slots=True)
-class Result:
-    """What a window says. Times are seconds from the beginning of the request's audio. stopped: as in WindowDone."""
-
-    text: str
-    language: str = ""
-    language_probability: float | None = None
-    segments: list[Segment] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
-    prompt_tokens: int = 0
-    tokens: int = 0
-    stopped: str = "stop"
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +23,8 @@ class Job:
     language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
     words are wanted and may be computed. stream: `pieces` are wanted before the result. soon: as
     in Recognizer.room.
-    pieces: new text since they were last taken. One of result and error is set when the job is done; it is never
-    touched again after `cancelled` is set.
+    pieces: new text since they were last taken. result: without start, end and skipped. One of result and error is set
+    when the job is done; it is never touched again after `cancelled` is set.
     """
 
     samples: Samples
@@ -51,7 +37,7 @@ class Job:
     stream: bool = False
     soon: bool = False
     pieces: list[TextDelta] = field(default_factory=list)
-    result: Result | None = None
+    result: WindowDone | None = None
     error: RequestError | None = None
     cancelled: bool = False
     private: Any = None
@@ -74,10 +60,6 @@ class Recognizer(Protocol):
     info: ModelInfo
     vocabulary: Vocabulary
     window: int
-
-    def check(self, params: TranscribeParams) -> None:
-        """Raises RequestError for params that this model cannot serve."""
-        ...
 
     def room(self, soon: bool) -> bool:
         """Returns whether it takes another job now. soon: one that should not wait for those in work."""

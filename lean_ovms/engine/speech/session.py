@@ -8,7 +8,7 @@ from typing import Any
 
 from ...speech_types import SAMPLE_RATE, TranscribeParams, TurnDetection, WindowDone
 from ..protocol import AudioUsed, Record, SpeechText, SpeechTurn, Transcribe, WindowTranscribed
-from .recognizer import Job, Result
+from .recognizer import Job
 from .vad import Detector
 from .windows import Cut, Cutter, FileCutter, TurnCutter
 
@@ -134,7 +134,7 @@ class Transcription:
         cut = self.cutter.cuts.popleft()
         self._skipped += cut.skipped + cut.end - cut.start
         if self.cutter.finished and not self.cutter.cuts:
-            self._report(Cut(cut.end, cut.end), Result("", self._language), out, 0.0)
+            self._report(Cut(cut.end, cut.end), WindowDone(text="", language=self._language), out, 0.0)
         else:
             self._free()
             out.append(AudioUsed(self.id, self._used))
@@ -221,25 +221,14 @@ class Transcription:
             self.job.cancelled = True
             self.job, self.partial = None, False
 
-    def _report(self, cut: Cut, result: Result, out: list[Record], computed_s: float) -> None:
-        if result.language and not self._language and result.text.strip():
-            self._language = result.language
+    def _report(self, cut: Cut, window: WindowDone, out: list[Record], computed_s: float) -> None:
+        if window.language and not self._language and window.text.strip():
+            self._language = window.language
+        window.language = window.language or self._language
         self._prompt = ""
-        self._tokens += result.tokens
-        skipped, self._skipped = self._skipped + cut.skipped, 0
-        window = WindowDone(
-            start=cut.start / SAMPLE_RATE,
-            end=cut.end / SAMPLE_RATE,
-            text=result.text,
-            language=result.language or self._language,
-            language_probability=result.language_probability,
-            segments=result.segments,
-            words=result.words,
-            prompt_tokens=result.prompt_tokens,
-            tokens=result.tokens,
-            skipped=skipped / SAMPLE_RATE,
-            stopped=result.stopped,
-        )
+        self._tokens += window.tokens
+        window.start, window.end = cut.start / SAMPLE_RATE, cut.end / SAMPLE_RATE
+        window.skipped, self._skipped = (self._skipped + cut.skipped) / SAMPLE_RATE, 0
         queued_s = max(0.0, self._started_at - self._ready_at) if computed_s else 0.0
         self._ready_at = self._clock()
         self._hypothesis, self._sent, self._to_skip = [], "", 0

@@ -6,14 +6,15 @@ time, so a long file holds a short one for one window at most. Knows no openvino
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 
+import numpy as np
+
 from ...config import EngineConfig
-from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from ..errors import EngineLost
+from ...errors import RequestError, TooManyRequests
+from ..errors import EngineLost, for_client
 from ..protocol import (
     Audio,
     Cancel,
@@ -30,14 +31,11 @@ from ..protocol import (
     WindowStarted,
 )
 from .recognizer import Job, Recognizer, Samples
-from .session import MIN_SAMPLES, Transcription, params_of
+from .session import MIN_SAMPLES, Transcription
 from .vad import Detector, EnergyDetector
-
-log = logging.getLogger(__name__)
 
 TURN_FRAMES, BUSY_FRAMES = 128, 32
 """Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
-FAILED = "The engine could not process this request."
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
@@ -52,10 +50,6 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
     return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
 
 
-def _always(samples: Samples) -> bool:
-    return True
-
-
 class SpeechTask:
     """A worker.task.Task on one recognizer."""
 
@@ -67,7 +61,7 @@ class SpeechTask:
         recognizer: Recognizer,
         most: int,
         detector: Callable[[], Detector] = EnergyDetector,
-        has_speech: Callable[[Samples], bool] = _always,
+        has_speech: Callable[[Samples], bool] = lambda samples: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
@@ -80,7 +74,7 @@ class SpeechTask:
         self._sessions: dict[int, Transcription] = {}
         self._running: dict[Job, Transcription] = {}
         self._turn = 0
-        self._steps = self._windows = self._tokens = 0
+        self._steps = self._tokens = 0
 
     @property
     def idle(self) -> bool:
@@ -95,17 +89,13 @@ class SpeechTask:
         return {
             "running": len(self._running),
             "queued": sum(one.waiting for one in self._sessions.values()),
-            "kv_blocks_used": 0,
-            "kv_blocks_total": 0,
             "steps": self._steps,
-            "preemptions": 0,
-            "recoveries": 0,
             "tokens": self._tokens,
         }
 
     # --- commands
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         try:
             match command:
                 case Transcribe():
@@ -122,18 +112,14 @@ class SpeechTask:
                     self.out.append(Decoded(command.id, text))
         except Exception as error:  # an error in one request must not end the loop
             number = getattr(command, "id", 0)
-            self.out.append(Refused(number, _for_client(error, f"{command.kind} {number}").to_wire()))
+            self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
             self._close(number)
-        return True
 
     def _open(self, command: Transcribe) -> None:
-        """Raises RequestError."""
-        if command.id in self._sessions:
-            raise BadRequest(f"request {command.id} exists already")
+        """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
         if len(self._sessions) >= self._most:
             text = f"{self._most} requests are being transcribed already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
-        self.recognizer.check(params_of(command))
         session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn
         self._sessions[command.id] = session
@@ -170,7 +156,7 @@ class SpeechTask:
                 try:
                     left -= session.listen(left, self.out)
                 except Exception as error:  # an error in one request must not end the loop
-                    self._fail(session, _for_client(error, f"request {session.id}"))
+                    self._fail(session, for_client(error, f"request {session.id}"))
             if session.cutter.cuts:
                 if session.partial:
                     self._running.pop(session.job, None)  # type: ignore[arg-type]
@@ -228,8 +214,8 @@ class SpeechTask:
         else:
             job = session.start_partial()
             job.soon = True
-        if len(job.samples) < MIN_SAMPLES:
-            job.samples = _padded(job.samples)
+        if (missing := MIN_SAMPLES - len(job.samples)) > 0:
+            job.samples = np.pad(job.samples, (0, missing))
         self._running[job] = session
         return job
 
@@ -253,19 +239,15 @@ class SpeechTask:
                 self._fail(session, job.error)
             elif job.done:
                 del self._running[job]
-                self._count(job)
+                self._tokens += job.result.tokens if job.result is not None else 0
                 if session.finished or session.exhausted:
                     self._finish(session)
-
-    def _count(self, job: Job) -> None:
-        self._windows += 1
-        self._tokens += job.result.tokens if job.result is not None else 0
 
     def _failed(self, job: Job, error: Exception) -> None:
         job.cancelled = True
         session = self._running.pop(job, None)
         if session is not None:
-            self._fail(session, _for_client(error, f"request {session.id}"))
+            self._fail(session, for_client(error, f"request {session.id}"))
 
     def _finish(self, session: Transcription) -> None:
         if session.id in self._sessions:
@@ -279,17 +261,3 @@ def _order(session: Transcription) -> tuple[bool, int, int, bool, int]:
 
 def _hearing_order(session: Transcription) -> tuple[bool, int, int]:
     return not session.params.live, len(session.cutter.cuts), session.turn
-
-
-def _padded(samples: Samples) -> Samples:
-    import numpy as np
-
-    return np.pad(samples, (0, MIN_SAMPLES - len(samples)))
-
-
-def _for_client(error: Exception, what: str) -> RequestError:
-    """Returns the error as the client gets it; one that is no RequestError is logged."""
-    if isinstance(error, RequestError):
-        return error
-    log.error("%s failed", what, exc_info=error)
-    return EngineFailure(FAILED)

@@ -15,8 +15,9 @@ from openvino import opset13 as ops
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ..embedding.network import choose_device, properties
+from ..embedding.network import properties
 from ..errors import last_line
+from ..loading.devices import device_of
 
 Array = NDArray[np.float32]
 DECODER = "openvino_decoder_model.xml"
@@ -59,7 +60,7 @@ class WhisperNetwork:
     def __init__(self, config: EngineConfig, path: Path) -> None:
         """Raises StartError."""
         self._core = ov.Core()
-        self._device = choose_device(self._core, config)
+        self._device = device_of(config)
         self._properties = properties(config)
         self._path = path
         try:

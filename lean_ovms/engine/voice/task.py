@@ -15,10 +15,9 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...engine_types import Vocabulary
-from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, install_command
 from ...speech_types import SpeakParams
 from ..protocol import Cancel, Ready, Record, Refused, Speak, Spoken
-from .samples import check_rate, resampled, to_bytes
 from .synthesizer import Samples, Synthesizer
 
 log = logging.getLogger(__name__)
@@ -63,15 +62,12 @@ class VoiceTask:
         return {
             "running": 0,
             "queued": len(self._queue),
-            "kv_blocks_used": 0,
-            "kv_blocks_total": 0,
             "steps": self._steps,
-            "preemptions": 0,
             "recoveries": self._failures,
             "tokens": self._characters,
         }
 
-    def handle(self, command: Record) -> bool:
+    def handle(self, command: Record) -> None:
         try:
             match command:
                 case Speak():
@@ -83,7 +79,6 @@ class VoiceTask:
                     raise BadRequest("a model that speaks has no tokenizer for requests")
         except RequestError as error:
             self._refuse(command, error)
-        return True
 
     def _check(self, command: Speak) -> None:
         """Raises RequestError."""
@@ -125,3 +120,28 @@ class VoiceTask:
         else:
             rate = self.voices.sample_rate
             self.out.append(Spoken(command.id, to_bytes(resampled(found, rate, params.sample_rate or rate))))
+
+
+def check_rate(rate: int, wanted: int) -> None:
+    """Raises BadRequest where speech cannot be resampled."""
+    try:
+        import soxr  # noqa: F401
+    except ImportError:
+        if rate != wanted:
+            text = f"speech at {wanted} Hz from a model of {rate} Hz needs soxr, which is not installed on this server"
+            raise BadRequest(f"{text}: {install_command('audio')}", param="response_format") from None
+
+
+def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
+    """Returns the samples at another rate. Sentences begin and end in silence, so each is resampled alone."""
+    if rate == wanted or not samples.size:
+        return samples
+    import soxr
+
+    found: Samples = soxr.resample(samples, rate, wanted, quality="HQ")
+    return found
+
+
+def to_bytes(samples: Samples) -> bytes:
+    """Returns signed 16 bit, little-endian; what is louder than full scale is clipped."""
+    return bytes((np.clip(samples, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())

@@ -35,7 +35,7 @@ EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
 def load_text_model(config: EngineConfig) -> Backend:
-    """What serves the model, with the choice in its info. Raises StartError."""
+    """Returns what serves the model, with the choice in its info. Raises StartError."""
     from ..genai.guard.backend import GuardedPipeline
 
     if config.fake_engine:
@@ -77,21 +77,21 @@ def load_text_model(config: EngineConfig) -> Backend:
 
 
 def load_pooling(config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """The task of a model that computes vectors, scores or classes. Raises StartError."""
+    """Returns the task of a model that computes vectors, scores or classes. Raises StartError."""
     from ..embedding import task  # numpy takes 0.1 s to import
 
     return task.load(config, wake)
 
 
 def load_speech(config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """The task of a model that transcribes speech. Raises StartError."""
+    """Returns the task of a model that transcribes speech. Raises StartError."""
     from ..speech import task  # numpy takes 0.1 s to import
 
     return task.load(config, wake)
 
 
 def load_voice(config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """The task of a model that speaks texts. Raises StartError."""
+    """Returns the task of a model that speaks texts. Raises StartError."""
     from ..voice import task  # numpy takes 0.1 s to import
 
     return task.load(config, wake)
@@ -107,7 +107,7 @@ TASKS: dict[str, Callable[[EngineConfig, Callable[[], None]], Task]] = {
 
 
 def main(argv: list[str]) -> int:
-    """The exit status."""
+    """Returns the exit status."""
     preimport = argv[:1] == [PREIMPORT]
     # A terminal's Ctrl-C and a service manager's stop reach every process; the front end drains, then closes the pipe.
     sock = inherit_socket("lean_ovms.engine.worker", argv[1:] if preimport else argv)
@@ -127,7 +127,7 @@ def main(argv: list[str]) -> int:
 
 
 def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
-    """Load what the first frame asks for, report it, and work until the pipe closes. The exit status.
+    """Loads what the first frame names, reports it, and works until the pipe closes. Returns the exit status.
 
     log_fd: for the log; None: stderr, which the front end reads.
     """
@@ -156,7 +156,7 @@ def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
 
 
 def load(task: str, config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """The task of this name with its model loaded. Raises StartError."""
+    """Returns the task of this name with its model loaded. Raises StartError."""
     if task not in TASKS:
         raise StartError(f"the engine has no task {task!r}, only {', '.join(TASKS)}")
     return TASKS[task](config, wake)

@@ -22,7 +22,7 @@ class CommandQueue:
         return bool(self._waiting)
 
     def extend(self, commands: list[Record]) -> None:
-        """Queue commands, in the order of their arrival."""
+        """Queues commands, in the order of their arrival."""
         for command in commands:
             client = self._client_of.get(command.id, "") if isinstance(command, Cancel) else self._remember(command)
             if client not in self._waiting:
@@ -40,10 +40,6 @@ class CommandQueue:
         if client and not isinstance(command, Cancel):
             self._client_of.pop(getattr(command, "id", 0), None)
         return command
-
-    def put_back(self, command: Record) -> None:
-        """Puts back a command that is not done yet, as the next one of its client."""
-        self._waiting.setdefault(self._remember(command), deque()).appendleft(command)
 
     def _remember(self, command: Record) -> str:
         client: str = getattr(command, "client", "")

@@ -25,7 +25,7 @@ class Worker:
         self._had_images = False  # since memory was trimmed
 
     def run(self) -> None:
-        """Until the front end closes the connection. Raises errors.EngineLost when the process must be replaced."""
+        """Works until the front end closes the connection. Raises errors.EngineLost: the process must be replaced."""
         try:
             while self.turn():
                 pass
@@ -33,7 +33,7 @@ class Worker:
             self.flush()
 
     def turn(self) -> bool:
-        """One turn of the loop; False when the connection is closed."""
+        """Makes one turn of the loop; returns False when the connection is closed."""
         task = self.task
         if self._had_images and task.idle and not self._commands:
             self._trim()
@@ -54,7 +54,7 @@ class Worker:
         return True
 
     def flush(self) -> None:
-        """Send the task's records as one frame."""
+        """Sends the task's records as one frame."""
         if self.task.out:
             self.transport.send(self.task.out)
             self.task.out.clear()
@@ -65,15 +65,13 @@ class Worker:
             self._handle(self._commands.popleft())
 
     def _handle(self, command: Record) -> None:
-        task = self.task
         if isinstance(command, Ping):
-            task.out.append(Pong(command.id, task.stats()))
-        elif not task.handle(command):
-            self._commands.put_back(command)
-        elif isinstance(command, Submit) and command.images:
-            self._had_images = True
+            self.task.out.append(Pong(command.id, self.task.stats()))
+            return
+        self.task.handle(command)
+        self._had_images |= isinstance(command, Submit) and bool(command.images)
 
     def _trim(self) -> None:
-        """Return the memory of pixels and encoders to the system, beside the loop: hundreds of MB after some images."""
+        """Returns the memory of pixels and encoders to the system, in a thread: hundreds of MB after some images."""
         self._had_images = False
         threading.Thread(target=memory.trim, name="trim", daemon=True).start()

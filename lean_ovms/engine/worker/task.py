@@ -31,21 +31,18 @@ class Task(Protocol):
         """Describes the loaded model to the front end."""
         ...
 
-    def handle(self, command: Record) -> bool:
-        """Handle a command; its replies go to `out`. False: it is not done yet, and is handled again next turn.
-
-        Must not raise: an error in one command is a Refused record.
-        """
+    def handle(self, command: Record) -> None:
+        """Handles a command; its replies go to `out`. Must not raise: an error in one command is a Refused record."""
         ...
 
     def admit(self) -> None:
-        """Start waiting work, after the commands of a turn and before its step."""
+        """Starts waiting work, after the commands of a turn and before its step."""
         ...
 
     def step(self) -> None:
-        """Compute once; results go to `out`. Raises errors.EngineLost when the process must be replaced."""
+        """Computes once; results go to `out`. Raises errors.EngineLost when the process must be replaced."""
         ...
 
     def stats(self) -> dict[str, int]:
-        """The fields of engine_types.EngineStats."""
+        """Returns the fields of engine_types.EngineStats."""
         ...

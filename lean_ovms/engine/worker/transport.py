@@ -21,15 +21,15 @@ class Transport(Protocol):
     """What the loop needs; tests have one without a socket."""
 
     def receive(self, wait: bool) -> list[Record] | None:
-        """Every record that has arrived; with `wait`, at least one unless woken. None: the other end is closed."""
+        """Returns what has arrived; with `wait`, at least one unless woken. None: the other end is closed."""
         ...
 
     def send(self, records: list[Record]) -> None:
-        """Write one frame. Raises OSError if the other end is closed."""
+        """Writes one frame. Raises OSError if the other end is closed."""
         ...
 
     def wake(self) -> None:
-        """End a waiting `receive`, the current one or the next. Thread-safe."""
+        """Ends a waiting `receive`, the current one or the next. Thread-safe."""
         ...
 
 

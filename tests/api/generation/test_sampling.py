@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lean_ovms.api.fields import read
-from lean_ovms.api.generation.sampling import SAMPLING, Defaults, build_output, build_sampling
+from lean_ovms.api.generation.sampling import INT32_MAX, SAMPLING, Defaults, build_output, build_sampling
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
+from tests.in_range import assert_complete
 
 OPTIONS = Config()
 
@@ -120,3 +123,57 @@ def test_stop_strings_of_the_config_are_replaced_not_merged() -> None:
     assert build_output(read(SAMPLING, {}), config, stream=False).stop == ("a",)
     assert build_output(read(SAMPLING, {"stop": "b"}), config, stream=False).stop == ("b",)
     assert build_output(read(SAMPLING, {"stop": []}), config, stream=False).stop == ("a",)
+
+
+NUMBERS = [math.nan, math.inf, -math.inf, 1e308, 1e-308, -(2**31), -1, 0, 0.5, 1, 2**31, 2**32, 2**63, 10**400]
+
+
+@pytest.mark.parametrize("name", [field.name for field in SAMPLING if field.kind in ("int", "uint", "number")])
+@pytest.mark.parametrize("value", [*NUMBERS, "1", True, []], ids=lambda value: str(value)[:9])
+def test_no_number_out_of_range_or_of_another_type_reaches_the_engine(name: str, value: Any) -> None:
+    result = error = None
+    try:
+        result = sampling({name: value})
+    except BadRequest as raised:
+        error = raised
+    if error is not None:
+        assert error.param == name
+        assert error.message.startswith(name)
+    if result is not None:
+        assert_complete(replace(result, max_tokens=result.max_tokens or None))  # 0 is refused by the request's reader
+
+
+@pytest.mark.parametrize(
+    "name", ["ignore_eos", "logprob_token_ids", "stop_token_ids", "bad_words", "allowed_token_ids", "logit_bias"]
+)
+@pytest.mark.parametrize("value", [0, 1, "true", [-1], [2**32], [1.5], [None], [True], {"-1": 1}], ids=str)
+def test_no_list_or_flag_of_another_type_reaches_the_engine(name: str, value: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        sampling({name: value})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_k": 10**400}, "top_k"),
+        ({"max_new_tokens": -3}, "max_tokens"),
+        ({"min_new_tokens": -3}, "min_tokens"),
+        ({"num_assistant_tokens": 65}, "num_assistant_tokens"),
+    ],
+)
+def test_a_number_of_the_config_that_no_request_could_have_is_refused_unless_the_request_has_its_own(
+    given: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(BadRequest, match=r"generation_config\.json") as caught:
+        sampling({}, given)
+    assert caught.value.param == param
+    own = {"temperature": 1, "top_p": 1, "top_k": 1, "max_tokens": 5, "min_tokens": 1, "num_assistant_tokens": 2}
+    assert_complete(sampling({param: own[param]}, given))
+
+
+def test_counts_beyond_32_bits_are_the_largest_that_the_engine_takes() -> None:
+    result = sampling({"min_tokens": 4294967295}, {"max_new_tokens": 4294967295})
+    assert (result.min_tokens, result.max_tokens) == (INT32_MAX, INT32_MAX)

@@ -213,6 +213,8 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
         ({"prompt": [""]}, "prompt[0] is empty", "prompt[0]"),
         ({"prompt": [[]]}, "prompt[0] is empty", "prompt[0]"),
         ({"prompt": [1, "x"]}, "prompt[1] is not a token id", "prompt"),
+        ({"prompt": [1, True]}, "prompt[1] is not a token id", "prompt"),
+        ({"prompt": [1.5]}, "prompt[0] is not a token id", "prompt"),
         ({"prompt": [[1, -1]]}, "prompt[0][1] is not a token id", "prompt[0]"),
         ({"prompt": {"a": 1}}, None, "prompt"),
         ({"prompt": ["x"] * 129}, None, "prompt"),

@@ -122,7 +122,7 @@ class FakeSpeechEngine:
         if reply is not None and isinstance(record, (protocol.Failed, protocol.Refused)):
             reply.fail(from_wire(record.error))
         elif reply is not None:
-            reply.add(record)
+            reply.receive(record)
 
 
 async def speech_app(*names: str, **options: Any) -> tuple[App, FakeSpeechEngine]:

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import DEMO_EMBED, Config
-from lean_ovms.engine.embedding import model, network
+from lean_ovms.engine.embedding import network
+from lean_ovms.engine.embedding.model import OpenVinoPooler
 from lean_ovms.engine.paged.sampling.reductions import cores
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo
@@ -50,7 +51,7 @@ def load(folder: Path) -> Load:
         key = (name, *options.items())
         if key not in loaded:
             config = Config(model_path=str(folder / name), task=detect(folder / name), plugin_config=EXACT, **options)
-            pooler = model.load(config)
+            pooler = OpenVinoPooler(config)
             assert pooler.info.pooling is not None
             expected = json.loads((folder / name / "expected.json").read_text())
             loaded[key] = pooler, pooler.info.pooling, expected
@@ -146,11 +147,11 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
     (path / "config.json").write_text(json.dumps(config))
     options = Config(model_path=str(path), task="embeddings", plugin_config=EXACT)
     with pytest.raises(StartError, match="the export has left out the last layer; put the original"):
-        model.load(options)
+        OpenVinoPooler(options)
     weights = np.random.default_rng(1).integers(-8, 8, (8, config["hidden_size"])).astype(np.float32)
     write_tensor(path / "model.safetensors", "linear.weight", kind, weights)
     rig, plain = (
-        Rig(pooler=model.load(one)) for one in (options, replace(options, model_path=str(folder / "bert_mean")))
+        Rig(pooler=OpenVinoPooler(one)) for one in (options, replace(options, model_path=str(folder / "bert_mean")))
     )
     for text in ("the cat", "a dog runs"):
         [rows], [hidden] = rig.ask(text), plain.ask(text, output="tokens", normalize=False)
@@ -159,7 +160,7 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
         assert np.abs(rows - expected).max() < 1e-5
     write_tensor(path / "model.safetensors", "linear.weight", kind, weights[:4])
     with pytest.raises(StartError, match=r"linear.weight has the shape \[4, \d+\], not \[8, \d+\] as config.json says"):
-        model.load(options)
+        OpenVinoPooler(options)
 
 
 def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
@@ -177,7 +178,7 @@ def test_many_texts_are_computed_by_several_passes_at_once(
     folder: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
-    pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
+    pooler = OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
     rig, texts = Rig(pooler=pooler), [f"text {'and more ' * (i % 7)}{i}" for i in range(60)]
     assert pooler.slots == 1
     first = rig.ask(*texts)
@@ -201,7 +202,7 @@ def test_one_stream_that_was_asked_for_stays_one(
     folder: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
-    rig = Rig(pooler=model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", **options)))
+    rig = Rig(pooler=OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", **options)))
     rig.ask(*["text"] * 20)
     assert rig.pooler._network._streamed is None
 
@@ -215,7 +216,7 @@ def test_without_memory_for_several_passes_texts_are_computed_as_before(
     monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
     monkeypatch.setattr(network.PoolingNetwork, "_compile_streams", fails)
     monkeypatch.setattr(network.PoolingNetwork, "_compile_short", fails)
-    pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
+    pooler = OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
     rig = Rig(pooler=pooler)
     for _ in range(8):
         assert len(rig.ask(*["text"] * 20)) == 20
@@ -231,7 +232,7 @@ def test_without_memory_for_several_passes_texts_are_computed_as_before(
 def test_short_texts_alone_get_a_network_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
     config = Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT)
-    rig = Rig(pooler=model.load(config))
+    rig = Rig(pooler=OpenVinoPooler(config))
     texts = [[7], [7, 8, 9] * 6, [7, 8] * 20]
     before = [rig.ask(text)[0] for text in (*texts, *texts[:2])]
     assert rig.pooler._network._short.get(60) is not None
@@ -287,14 +288,14 @@ def test_what_cannot_be_served_is_said_in_one_line(
     folder: Path, name: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(StartError, match=message) as caught:
-        model.load(Config(model_path=str(folder / name), **options))
+        OpenVinoPooler(Config(model_path=str(folder / name), **options))
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_known_of_demo_embed_is_what_its_engine_reports() -> None:
     from lean_ovms.models.factory import known_info
 
-    pooler = model.load(Config(model_path=str(DEMO_EMBED), task="embeddings", plugin_config=EXACT))
+    pooler = OpenVinoPooler(Config(model_path=str(DEMO_EMBED), task="embeddings", plugin_config=EXACT))
     assert replace(pooler.info, versions={}) == known_info()
     rig = Rig(pooler=pooler)
     france, seat, soup = (

@@ -243,7 +243,7 @@ def test_top_k_zero_means_all(engine):
     ],
 )
 def test_values_at_the_edges_of_their_ranges_are_computed(engine, sampling):
-    rig = Rig(pipeline=engine, limits=QueueLimits(queued=9, sequences=20), running=9)
+    rig = Rig(pipeline=engine, limits=QueueLimits(queued=9), running=9)
     answer = rig.ask(chat("Hello!"), **{"max_tokens": 8, **sampling})
     assert answer.reasons[0] in ("stop", "length")
     assert rig.stats().recoveries == 0

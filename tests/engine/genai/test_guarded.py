@@ -80,7 +80,7 @@ def test_the_accounts_are_never_below_what_the_engine_uses(fixture, request, mon
     seen = []
 
     def step():
-        booked = rig.scheduler.kv.used
+        booked = rig.scheduler.used_blocks
         pipe._pipe.step()
         seen.append((booked, round(pipe._pipe.get_metrics().cache_usage / 100 * 16)))
 
@@ -130,7 +130,7 @@ def test_cancel_frees_the_cache_for_the_next(small):
 def test_whom_the_engine_gives_up_on_is_taken_up_again(small, monkeypatch):
     """The booked blocks are wrong here, so that the engine runs out of blocks and ends everybody without a word."""
     rig = Rig(pipeline=small)
-    rig.scheduler.kv.total = 10**6
+    rig.scheduler.total_blocks = 10**6
     requests = [rig.submit([50 + i] * 400, ignore_eos=True, max_tokens=100) for i in range(2)]
     rig.run()
     for request in requests:
@@ -219,7 +219,7 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
         for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         if i not in leaves
     }
-    rig = Rig(pipeline=engine, limits=QueueLimits(queued=99, sequences=20), running=24)
+    rig = Rig(pipeline=engine, limits=QueueLimits(queued=99), running=24)
     requests = []
     for prompt, limit in zip(prompts, limits, strict=True):
         requests.append(rig.submit(prompt, max_tokens=limit, ignore_eos=True))

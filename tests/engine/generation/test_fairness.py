@@ -17,7 +17,7 @@ LONG = {"ignore_eos": True, "max_tokens": 4000}
 
 def make(slots=SLOTS, queued=4096, **script):
     limits = {name: script.pop(name) for name in ("queued_by_client", "queued_tokens") if name in script}
-    return Rig(limits=QueueLimits(queued=queued, sequences=20, **limits), running=slots, **script)
+    return Rig(limits=QueueLimits(queued=queued, **limits), running=slots, **script)
 
 
 def turns_until_first_token(rig, request, most=300):
@@ -200,7 +200,7 @@ def test_a_priority_gives_nothing_against_other_clients():
 
 
 def test_a_priority_orders_all_clients_requests_with_the_option():
-    rig = Rig(limits=QueueLimits(queued=99, sequences=20), running=1, priority_across_clients=True)
+    rig = Rig(limits=QueueLimits(queued=99), running=1, priority_across_clients=True)
     started = starts(rig)
     for _ in range(4):
         rig.submit("x", client="pushy", max_tokens=2, priority=-1)
@@ -210,7 +210,7 @@ def test_a_priority_orders_all_clients_requests_with_the_option():
 
 
 def test_a_higher_priority_does_not_give_way_across_clients_with_the_option():
-    rig = Rig(limits=QueueLimits(queued=99, sequences=20), running=2, priority_across_clients=True)
+    rig = Rig(limits=QueueLimits(queued=99), running=2, priority_across_clients=True)
     urgent = [rig.submit("x", client="a", priority=-1, **LONG) for _ in range(2)]
     rig.turn(MIN_RUN_STEPS + 3)
     rig.submit("x", client="b", max_tokens=2)
@@ -409,9 +409,7 @@ events = st.lists(st.one_of(asked, st.integers(0, 40), st.just("turn")), max_siz
 
 
 def prompts_fill_a_step(scheduler):
-    if Rig.paged:
-        return sum(scheduler._prompts_left()) >= scheduler._budget()
-    return scheduler.prefill.full(len(scheduler.running))
+    return sum(scheduler._prompts_left()) >= scheduler._budget()
 
 
 @pytest.mark.slow
@@ -419,7 +417,7 @@ def prompts_fill_a_step(scheduler):
 @given(events, st.booleans(), st.booleans())
 def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(events, across, caching):
     rig = Rig(
-        limits=QueueLimits(queued=999, sequences=20),
+        limits=QueueLimits(queued=999),
         running=3,
         priority_across_clients=across,
         step_tokens=64,

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from lean_ovms.engine.generation.grammar_limits import GrammarBounds, check, expression, nesting
-from lean_ovms.engine.generation.grammar_overlap import overlap
+from lean_ovms.engine.generation.expression_size import expression_size
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds, check, nesting
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 
 
@@ -86,10 +86,12 @@ def test_brackets_in_strings_do_not_nest():
 
 
 def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
-    assert expression("(a{10}){10}b{5}", quotes=False) == (1, 115)
-    assert expression("a{2,7}", quotes=False)[1] == 7
-    assert expression("a{3,}", quotes=False)[1] == 3
-    assert expression("a{x}", quotes=False)[1] == 0
+    assert expression_size("(a{10}){10}b{5}", quotes=False)[:2] == (1, 115)
+    assert expression_size('( "a"{10} ) {10}', quotes=True)[:2] == (1, 110)
+    assert expression_size("(a{10})*{10}", quotes=False).repetition == 20
+    assert expression_size("a{2,7}", quotes=False).repetition == 7
+    assert expression_size("a{3,}", quotes=False).repetition == 3
+    assert expression_size("a{x}", quotes=False).repetition == 0
 
 
 @pytest.mark.parametrize(
@@ -108,20 +110,18 @@ def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
     ],
 )
 def test_repetitions_of_what_may_be_empty(text, places):
-    assert overlap(text, quotes=False) == places
+    assert expression_size(text, quotes=False).overlap == places
 
 
 @pytest.mark.parametrize(("text", "places"), [('("" | "a"){9}', 9), ('"(a?){50}"', 0), ('( a "?" ){9}', 1)])
 def test_the_same_in_ebnf(text, places):
-    assert overlap(text, quotes=True) == places
+    assert expression_size(text, quotes=True).overlap == places
 
 
 @pytest.mark.slow
 def test_the_look_is_linear():
     began = time.process_time()
     for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):
-        expression(text, quotes=True)
-        expression(text, quotes=False)
-        overlap(text, quotes=True)
-        overlap(text, quotes=False)
+        expression_size(text, quotes=True)
+        expression_size(text, quotes=False)
     assert time.process_time() - began < 5

@@ -423,7 +423,7 @@ def test_a_grammar_that_makes_steps_slow_ends_its_requests_alone_and_is_refused_
     """Steps with its sequence take 3 s of CPU time; the other request and the other grammar go on."""
     rig = GrammarRig()
     cpu = [0.0]
-    rig.backend.stepper._slow_steps._clock = lambda: cpu[0]
+    rig.backend._slow_steps._clock = lambda: cpu[0]
     original = rig.pipeline.step
 
     def step():

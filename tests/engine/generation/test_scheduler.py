@@ -24,7 +24,7 @@ def run_watching(rig, most=5000):
         if rig.backend.idle and not rig.transport.inbox:
             return
         rig.turn()
-        assert rig.pipeline.blocks_in_use() <= rig.stats().kv_blocks_total
+        assert rig.pipeline.count_blocks({}) <= rig.stats().kv_blocks_total
         assert all(h.state != "lost" for h in live(rig))
     raise AssertionError("still at work")
 
@@ -85,7 +85,7 @@ def test_a_long_prompt_is_not_overtaken_for_ever_by_short_ones():
 
 
 def test_max_num_seqs_is_kept_by_the_queue():
-    rig = Rig(limits=QueueLimits(queued=99, sequences=20), running=3)
+    rig = Rig(limits=QueueLimits(queued=99), running=3)
     for _ in range(10):
         rig.submit("hello")
     most = 0
@@ -96,7 +96,7 @@ def test_max_num_seqs_is_kept_by_the_queue():
 
 
 def test_running_sequences_leave_some_of_every_step_to_prompts():
-    rig = Rig(step_tokens=16, limits=QueueLimits(queued=99, sequences=20), running=64)
+    rig = Rig(step_tokens=16, limits=QueueLimits(queued=99), running=64)
     for _ in range(30):
         rig.submit("hello", ignore_eos=True, max_tokens=50)
     rig.turn(10)
@@ -163,7 +163,7 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
         prefix_caching=caching,
         tokens_per_step=speed,
         speculative="draft" if speed > 1 else "",
-        limits=QueueLimits(queued=10, sequences=20),
+        limits=QueueLimits(queued=10),
         running=5,
     )
     cancelled, asked = {}, {}

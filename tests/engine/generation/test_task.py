@@ -73,8 +73,6 @@ def test_truncate_keeps_the_last_tokens():
 def test_truncate_keeps_the_first_tokens_if_the_right_side_is_cut():
     assert Rig().ask("hello", truncate=3, truncation_side="right").text() == "hel"
     assert Rig().ask([104, 105, 106], truncate=2, truncation_side="right").text() == "hi"
-    refused = Rig().ask("hello", truncate=3, truncation_side="middle").refused
-    assert refused[2] == "truncation_side"
 
 
 def test_logprobs_come_one_per_token_when_asked_and_not_otherwise():
@@ -142,12 +140,8 @@ def test_n_sequences_stream_side_by_side_with_seeds_of_their_own():
         ([], "prompt is empty"),
         ([1, 2, VOCAB_SIZE], f"prompt: {VOCAB_SIZE} is not a token id in [0, {VOCAB_SIZE})"),
         ([-1], f"prompt: -1 is not a token id in [0, {VOCAB_SIZE})"),
-        ([1, True], f"prompt: True is not a token id in [0, {VOCAB_SIZE})"),
-        ([1.0], f"prompt: 1.0 is not a token id in [0, {VOCAB_SIZE})"),
         ([2**63], f"prompt: {2**63} is not a token id in [0, {VOCAB_SIZE})"),
         ("a\ud800b", "the text is not valid Unicode (lone surrogates)"),
-        ([[1]], f"prompt: [1] is not a token id in [0, {VOCAB_SIZE})"),
-        (["x"], f"prompt: x is not a token id in [0, {VOCAB_SIZE})"),
     ],
 )
 def test_a_prompt_that_cannot_be_computed_is_refused(prompt, message):
@@ -227,18 +221,8 @@ def test_prompt_logprobs_of_n_sequences_come_once():
     assert set(answer.reasons) == {0, 1}
 
 
-def test_a_request_id_that_lives_is_refused_a_second_time():
-    rig = Rig()
-    first = rig.submit("hello")
-    rig.turn()
-    rig.submit("again", request_id=first)
-    rig.turn()
-    [refused] = [r for frame in rig.transport.frames for r in frame if isinstance(r, Refused)]
-    assert refused.id == first
-
-
 def test_the_queue_has_an_end():
-    rig = Rig(limits=QueueLimits(queued=3, sequences=20), running=2)
+    rig = Rig(limits=QueueLimits(queued=3), running=2)
     ids = [rig.submit("hello") for _ in range(7)]
     rig.run()
     answers = [rig.answer(i) for i in ids]
@@ -271,7 +255,7 @@ def test_a_flood_of_texts_lets_others_step_between():
 
 
 def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
-    rig = Rig(limits=QueueLimits(queued=16, sequences=20), running=1)
+    rig = Rig(limits=QueueLimits(queued=16), running=1)
     now = [0.0]
     rig.scheduler.waiting.clock = lambda: now[0]
     for _ in range(8):  # one every five seconds
@@ -290,7 +274,7 @@ def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
 
 
 def test_the_queue_counts_requests_and_not_sequences():
-    rig = Rig(limits=QueueLimits(queued=2, sequences=20), running=1)
+    rig = Rig(limits=QueueLimits(queued=2), running=1)
     ids = [rig.submit("hello", n=10, seeds=tuple(range(10)), temperature=0.5) for _ in range(4)]
     rig.run()
     assert [rig.answer(i).refused is None for i in ids] == [True, True, True, False]
@@ -331,7 +315,7 @@ def test_a_request_cancelled_in_the_batch_of_its_submit_never_reaches_the_pipeli
 
 
 def test_cancel_in_the_queue():
-    rig = Rig(limits=QueueLimits(queued=9, sequences=20), running=1)
+    rig = Rig(limits=QueueLimits(queued=9), running=1)
     first, second, third = (rig.submit("hello") for _ in range(3))
     rig.turn()
     rig.cancel(second)
@@ -501,11 +485,6 @@ def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(mon
 def test_n_works_in_assisted_pipelines(speculative):
     answer = Rig(speculative=speculative).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
     assert set(answer.reasons) == {0, 1}
-
-
-def test_both_assistant_fields_are_refused():
-    refused = Rig(speculative="draft").ask("hi", num_assistant_tokens=3, assistant_confidence_threshold=0.4).refused
-    assert "mutually exclusive" in refused[1]
 
 
 def test_many_ids_of_an_encode_are_no_json():

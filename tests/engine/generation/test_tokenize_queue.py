@@ -15,11 +15,11 @@ from lean_ovms.errors import BadRequest, from_wire
 from tests.engine.rig import Rig
 
 LONG = "x" * 200
-LIMITS = QueueLimits(queued=64, sequences=20)
+LIMITS = QueueLimits(queued=64)
 
 
-class Beside:
-    """A pipeline.BesideEncoder whose texts take until `go` is set. threads: where it was called."""
+class BlockedEncoder:
+    """A pipeline.LongTextEncoder whose texts take until `go` is set. threads: where it was called."""
 
     def __init__(self):
         self.go = threading.Event()
@@ -42,13 +42,13 @@ class Beside:
         self.learnt.append((text, ids))
 
 
-class BesideRig(Rig):
+class ThreadRig(Rig):
     """A rig whose thread can be waited for."""
 
     def __init__(self, limits=LIMITS, **changes):
         super().__init__(limits=limits, **changes)
         self.woken = threading.Semaphore(0)
-        self.long_text_encoder = self.backend.long_text_encoder = Beside()
+        self.long_text_encoder = self.backend.long_text_encoder = BlockedEncoder()
         self.worker.task = self.task = GenerationTask(self.backend, limits, wake=self.woken.release)
 
     def finish_text(self):
@@ -63,7 +63,7 @@ class BesideRig(Rig):
 
 @pytest.fixture
 def rig():
-    made = BesideRig(context=1000, blocks=100)
+    made = ThreadRig(context=1000, blocks=100)
     yield made
     made.long_text_encoder.go.set()  # no thread is left waiting
 
@@ -168,8 +168,8 @@ def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
 
 
 def test_long_texts_count_as_queued():
-    limits = QueueLimits(queued=64, sequences=20, queued_by_client=1)
-    rig = BesideRig(limits, context=1000, blocks=100)
+    limits = QueueLimits(queued=64, queued_by_client=1)
+    rig = ThreadRig(limits, context=1000, blocks=100)
     try:
         rig.submit(LONG, client="a")
         second = rig.submit(LONG, client="a")
@@ -179,7 +179,7 @@ def test_long_texts_count_as_queued():
         rig.long_text_encoder.go.set()
 
 
-def test_texts_of_an_encode_are_tokenized_beside_the_loop_too(rig):
+def test_texts_of_an_encode_are_tokenized_in_the_thread_too(rig):
     rig.put(Encode(7, ["hi", LONG], False), Encode(8, ["?" + LONG], False))
     rig.turn()
     assert rig.transport.frames == []
@@ -191,9 +191,20 @@ def test_texts_of_an_encode_are_tokenized_beside_the_loop_too(rig):
     assert records[1].id == 8
 
 
-def test_many_bad_words_are_tokenized_beside_the_loop():
+def test_many_short_texts_of_an_encode_are_tokenized_in_the_thread(rig):
+    texts = ["x" * 40] * 2000
+    rig.put(Encode(7, texts, False), Encode(8, ["short"], False))
+    rig.turn()
+    assert rig.transport.frames == [[Encoded(8, [encode("short", False)])]]
+    rig.finish_text()
+    [record] = [record for frame in rig.transport.frames[1:] for record in frame]
+    assert (record.id, record.sizes) == (7, [40] * 2000)
+    assert rig.long_text_encoder.threads == {"tokenize"}
+
+
+def test_many_bad_words_are_tokenized_in_the_thread():
     """256 of 250 letters kept everybody waiting for 2.5 s."""
-    rig = BesideRig(paged=True, context=1000, blocks=100)
+    rig = ThreadRig(paged=True, context=1000, blocks=100)
     words = tuple(f"{letter}q" for letter in "abcdefghij")
     few = rig.submit("hi", bad_words=words[:8], max_tokens=1)
     many = rig.submit("xbq", bad_words=words, max_tokens=1)

@@ -114,5 +114,5 @@ class ScriptedBackend(Engine):
     def busy(self):
         return not self.idle
 
-    def blocks_in_use(self):
+    def count_blocks(self, plan):
         return self.blocks.total - self.blocks.available

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.engine.speech.alignment import split_words, warp
+from lean_ovms.engine.speech.decode_rows import compression_ratio, segments_of
 from lean_ovms.engine.speech.logits import Rules, choose, penalize
 from lean_ovms.engine.speech.mel import LogMel, filters
-from lean_ovms.engine.speech.segments import compression_ratio, segments_of
 from lean_ovms.engine.speech.whisper_files import WhisperFiles
 from lean_ovms.speech_types import TranscribeParams
 

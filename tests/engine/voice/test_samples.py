@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from lean_ovms.engine.voice.samples import check_rate, resampled, to_bytes
+from lean_ovms.engine.voice.task import check_rate, resampled, to_bytes
 from lean_ovms.errors import BadRequest
 
 

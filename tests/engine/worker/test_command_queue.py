@@ -42,18 +42,3 @@ def test_a_cancellation_stays_behind_its_request():
     order = [(command.kind, command.id) for command in drained(queue)]
     assert order.index(("submit", 2)) < order.index(("cancel", 2))
     assert ("cancel", 9) in order
-
-
-def test_a_command_that_is_not_done_is_the_next_of_its_client():
-    queue = CommandQueue()
-    queue.extend([Encode(1, ["x"], False, "a"), submit(2, "a"), Cancel(1), submit(3, "b")])
-    first = queue.popleft()
-    queue.put_back(first)
-    queue.extend([Cancel(2)])
-    assert [(c.kind, c.id) for c in drained(queue)] == [
-        ("submit", 3),
-        ("encode", 1),
-        ("submit", 2),
-        ("cancel", 1),
-        ("cancel", 2),
-    ]

@@ -19,7 +19,6 @@ class Counting:
         self.work = []
         self.calls = []
         self.accepts_commands = True
-        self.started = set()
         self.fails = False
 
     @property
@@ -34,13 +33,8 @@ class Counting:
         if isinstance(command, Decode):
             self.out.append(Decoded(command.id, ""))
             self.accepts_commands = False
-        elif len(command.texts) > 1 and command.id not in self.started:
-            self.started.add(command.id)
-            self.accepts_commands = False
-            return False
         else:
             self.work.append(command.id)
-        return True
 
     def admit(self):
         self.calls.append(("admit", 0))
@@ -88,18 +82,10 @@ def test_commands_that_the_task_does_not_accept_wait_for_a_step_and_keep_their_o
     assert worker.transport.frames[-1] == [Encoded(3, [])]
 
 
-def test_a_command_that_is_not_done_is_handled_again_before_later_ones(worker):
-    worker.transport.inbox.append([encode(1), encode(2, "a", "b"), encode(3)])
-    worker.turn()
-    worker.turn()
-    handled = [number for call, number in worker.task.calls if call == "handle"]
-    assert handled == [1, 2, 2, 3]
-
-
 def test_memory_is_trimmed_when_the_last_request_with_images_has_ended(worker, monkeypatch):
     trimmed = threading.Event()
     monkeypatch.setattr(loop.memory, "trim", trimmed.set)
-    worker.task.handle = lambda command: worker.task.work.extend([command.id] * 2) is None
+    worker.task.handle = lambda command: worker.task.work.extend([command.id] * 2)
     submit = Submit(1, "look", False, None, False, {}, images=[[1, 1]], pixels=[bytes(3)])
     worker.transport.inbox.append([submit])
     worker.turn()

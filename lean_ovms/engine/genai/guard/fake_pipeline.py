@@ -29,7 +29,7 @@ from ...generation import fake_tokenizer as words
 from ...generation import grammar_limits
 from ...generation.grammar_limits import GrammarBounds
 from ...generation.pipeline import GrammarCost, Grammars, ImagePrompt, LongTextEncoder
-from .pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
+from .pipeline import GuardedOutput, Handle, ImageTokenCounter, PipelineRequest, Status
 
 NEVER_S = 1e6
 
@@ -56,13 +56,6 @@ class Script:
     sleep: Callable[[float], None] = time.sleep
 
 
-@dataclass(slots=True)
-class FakeOutput:
-    generated_ids: list[int]
-    generated_log_probs: list[float]
-    score: float = 0.0
-
-
 @dataclass(slots=True, eq=False)
 class FakeHandle:
     """One request; its answer is known from the start."""
@@ -73,12 +66,12 @@ class FakeHandle:
     decoded: int = 0  # answer tokens computed
     stalled: bool = False
     state: Literal["running", "finished", "lost", "cancelled"] = "running"
-    outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
+    outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
 
     def can_read(self) -> bool:
         return bool(self.outputs) and self.state != "cancelled"
 
-    def read(self) -> Mapping[int, FakeOutput]:
+    def read(self) -> Mapping[int, GuardedOutput]:
         if not self.can_read():
             raise RuntimeError("read of an empty handle: the real one blocks for ever")
         return self.outputs.popleft()
@@ -86,11 +79,6 @@ class FakeHandle:
     def cancel(self) -> None:
         self.state = "cancelled"
         self.outputs.clear()
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in the KV cache, the next one included."""
-        return self.prefilled + self.decoded + 1
 
 
 class AnyGrammar:
@@ -130,7 +118,7 @@ class FakeImageTokens:
 
 
 def describe_images(image_prompt: ImagePrompt) -> str:
-    """The text of an image prompt, with a description in place of each image tag."""
+    """Returns the text of an image prompt, with a description in place of each image tag."""
     descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]
     return _TAG.sub(lambda match: descriptions[int(match[1])], image_prompt.text)
 
@@ -175,14 +163,14 @@ class FakePipeline:
             prefix_caching=config.enable_prefix_caching,
         )
         try:
-            asked = json.loads(config.plugin_config or "{}")
-            for name, value in asked.items():
+            given = json.loads(config.plugin_config or "{}")
+            for name, value in given.items():
                 kind = type(getattr(script, name))
                 if type(value) is not kind and not (kind is float and type(value) is int):
                     raise TypeError(f"{name} is not of type {kind.__name__}")
         except (ValueError, TypeError, AttributeError) as error:
             raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
-        return cls(replace(script, **asked))
+        return cls(replace(script, **given))
 
     # --- pipeline.Pipeline
 
@@ -236,7 +224,7 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
+        """Returns how many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
         ready = [h for h in self.live if not h.stalled]
         decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
         left = self.step_tokens - len(decoding)
@@ -246,16 +234,13 @@ class FakePipeline:
             if missing and left > 0:
                 plan.append((handle, min(missing, left)))
                 left -= missing
-        if self._count_blocks(dict(plan)) > self.script.blocks:
+        if self.count_blocks(dict(plan)) > self.script.blocks:
             self._drop(self.live)
             return []
         return plan
 
-    def blocks_in_use(self) -> int:
-        """KV blocks held by all requests, cancelled ones included."""
-        return self._count_blocks({})
-
-    def _count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
+    def count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
+        """Returns the KV blocks of all requests after a step of this plan, cancelled ones included."""
         size = self.script.block_size
         return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in self.live)
 
@@ -296,7 +281,7 @@ class FakePipeline:
         handle.outputs.append({0: _output([*echoed, *tokens])})
 
     def _sample_beams(self, handle: FakeHandle) -> None:
-        """All beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
+        """Appends all beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
         answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
@@ -306,7 +291,7 @@ class FakePipeline:
         handle.state = "finished"
 
     def _answer(self, request: PipelineRequest) -> list[int]:
-        """A function of prompt and seed alone: the text over and over, up to a stop or max_tokens."""
+        """Returns what follows from prompt and seed alone: the text over and over, up to a stop or max_tokens."""
         prompt = request.tokens[: len(request.tokens) - request.done]
         start = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
         message = bytes(t for t in prompt[start + 1 :] if 0 <= t < 256).decode("utf-8", "replace") or "?"
@@ -328,8 +313,8 @@ class FakePipeline:
         return answer[request.done :]
 
 
-def _output(tokens: list[int], score: float = 0.0) -> FakeOutput:
-    return FakeOutput(tokens, [logprob(token) for token in tokens], score)
+def _output(tokens: list[int], score: float = 0.0) -> GuardedOutput:
+    return GuardedOutput(tokens, [logprob(token) for token in tokens], score)
 
 
 def logprob(token: int) -> float:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from ....engine_types import ModelInfo, Vocabulary
 from ....types import SamplingParams
-from ...generation.pipeline import Grammars, ImagePlaceholders, ImagePrompt, LongTextEncoder
+from ...generation.pipeline import ImagePlaceholders, ImagePrompt, LoadedModel
 
 Status = Literal["running", "finished", "lost"]
 """lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). The only sign is at most an empty output."""
@@ -24,7 +23,7 @@ class PipelineRequest:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
 
     tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
-    is advanced by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
+    is advanced by that, or a sampler would get the same random numbers again. stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
     native: the pipeline's own form of the request, which `check` may leave here for `add`.
@@ -33,9 +32,9 @@ class PipelineRequest:
     tokens: list[int]
     sampling: SamplingParams
     max_tokens: int
-    min_tokens: int
-    seed: int
-    stops: frozenset[int]
+    min_tokens: int = 0
+    seed: int = 0
+    stops: frozenset[int] = frozenset()
     echo: bool = False
     done: int = 0
     constraint: str = ""
@@ -43,17 +42,13 @@ class PipelineRequest:
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
-class GuardedOutput(Protocol):
+@dataclass(slots=True)
+class GuardedOutput:
     """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty)."""
 
-    @property
-    def generated_ids(self) -> list[int]: ...
-
-    @property
-    def generated_log_probs(self) -> list[float]: ...
-
-    @property
-    def score(self) -> float: ...
+    generated_ids: list[int]
+    generated_log_probs: list[float] = field(default_factory=list)
+    score: float = 0.0
 
 
 class Handle(Protocol):
@@ -64,14 +59,14 @@ class Handle(Protocol):
         ...
 
     def read(self) -> Mapping[int, GuardedOutput]:
-        """The outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
+        """Returns the outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
 
         Never call it when can_read is False: GenAI would block for ever or raise.
         """
         ...
 
     def cancel(self) -> None:
-        """Stop; unread outputs are lost, the KV blocks are free at the next step."""
+        """Stops; unread outputs are lost, the KV blocks are free at the next step."""
         ...
 
 
@@ -79,7 +74,7 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
     """Counts the tokens of images exactly, which is possible when a request is finished."""
 
     def prompt_tokens(self, handle: Handle) -> int:
-        """The exact number of prompt tokens of a finished request, 0 while it runs."""
+        """Returns the exact number of prompt tokens of a finished request, 0 while it runs."""
         ...
 
     def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
@@ -87,17 +82,11 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
         ...
 
 
-class Pipeline(Protocol):
+class Pipeline(LoadedModel, Protocol):
     """Continuous batching. Not thread-safe; it has one user."""
 
-    info: ModelInfo
-    vocabulary: Vocabulary
-    grammars: Grammars | None
-    """None: no structured output."""
     image_token_counter: ImageTokenCounter | None
     """None: a text model."""
-    long_text_encoder: LongTextEncoder | None
-    """None: every text is tokenized between two steps."""
     recoverable: bool
     """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""
     step_tokens: int
@@ -108,11 +97,11 @@ class Pipeline(Protocol):
         ...
 
     def add(self, request: PipelineRequest) -> Handle:
-        """Add a request to the next steps. Raises errors.BadRequest, without effect on others."""
+        """Adds a request to the next steps. Raises errors.BadRequest, without effect on others."""
         ...
 
     def step(self) -> None:
-        """Compute once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
+        """Computes once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
         ...
 
     def busy(self) -> bool:
@@ -120,17 +109,9 @@ class Pipeline(Protocol):
         ...
 
     def scheduled(self) -> int:
-        """How many requests the last step computed for."""
+        """Returns how many requests the last step computed for."""
         ...
 
     def status(self, handle: Handle) -> Status:
-        """The state of a request that has no output."""
-        ...
-
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Text to ids. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
-        ...
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Ids to text, with the model's own detokenizer."""
+        """Returns the state of a request that has no output."""
         ...

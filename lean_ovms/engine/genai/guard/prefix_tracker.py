@@ -26,19 +26,17 @@ class PrefixTracker:
         self._known: OrderedDict[int, int] = OrderedDict()  # block hash -> GuardedSequence.cached_until
 
     def must_wait(self, sequence: GuardedSequence) -> bool:
-        """The first block that this sequence needs and the cache lacks is being computed for another one."""
+        """Returns whether the first block that a sequence needs and the cache lacks is being computed for another."""
         if not self._pending:
             return False
-        for key in self._hashes(sequence):
-            if key not in self._known:
-                return key in self._pending
-        return False
+        key = next((key for key in self._hashes(sequence) if key not in self._known), None)
+        return key in self._pending
 
     def cached_tokens(self, sequence: GuardedSequence, allocated: int) -> int:
-        """Prompt tokens certainly in the cache, in whole blocks; at least one token is always computed.
+        """Returns prompt tokens certainly in the cache, in whole blocks; at least one token is always computed.
 
         There may be more: those of a block that is not full, and those that happen not to be overwritten yet.
-        allocated: KvBudget.allocated, before the sequence is added.
+        allocated: blocks since the start, before the sequence is added.
         """
         blocks = 0
         for key in self._hashes(sequence)[: (sequence.length - 1) // self._block_size]:
@@ -48,47 +46,42 @@ class PrefixTracker:
         return blocks * self._block_size
 
     def add(self, sequence: GuardedSequence, cached_until: int = 0) -> None:
-        """The sequence was added to the pipeline. cached_until: KvBudget.reused_after."""
+        """Notes that a sequence was added to the pipeline. cached_until: its blocks are overwritten after so many."""
         sequence.cached_until = cached_until
         for key in self._hashes(sequence):
             if key not in self._known:
                 self._pending.setdefault(key, sequence)
 
     def prompt_computed(self, sequence: GuardedSequence) -> None:
-        """The blocks of its prompt are in the cache."""
-        self._learn(self._take_pending(sequence), sequence.cached_until)
+        """Learns that the blocks of its prompt are in the cache."""
+        self._learn(sequence, self._hashes(sequence))
+        self.remove(sequence)
 
     def answer_computed(self, sequence: GuardedSequence) -> None:
-        """It leaves the pipeline: its generated tokens are in the cache as well, except the last."""
-        self._learn(self._chain(sequence, (sequence.prompt + sequence.generated)[:-1]), sequence.cached_until)
+        """Learns that the generated tokens of a sequence that leaves are in the cache as well, except the last."""
+        self._learn(sequence, self._chain((sequence.request.prompt + sequence.generated)[:-1]))
 
     def remove(self, sequence: GuardedSequence) -> None:
-        """It has left the pipeline, possibly before its prompt was computed."""
-        self._take_pending(sequence)
+        """Forgets a sequence that has left the pipeline, possibly before its prompt was computed."""
+        for key in sequence.block_hashes or ():
+            if self._pending.get(key) is sequence:
+                del self._pending[key]
+        sequence.block_hashes = None
 
-    def _learn(self, keys: list[int], cached_until: int) -> None:
+    def _learn(self, sequence: GuardedSequence, keys: list[int]) -> None:
         for key in keys:
-            self._known[key] = max(cached_until, self._known.get(key, 0))
+            self._known[key] = max(sequence.cached_until, self._known.get(key, 0))
             self._known.move_to_end(key)
         while len(self._known) > self._max_known:
             self._known.popitem(last=False)
 
-    def _take_pending(self, sequence: GuardedSequence) -> list[int]:
-        """Its hashes, no longer pending."""
-        keys = sequence.block_hashes or []
-        for key in keys:
-            if self._pending.get(key) is sequence:
-                del self._pending[key]
-        sequence.block_hashes = None
-        return keys
-
     def _hashes(self, sequence: GuardedSequence) -> list[int]:
-        """One chained hash per full block; 60 us for 4,000 tokens, once."""
+        """Returns one chained hash per full block; 60 us for 4,000 tokens, once."""
         if sequence.block_hashes is None:
-            sequence.block_hashes = self._chain(sequence, sequence.prompt + sequence.generated)
+            sequence.block_hashes = self._chain(sequence.request.prompt + sequence.generated)
         return sequence.block_hashes
 
-    def _chain(self, sequence: GuardedSequence, tokens: list[int]) -> list[int]:
+    def _chain(self, tokens: list[int]) -> list[int]:
         data, size = array("q", tokens), self._block_size
         hashes, chain = list[int](), 0
         for start in range(0, len(data) - size + 1, size):

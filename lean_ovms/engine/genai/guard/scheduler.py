@@ -1,7 +1,9 @@
-"""The queue and the running sequences of one pipeline, and what they may book of the KV cache.
+"""The queue and the running sequences of one of openvino_genai's pipelines, and what they may take of its KV cache.
 
-It protects the pipeline (pipeline.Pipeline): a sequence is added only if it fits, and preempted before the cache
-overflows. Steps and their outputs are step.Stepper's. It knows no sockets; records for the front end go to `out`.
+GenAI handles an exhausted cache by ending every running request without output, innocent ones included. So that point
+must never be reached: blocks are booked for each sequence as it will be after the next step, shared prefixes once for
+each sequence (an upper bound of what the pipeline really uses), and sequences are preempted before there are too many.
+The steps themselves are `backend`'s.
 """
 
 from __future__ import annotations
@@ -12,79 +14,74 @@ from ...generation.admission_policy import AdmissionPolicy
 from ...generation.fair_queue import FairQueue
 from ...generation.grammar_load import GrammarLoad
 from ...generation.pipeline import ASSISTANT_TOKENS
+from ...generation.request_validator import BEAM_SPARE_BLOCKS
 from ...generation.sequence import ClientQueue, GenerationRequest
 from ...generation.suspects import Suspects
 from ...protocol import Failed, Record
-from .kv_budget import KvBudget
 from .pipeline import Pipeline
-from .prefill import PrefillQueue
 from .prefix_tracker import PrefixTracker
 from .sequence import GuardedSequence
 
-BEAM_SPARE_BLOCKS = 2
-"""Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 PREFILL_TOKENS = 32
 """Tokens of each step that are kept for prompts: running sequences come first and could take all of them for ever."""
 
 
 class GuardedScheduler:
-    """waiting, running: the sequences, in order. requests: by id, those not finished.
+    """Adds a sequence to the pipeline when it fits, and preempts sequences before the cache overflows.
 
-    suspects: sequences that may have made a step fail. compiling: a thread compiles a grammar, so no sequence with a
-    grammar may start. cleanup_due: a step is due to free what was cancelled.
+    waiting, running: the sequences, in order. requests: by id, those not finished. out: records for the front end.
+    used_blocks: booked of total_blocks. suspects: sequences that may have made a step fail. compiling: a thread
+    compiles a grammar, so no sequence with a grammar may start. cleanup_due: a step must free what was cancelled.
     """
 
     def __init__(self, pipeline: Pipeline, max_running: int, *, across: bool = False) -> None:
         """max_running: sequences in the pipeline at once. across: priorities order the requests of all clients."""
         info = pipeline.info
         self.pipeline = pipeline
-        self.kv = KvBudget(info.kv_blocks, info.block_size)
         self.out: list[Record] = []
         self.requests: dict[int, GenerationRequest] = {}
         self.running: list[GuardedSequence] = []
         self.suspects: Suspects[GuardedSequence] = Suspects()
         self.steps = self.preemptions = 0
-        self.compiling = False
-        self.cleanup_due = False
-        each = 1 + (ASSISTANT_TOKENS if info.speculative else 0)
-        slots = min(max_running, _max_decoding(pipeline.step_tokens, each))
-        self.waiting: FairQueue[GuardedSequence] = FairQueue(slots, across=across)
-        self.grammar_load = GrammarLoad(lambda: self.waiting.clock())
+        self.compiling = self.cleanup_due = False
+        self.total_blocks, self.used_blocks = info.kv_blocks, 0
+        self._block_size = info.block_size
+        self._allocated = 0  # blocks since the start: at least as many as the pipeline has really allocated
+        self._each = 1 + (ASSISTANT_TOKENS if info.speculative else 0)  # tokens of a step for a decoding sequence
+        most = max(1, (pipeline.step_tokens - min(PREFILL_TOKENS, pipeline.step_tokens // 4)) // self._each)
+        self.waiting: FairQueue[GuardedSequence] = FairQueue(min(max_running, most), across=across)
+        self._grammar_load = GrammarLoad(lambda: self.waiting.clock())
         self._policy = AdmissionPolicy(self.waiting, self)
-        self.prefill = PrefillQueue(pipeline.step_tokens, each)
-        self.prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        self._prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._reports_cached = info.reports_cached_tokens
         self._images_added = False  # since the last step
 
     @property
     def idle(self) -> bool:
-        """There is nothing to step for."""
         return not (self.running or self.waiting or self.cleanup_due)
 
     @property
     def calm(self) -> bool:
-        """No request with a grammar is about to have its first step."""
         return all(s.has_output or not s.constrained for s in self.running) and not any(
-            s.constrained and not self.grammar_load.must_wait(s, self.running) for s in self.waiting
+            s.constrained and not self._grammar_load.must_wait(s, self.running) for s in self.waiting
         )
 
     # --- requests
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request that fits the pipeline."""
-        if not request.sequences:
-            request.sequences = self.sequences(request)
+        """Queues a request that was checked."""
+        request.sequences = self.sequences(request)
         self.requests[request.id] = request
         self.waiting.add(request)
 
     def sequences(self, request: GenerationRequest) -> list[GuardedSequence]:
-        """Those of a request, as far as their choices are still waited for; one for a beam search."""
-        sampling, speculative = request.sampling, bool(self.pipeline.info.speculative)
-        headroom = 1 + (sampling.num_assistant_tokens or (ASSISTANT_TOKENS if speculative else 0))
-        reserved = 0
+        """Returns one sequence for each choice that is still waited for; a beam search is one sequence."""
+        sampling = request.sampling
+        headroom = sampling.num_assistant_tokens + 1 if sampling.num_assistant_tokens else self._each
+        reserved, indices = 0, sorted(request.unfinished)
         if sampling.beams > 1:
-            each = self.kv.blocks(request.max_tokens) + BEAM_SPARE_BLOCKS
-            reserved = self.kv.blocks(len(request.prompt)) + sampling.beams * each
+            each = self._blocks(request.max_tokens) + BEAM_SPARE_BLOCKS
+            reserved, indices = self._blocks(len(request.prompt)) + sampling.beams * each, [0]
         return [
             GuardedSequence(
                 request=request,
@@ -93,11 +90,10 @@ class GuardedScheduler:
                 reserved_blocks=reserved,
                 echo=sampling.prompt_logprobs and index == 0,
             )
-            for index in ([0] if sampling.beams > 1 else sorted(request.unfinished))
+            for index in indices
         ]
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Stop a request or one choice of it; an unknown id is one that has finished."""
         request = self.requests.get(request_id)
         if request is None:
             return
@@ -113,20 +109,13 @@ class GuardedScheduler:
             sequence.drop_images()
 
     def fail(self, request: GenerationRequest, error: RequestError) -> None:
-        """End a request with an error, all its sequences."""
+        """Ends a request with an error, all its sequences."""
         if self.requests.get(request.id) is request:
             self.out.append(Failed(request.id, error.to_wire()))
             self.cancel(request.id, None)
 
-    def fail_all(self, error: RequestError) -> None:
-        """End every request, running or waiting."""
-        self.out += [Failed(request_id, error.to_wire()) for request_id in self.requests]
-        self.requests.clear()
-        self.waiting.clear()
-        self.running.clear()
-
     def _cancel_sequence(self, sequence: GuardedSequence) -> None:
-        """Take a sequence out of the queue or out of the pipeline, whatever its state.
+        """Takes a sequence out of the queue or out of the pipeline, whatever its state.
 
         One whose prompt is half computed stays until its first output. GenAI takes the block in which a chunk of a
         prompt ends for a whole one when the request is cancelled there, and every later prompt that begins alike gets
@@ -138,13 +127,13 @@ class GuardedScheduler:
             self._abort(sequence)
 
     def _half_computed(self, sequence: GuardedSequence) -> bool:
-        """Some of its prompt may be in the prefix cache, and not all.
+        """Returns whether some of a prompt may be in the prefix cache, and not all.
 
         Prompts are computed in the order in which they were added, each with the tokens that the one before leaves of a
         step: behind one that is not finished, none is started.
         """
         prefilling = sequence.handle is not None and self.steps > sequence.last_output_step
-        if self.prefixes is None or not prefilling or sequence.has_output:
+        if self._prefixes is None or not prefilling or sequence.has_output:
             return False
         return sequence is next(s for s in self.running if not s.has_output)
 
@@ -160,7 +149,7 @@ class GuardedScheduler:
     # --- admission_policy.Runner
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Start waiting sequences as far as slots, KV blocks and the next step allow.
+        """Starts waiting sequences as far as slots, KV blocks and the next step allow.
 
         Images are encoded when their request is added, and everything else waits: only one such request per step, so
         that running ones get a token in between.
@@ -174,36 +163,39 @@ class GuardedScheduler:
     def full(self) -> bool:
         return len(self.running) >= self.waiting.slots
 
-    @property
-    def total_blocks(self) -> int:
-        return self.kv.total
-
     def blocks_of(self, client: ClientQueue) -> int:
         return sum(s.blocks for s in self.running if s.client is client)
 
     def blocks_needed(self, sequence: GuardedSequence) -> int:
-        """All of them for a request with an echo: GenAI returns other tokens' log probabilities as the prompt's if any
-        sequence is before it in the batch; those after it do no harm.
+        """Returns all blocks for a request with an echo.
+
+        GenAI returns other tokens' log probabilities as the prompt's if any sequence is before it in the batch; those
+        after it do no harm.
         """
-        return self.kv.total if sequence.echo else self._booked(sequence)
+        return self.total_blocks if sequence.echo else self._booked(sequence)
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        return bool(self.prefill) and self.prefill.full(len(self.running)) and self.prefill.of(client)
+        """Returns whether there are more prompts than a step takes: another one gains nothing then.
+
+        The pipeline computes prompts in the order in which they were added: everybody's next one would wait behind it.
+        """
+        mine = any(s.client is client for s in self._prefilling())
+        return mine and sum(self._prompts_left()) >= self._budget()
 
     def must_wait(self, sequence: GuardedSequence) -> bool:
-        """For a grammar, for its trial as a suspect, for another's prompt, or for another's images."""
-        if sequence.constrained and (self.compiling or self.grammar_load.must_wait(sequence, self.running)):
+        """Returns whether a sequence waits for a grammar, its trial as a suspect, or another's prompt or images."""
+        if sequence.constrained and (self.compiling or self._grammar_load.must_wait(sequence, self.running)):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True
-        if self.prefixes is not None and self.prefixes.must_wait(sequence):
+        if self._prefixes is not None and self._prefixes.must_wait(sequence):
             return True
-        return self._images_added and _has_images(sequence)
+        return self._images_added and sequence.has_images
 
     def reserve(self, sequence: GuardedSequence, leaving: GuardedSequence | None) -> bool:
-        """A fourth of the others can still grow by a block, or the new sequence would be the next to be preempted."""
+        """Leaves a block for a fourth of the others, or the new sequence would be the next to be preempted."""
         needed, spare = self.blocks_needed(sequence), len(self.running) // 4
-        return not self.running or self.kv.used + needed + spare <= self.kv.total
+        return not self.running or self.used_blocks + needed + spare <= self.total_blocks
 
     def start(self, sequence: GuardedSequence) -> None:
         try:
@@ -211,36 +203,48 @@ class GuardedScheduler:
         except BadRequest as error:
             self.fail(sequence.request, error)
             return
-        self._images_added = self._images_added or _has_images(sequence)
+        self._images_added = self._images_added or sequence.has_images
         self.waiting.started(sequence)
-        sequence.started_at = sequence.started_at or self.waiting.clock()
-        self.grammar_load.started(sequence)
+        self._grammar_load.started(sequence)
         sequence.last_output_step, sequence.has_output = self.steps, False
-        blocks, cached = self._booked(sequence), 0
-        if self.prefixes is not None:
-            cached = self.prefixes.cached_tokens(sequence, self.kv.allocated)
-            if not sequence.started and not sequence.index and self._reports_cached:
-                sequence.cached = cached
-            self.prefixes.add(sequence, self.kv.reused_after)
-        self._book(sequence, blocks)
-        computed = sequence.length - cached
-        self.prefill.add(sequence, computed)
+        cached = 0
+        if self._prefixes is not None:
+            cached = self._prefixes.cached_tokens(sequence, self._allocated)
+            # The pipeline overwrites the free block that was allocated longest ago. Before it comes to one of this
+            # sequence's, all others are in use as they are now, or were allocated later.
+            reused_after = self._allocated + self.total_blocks - self.used_blocks - 1
+            self._prefixes.add(sequence, reused_after)
+        self._book(sequence)
+        sequence.prompt_left = sequence.length - cached
         if not sequence.started:
-            self.waiting.charge(sequence.client, computed)
-            sequence.started, sequence.charged = True, sequence.length
+            sequence.started, sequence.started_at = True, self.waiting.clock()
+            if self._reports_cached and not sequence.index:
+                sequence.cached = cached
+            self.waiting.charge(sequence.client, sequence.prompt_left)
+            sequence.charged = sequence.length
         self.running.append(sequence)
 
     def preempt(self, sequence: GuardedSequence) -> None:
         self._abort(sequence)
-        sequence.reset()
-        self.waiting.put_back(sequence, first=False)
+        self.requeue(sequence, first=False)
         self.preemptions += 1
+
+    def _prefilling(self) -> list[GuardedSequence]:
+        return [s for s in self.running if not s.has_output]
+
+    def _prompts_left(self) -> list[int]:
+        """Returns about how many tokens of each prompt are not computed yet."""
+        return [s.prompt_left for s in self._prefilling()]
+
+    def _budget(self) -> int:
+        """Returns how many tokens of prompts the next step can compute."""
+        return self.pipeline.step_tokens - self._each * sum(s.has_output for s in self.running)
 
     # --- between two steps
 
     def start_step(self) -> None:
-        """Preempt sequences until the next step fits the cache, and count the step."""
-        while self.kv.exceeded:
+        """Preempts sequences until the next step fits the cache, and counts the step."""
+        while self.used_blocks > self.total_blocks:
             movable = [s for s in self.running if not s.reserved_blocks]
             clients = self.waiting.clients.values()
             victim = preemption.over_budget(movable, clients, self.blocks_of, self._rank)
@@ -248,36 +252,43 @@ class GuardedScheduler:
             if not victim.cancel_pending:
                 self.requeue(victim)
                 self.preemptions += 1
-        if self.prefill:
-            self.prefill.step(len(self.running))
+        budget = self._budget()
+        for sequence in self._prefilling():
+            computed = max(0, min(sequence.prompt_left, budget))
+            sequence.prompt_left -= computed
+            budget -= computed
         self.steps += 1
 
     def _rank(self, sequence: GuardedSequence) -> tuple[bool, int, int]:
         return self._half_computed(sequence), -sequence.request.priority, sequence.restart_cost
 
     def prompt_computed(self, sequence: GuardedSequence) -> None:
-        """A sequence has its first output."""
+        """Notes that a sequence has its first output."""
         sequence.has_output, sequence.output_since = True, self.steps
-        self.prefill.remove(sequence)
         self.suspects.discard(sequence)
-        if self.prefixes is not None:
-            self.prefixes.prompt_computed(sequence)
+        if self._prefixes is not None:
+            self._prefixes.prompt_computed(sequence)
 
     def grow(self, sequence: GuardedSequence) -> None:
-        """Book the blocks for the next step of a sequence."""
-        self._book(sequence, self._booked(sequence) - sequence.blocks)
-        self._charge(sequence)
+        """Books the blocks for the next step of a sequence."""
+        if self._booked(sequence) > sequence.blocks:
+            self._book(sequence)
+            self._charge(sequence)
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._block_size)
 
     def _booked(self, sequence: GuardedSequence) -> int:
-        return sequence.reserved_blocks or self.kv.blocks(sequence.length + sequence.headroom)
+        return sequence.reserved_blocks or self._blocks(sequence.length + sequence.headroom)
 
-    def _book(self, sequence: GuardedSequence, blocks: int) -> None:
-        self.kv.allocate(blocks)
-        sequence.blocks += blocks
-        sequence.capacity = sequence.blocks * self.kv.block_size
+    def _book(self, sequence: GuardedSequence) -> None:
+        more = self._booked(sequence) - sequence.blocks
+        self.used_blocks += more
+        self._allocated += more
+        sequence.blocks += more
 
     def finish(self, sequence: GuardedSequence) -> None:
-        """A sequence has its last token: end its computation, whatever its state in the pipeline."""
+        """A sequence has its last token: ends its computation, whatever its state in the pipeline."""
         request = sequence.request
         request.unfinished.discard(sequence.index)
         if sequence.beams:
@@ -289,51 +300,25 @@ class GuardedScheduler:
             self.cleanup_due = True
 
     def remove(self, sequence: GuardedSequence) -> None:
-        """A running sequence has left the pipeline: free its blocks and its handle."""
+        """Frees the blocks and the handle of a sequence that has left the pipeline."""
         self.running.remove(sequence)
-        self._release(sequence)
+        self._charge(sequence)
+        self.used_blocks -= sequence.blocks
+        self.waiting.stopped(sequence)
+        sequence.blocks, sequence.handle = 0, None
+        if self._prefixes is not None:
+            if sequence.has_output and self._reports_cached:
+                self._prefixes.answer_computed(sequence)
+            self._prefixes.remove(sequence)
+        sequence.drop_images()
 
-    def cancel_running(self) -> list[GuardedSequence]:
-        """Cancel all running sequences in the pipeline; they are neither running nor waiting then."""
-        removed, self.running = self.running, []
-        for sequence in removed:
-            if sequence.handle is not None:
-                sequence.handle.cancel()
-            self._release(sequence)
-        return removed
-
-    def requeue(self, sequence: GuardedSequence) -> None:
-        """Put a sequence that was removed back at the head of the queue."""
+    def requeue(self, sequence: GuardedSequence, *, first: bool = True) -> None:
+        """Puts a sequence that was removed back in the queue. first: before all others of its client."""
         sequence.reset()
-        self.waiting.put_back(sequence, first=True)
+        self.waiting.put_back(sequence, first=first)
 
     def _charge(self, sequence: GuardedSequence) -> None:
-        """Its client pays for the tokens generated since the last time."""
+        """Charges the client for the tokens generated since the last time."""
         if sequence.length > sequence.charged:
             self.waiting.charge(sequence.client, sequence.length - sequence.charged)
             sequence.charged = sequence.length
-
-    def _release(self, sequence: GuardedSequence) -> None:
-        self._charge(sequence)
-        if not sequence.has_output:
-            self.prefill.remove(sequence)
-        self.kv.free(sequence.blocks)
-        self.waiting.stopped(sequence)
-        sequence.blocks = 0
-        sequence.handle = None
-        if self.prefixes is not None:
-            if sequence.has_output and self._reports_cached:
-                self.prefixes.answer_computed(sequence)
-            self.prefixes.remove(sequence)
-        sequence.drop_images()
-
-
-def _has_images(sequence: GuardedSequence) -> bool:
-    prompt = sequence.request.image_prompt
-    return prompt is not None and bool(prompt.images)
-
-
-def _max_decoding(step_tokens: int, each: int) -> int:
-    """Sequences that can get so many tokens each in every step and still leave some of the step to prompts."""
-    spare = min(PREFILL_TOKENS, step_tokens // 4)
-    return max(1, (step_tokens - spare) // each)

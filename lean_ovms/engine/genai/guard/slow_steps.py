@@ -39,7 +39,7 @@ class SlowSteps:
         self._began = self._clock()
 
     def suspect(self, *, compiling: bool) -> GenerationRequest | None:
-        """After a step: the request that is to be ended, because steps with its grammar are too slow.
+        """Returns, after a step, the request that is to be ended, because steps with its grammar are too slow.
 
         compiling: a thread compiles meanwhile, whose CPU time cannot be told from the step's.
         """

@@ -1,6 +1,5 @@
 """Which prompt waits for which other one, block by block."""
 
-from lean_ovms.engine.genai.guard.kv_budget import KvBudget
 from lean_ovms.engine.genai.guard.prefix_tracker import PrefixTracker
 from lean_ovms.engine.genai.guard.sequence import GuardedSequence
 from lean_ovms.engine.generation.sequence import GenerationRequest
@@ -87,72 +86,67 @@ def test_what_is_known_has_an_end_and_the_oldest_goes_first():
     assert not prefixes.must_wait(sequence(*C))
 
 
-def test_accounts_round_up_to_blocks_and_tell_when_too_much_is_booked():
-    kv = KvBudget(total_blocks=3, block_size=4)
-    assert [kv.blocks(n) for n in (1, 4, 5, 12)] == [1, 1, 2, 3]
-    assert kv.tokens == 12
-    kv.allocate(3)
-    assert not kv.exceeded
-    kv.allocate(1)
-    assert kv.exceeded
-    kv.free(4)
-    assert kv.used == 0
-
-
 # --- what the cache has for certain
 
 
-def add(prefixes, kv, *prompt):
-    """What a sequence is told to find when it is added, and the sequence."""
-    one = sequence(*prompt)
-    found = prefixes.cached_tokens(one, kv.allocated)
-    prefixes.add(one, kv.reused_after)
-    one.blocks = kv.blocks(one.length + 1)
-    kv.allocate(one.blocks)
-    return found, one
+class Cache:
+    """Counts the blocks of a pipeline, as the scheduler does. total: of the cache."""
 
+    def __init__(self, total):
+        self.prefixes, self.total = watch(), total
+        self.used = self.allocated = 0
 
-def finish(prefixes, kv, one, *generated):
-    prefixes.prompt_computed(one)
-    one.generated += generated
-    prefixes.answer_computed(one)
-    kv.free(one.blocks)
+    def add(self, *prompt):
+        """What a sequence is told to find when it is added, and the sequence."""
+        one = sequence(*prompt)
+        found = self.prefixes.cached_tokens(one, self.allocated)
+        self.prefixes.add(one, self.allocated + self.total - self.used - 1)
+        one.blocks = one.length // 4 + 1
+        self.allocated += one.blocks
+        self.used += one.blocks
+        return found, one
+
+    def finish(self, one, *generated):
+        self.prefixes.prompt_computed(one)
+        one.generated += generated
+        self.prefixes.answer_computed(one)
+        self.used -= one.blocks
 
 
 def test_whole_blocks_of_an_earlier_prompt_are_counted_but_never_the_last_token():
-    prefixes, kv = watch(), KvBudget(100, 4)
-    found, one = add(prefixes, kv, *A, *B)
+    cache = Cache(100)
+    found, one = cache.add(*A, *B)
     assert found == 0
-    finish(prefixes, kv, one)
-    assert add(prefixes, kv, *A, *B)[0] == 4
-    assert add(prefixes, kv, *A, *B, 1)[0] == 8
-    assert add(prefixes, kv, *A, *C)[0] == 4
-    assert add(prefixes, kv, *C, *A)[0] == 0
+    cache.finish(one)
+    assert cache.add(*A, *B)[0] == 4
+    assert cache.add(*A, *B, 1)[0] == 8
+    assert cache.add(*A, *C)[0] == 4
+    assert cache.add(*C, *A)[0] == 0
 
 
 def test_an_answer_is_found_by_the_next_turn():
-    prefixes, kv = watch(), KvBudget(100, 4)
-    _, one = add(prefixes, kv, *A)
-    finish(prefixes, kv, one, *B, 1)
-    assert add(prefixes, kv, *A, *B, *C)[0] == 8
-    assert add(prefixes, kv, *A, *B, 1, 2, 3, 4)[0] == 8
+    cache = Cache(100)
+    _, one = cache.add(*A)
+    cache.finish(one, *B, 1)
+    assert cache.add(*A, *B, *C)[0] == 8
+    assert cache.add(*A, *B, 1, 2, 3, 4)[0] == 8
 
 
 def test_a_prompt_that_is_being_computed_is_not_counted():
-    prefixes, kv = watch(), KvBudget(100, 4)
-    add(prefixes, kv, *A, *B)
-    assert add(prefixes, kv, *A, *B, 1)[0] == 0
+    cache = Cache(100)
+    cache.add(*A, *B)
+    assert cache.add(*A, *B, 1)[0] == 0
 
 
 def test_what_others_may_have_overwritten_is_not_counted():
-    prefixes, kv = watch(), KvBudget(6, 4)
-    _, one = add(prefixes, kv, *A)
-    finish(prefixes, kv, one)
-    found, other = add(prefixes, kv, *B)
-    finish(prefixes, kv, other)
+    cache = Cache(6)
+    _, one = cache.add(*A)
+    cache.finish(one)
+    found, other = cache.add(*B)
+    cache.finish(other)
     assert found == 0
-    assert add(prefixes, kv, *A, 1)[0] == 4
+    assert cache.add(*A, 1)[0] == 4
     for start in (100, 200):
-        _, other = add(prefixes, kv, *range(start, start + 8))
-        finish(prefixes, kv, other)
-    assert add(prefixes, kv, *B, 1)[0] == 0
+        _, other = cache.add(*range(start, start + 8))
+        cache.finish(other)
+    assert cache.add(*B, 1)[0] == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from lean_ovms.engine.errors import EngineLost
-from lean_ovms.engine.genai.guard import recovery
+from lean_ovms.engine.genai.guard.backend import DRAIN_STEPS
 from lean_ovms.engine.generation.task import QueueLimits
 from tests.engine.rig import Rig
 
@@ -66,7 +66,7 @@ def test_failures_that_nobody_in_particular_causes_end_too():
 
 
 def test_a_drain_that_does_not_end_fails_everybody_and_gives_the_process_up():
-    rig = Rig(limits=QueueLimits(queued=9, sequences=20), running=2)
+    rig = Rig(limits=QueueLimits(queued=9), running=2)
     ids = [rig.submit("hello"), rig.submit("world"), rig.submit("queued")]
     rig.turn(2)
 
@@ -94,7 +94,7 @@ def test_a_pipeline_that_stays_busy_is_given_up_after_a_few_steps():
     rig.pipeline.busy = lambda: True
     with pytest.raises(EngineLost):
         rig.worker.run()
-    assert len(steps) == 1 + recovery.DRAIN_STEPS
+    assert len(steps) == 1 + DRAIN_STEPS
 
 
 def test_a_handle_that_raises_when_it_is_read_does_not_stop_the_recovery(monkeypatch):

@@ -1,13 +1,13 @@
 """What the scheduler around openvino_genai's pipelines adds: bookings, guesses at the prefix cache, lost sequences."""
 
-from lean_ovms.engine.genai.guard import step
+from lean_ovms.engine.genai.guard import backend
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.protocol import Tokens
 from tests.engine.rig import Rig
 
 
 def blocks_in_pipeline(rig):
-    return rig.pipeline.blocks_in_use()
+    return rig.pipeline.count_blocks({})
 
 
 def run_watching(rig, most=5000):
@@ -296,7 +296,7 @@ def test_a_stuck_pipeline_costs_the_stuck_request_only():
     rig.run()
     assert rig.answer(stuck).failed[0] == "EngineFailure"
     assert rig.answer(other).text() == "hello"
-    assert now[0] > step.STUCK_S
+    assert now[0] > backend.STUCK_S
 
 
 def test_a_long_prefill_is_not_taken_for_stuck():

@@ -165,7 +165,7 @@ def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(specul
 
 
 def test_a_pipeline_that_cannot_recover_fails_everybody_honestly_and_ends_the_worker():
-    rig = Rig(recoverable=False, limits=QueueLimits(queued=9, sequences=20), running=2)
+    rig = Rig(recoverable=False, limits=QueueLimits(queued=9), running=2)
     ids = [rig.submit("hello"), rig.submit("<|raise|>"), rig.submit("waiting")]
     with pytest.raises(EngineLost):
         rig.worker.run()
