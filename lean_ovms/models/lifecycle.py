@@ -92,6 +92,7 @@ class ModelLifecycle:
         self._restarts = 0
         self._stopped = False
         self._draining = False
+        self._left_at = 0.0
         self._successor: Self | None = None
 
     # --- life
@@ -211,7 +212,9 @@ class ModelLifecycle:
         self.metrics.model_unloaded(self.name)
 
     def leave_to(self, successor: Self | None) -> None:
-        """Take no more requests: the successor does, if any."""
+        """Take no more requests but those that have arrived (time.monotonic()): the successor does, if any."""
+        if not self._draining:
+            self._left_at = time.monotonic()
         self._draining, self._successor = True, successor
         if self.model_cache is not None:
             self.model_cache.retire(self)
@@ -220,7 +223,8 @@ class ModelLifecycle:
         """Leave new requests to the successor, let running ones finish, then stop."""
         self.leave_to(successor)
         await self.adapters.drain(successor.adapters.models if successor is not None else {})
-        await self.in_flight.drained()
+        while self.in_flight:
+            await self.in_flight.drained()
         await self.stop()
 
     async def stop(self) -> None:

@@ -16,7 +16,7 @@ from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Un
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
 from .lifecycle import ModelLifecycle
-from .model_group import not_loaded, sleeping
+from .model_group import arrival, not_loaded, sleeping
 
 M = TypeVar("M", bound="Model")
 
@@ -103,17 +103,19 @@ class Model(ModelLifecycle):
         Every method that serves a request works on it alone, so no request is served half by a model and half by its
         successor. engine: False: an adapter needs none of its own for this. Raises RequestError.
         """
+        latest = False
         while True:
-            model = self._resolve()
+            model = self._resolve(latest=latest)
             base = await model._base.hold() if model._base is not None else None
             try:
                 if not engine and base is not None:
                     model.in_flight.add()
                 elif not await model._acquire():
-                    if model is self._resolve():
+                    if model is self._resolve(latest=True):
                         raise model.engine.unavailable()
                     if base is not None:
                         base.__exit__(None, None, None)
+                    latest = True
                     continue
             except BaseException:
                 if base is not None:
@@ -126,9 +128,11 @@ class Model(ModelLifecycle):
 
         Raises RequestError.
         """
+        if self._draining and not self._finishes_request():
+            return False
         if self.model_cache is not None and self.admits:
             return await self.model_cache.hold(self)
-        if self._info is None or self._draining:
+        if self._info is None:
             self.serving()  # raises the reason
         self.in_flight.add()
         return True
@@ -173,13 +177,22 @@ class Model(ModelLifecycle):
         if self._base is not None:
             self._base.release()
 
-    def _resolve(self: M) -> M:
-        """This model, or the one that replaced it since the request was parsed. Raises RequestError."""
+    def _finishes_request(self) -> bool:
+        """Whether this model, which takes no new requests, still serves this task's: it arrived before, and may use the
+        model already."""
+        ready = self._loaded and not self._stopped and self.engine.state == "ready"
+        return ready and arrival() <= self._left_at
+
+    def _resolve(self: M, *, latest: bool = False) -> M:
+        """This model, or the one that replaced it since the request arrived. latest: since then or before.
+
+        Raises RequestError.
+        """
         model: Model = self
-        while model._successor is not None:
+        while model._draining and (latest or not model._finishes_request()):
+            if model._successor is None:
+                raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
             model = model._successor
-        if model._draining:
-            raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
         return model.require_task(type(self))
 
     def serving(self: M) -> M:

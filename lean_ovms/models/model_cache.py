@@ -74,10 +74,10 @@ class ModelCache:
             self._used(found)  # its idle time begins now
 
     def retire(self, model: CachedModel) -> None:
-        """Stops requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
+        """Stops new requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
         member = self._members.get(model)
-        if member is not None:
-            member.retired = True
+        if member is not None and not member.retired:
+            member.retired_since = time.monotonic()
             member.answer(False)
 
     def remove(self, model: CachedModel) -> None:
@@ -100,15 +100,20 @@ class ModelCache:
     async def hold(self, model: CachedModel) -> bool:
         """Count one use of the model in its in_flight, once it is loaded. False: it has been replaced or removed.
 
+        A request that arrived before that goes on with a model that is in memory. It may use it already, and if it
+        waited for the successor, which is not loaded before the model has gone, it would wait for itself.
+
         Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
         """
         member = self._members.get(model)
-        if member is None or member.retired:
+        if member is None:
             return False
-        closing_since = member.group.closing_since
-        if member.open and (closing_since is None or arrival() <= closing_since):
+        since = member.group.closing_since if member.retired_since is None else member.retired_since
+        if member.open and (since is None or arrival() <= since):
             model.in_flight.add()
             return True
+        if member.retired:
+            return False
         self._check_awake()
         if member.failure is not None and (left_s := member.retry_at - _now()) > 0:
             raise not_loaded(member.failure, left_s)

@@ -50,8 +50,8 @@ class Waiter:
 @dataclass(slots=True, eq=False)
 class Member:
     """One model. task: the load or unload in progress; a load that fails returns the reason. failure: of the last load.
-    retry_at: loop time before which a failed load is not tried again. retired: it takes no more requests, and is still
-    in memory."""
+    retry_at: loop time before which a failed load is not tried again. retired_since: it takes no requests that arrived
+    later, and is still in memory (time.monotonic())."""
 
     model: CachedModel
     group: ModelGroup
@@ -60,7 +60,11 @@ class Member:
     unloading: bool = False
     failure: StartError | None = None
     retry_at: float = 0.0
-    retired: bool = False
+    retired_since: float | None = None
+
+    @property
+    def retired(self) -> bool:
+        return self.retired_since is not None
 
     @property
     def state(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -20,6 +22,7 @@ from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import StartError
 from lean_ovms.models import model_cache as cache_module
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
@@ -392,6 +395,29 @@ async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_i
     generation = await old.start(TextPrompt("x"), SamplingParams(max_tokens=5), OutputParams())
     await generation.aclose()
     assert (new.loaded, home.running) == (True, ["a"])
+
+
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "removed"])
+async def test_a_request_goes_on_with_the_model_that_it_uses(home: Home, *, replaced: bool) -> None:
+    """The successor is not loaded while the model is in memory: a request that used both would wait for itself."""
+    home.want("a")
+    await home.open()
+    await home.chat("a")
+    old = home.app.registry.get("a", TextModel)
+    token = current_record.set(RequestRecord("id", "POST", "/v1/completions", "", time.monotonic()))
+    start = partial(old.start, TextPrompt("x"), SamplingParams(max_tokens=5), OutputParams())
+    first = await start()
+    home.want(*["a"] * replaced, max_num_seqs=3)
+    await home.ask("POST", "/v1/config/reload")
+    second = await asyncio.wait_for(start(), 60)
+    await first.aclose()
+    assert home.running == ["a"]
+    await second.aclose()
+    while home.running:
+        await asyncio.sleep(0)
+    current_record.reset(token)
+    assert home.cut == []
+    assert (await home.chat("a"))[0] == (200 if replaced else 404)
 
 
 @pytest.mark.slow
