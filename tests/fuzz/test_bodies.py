@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
@@ -21,6 +21,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
+from tests.fuzz import examples
 from tests.streams import pieces
 
 SCALARS = st.one_of(
@@ -123,7 +124,7 @@ async def answer(path: str, data: bytes) -> None:
 def test_any_body_is_answered(path: str) -> None:
     import asyncio
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @examples(30)
     @given(BODIES[path])
     def check(body: dict[str, Any]) -> None:
         try:

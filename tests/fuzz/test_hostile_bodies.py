@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.anthropic.fields import ALL_FIELDS as ANTHROPIC
@@ -25,6 +25,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
+from tests.fuzz import examples
 from tests.fuzz.stalls import longest_turn
 from tests.streams import pieces
 
@@ -137,7 +138,7 @@ def longest_s(path: str, data: list[bytes]) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_what_no_library_would_write_is_answered_soon(path: str) -> None:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @examples(40)
     @given(st.lists(bodies(path), min_size=4, max_size=4))
     def check(data: list[bytes]) -> None:
         assert longest_s(path, data) < MOST_S, data

@@ -3,20 +3,17 @@
 It makes requests that fit the document and requests that do not, and looks at status, content type, headers and body of
 every answer: what does not fit is refused, every status is documented, and what fits is accepted, unless one of the
 RULES that no schema can say refuses it.
-
-SCHEMATHESIS_EXAMPLES: requests for each operation, 3 if not given.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Iterator
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
@@ -27,6 +24,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
+from tests.fuzz import examples
 from tests.pooling_fakes import fake_model
 from tests.speech_scripts import speech_model
 from tests.voice_fakes import fake_voice
@@ -35,7 +33,7 @@ ACCEPTED = "positive_data_acceptance"
 UPGRADE = 426
 FORWARDED = "/invocations"
 """Its body is that of another endpoint, which says in the document what is accepted."""
-EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "3"))
+EXAMPLES = examples(3)
 RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
     r"| needs | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"
@@ -102,14 +100,7 @@ def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
 
     def tried(operation: schemathesis.APIOperation) -> None:
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
+        @settings(EXAMPLES, phases=[Phase.generate])
         def ask(case: schemathesis.Case) -> None:
             nonlocal asked
             asked += 1
@@ -128,4 +119,4 @@ def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
             tried(operation)
         except Unsatisfiable:
             assert mode is GenerationMode.NEGATIVE, operation.label
-    assert asked >= EXAMPLES * 4
+    assert asked >= EXAMPLES.max_examples * 4

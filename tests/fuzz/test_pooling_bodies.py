@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
@@ -16,6 +16,7 @@ from lean_ovms.api.openai import embeddings
 from lean_ovms.api.tei import embed as tei_embed
 from lean_ovms.api.vllm import classify, pooling, rerank, score
 from lean_ovms.types import Request
+from tests.fuzz import examples
 from tests.fuzz.test_hostile_bodies import VALUES, _object
 from tests.pooling_fakes import fake_model
 
@@ -62,7 +63,7 @@ async def all_answered(path: str, data: list[bytes]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_every_body_has_one_outcome(path: str) -> None:
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @examples(20)
     @given(st.lists(bodies(path), min_size=4, max_size=4))
     def check(data: list[bytes]) -> None:
         asyncio.run(all_answered(path, data))

@@ -6,12 +6,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lean_ovms.config import Config
 from lean_ovms.transports.http11.protocol import Phase
 from lean_ovms.types import Request
+from tests.fuzz import examples
 from tests.fuzz.targets import served
 
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
@@ -80,7 +81,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(CONVERSATIONS, st.lists(st.integers(0, 4000), max_size=8))
 @example(b"\r\n\r", [1, 2])
 @example(b"GET / HTTP/1.1\nHost: x\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", [22, 23, 24])

@@ -9,11 +9,12 @@ from typing import Any
 
 import h11
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.config import Config
 from lean_ovms.types import Request, Response
+from tests.fuzz import examples
 from tests.transports.http11.fakes import Body, Wire, jump_loop
 
 CONFIG = Config(
@@ -109,7 +110,7 @@ def check_received(data: bytes) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(ANSWERS, min_size=1, max_size=4), st.lists(ACTIONS, max_size=12))
 def test_every_life_ends_well(answers: list[str], actions: list[tuple[str, Any]]) -> None:
     life = Life(answers)

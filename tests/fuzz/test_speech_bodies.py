@@ -6,12 +6,13 @@ import asyncio
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
 from lean_ovms.api.openai import audio_speech
 from lean_ovms.types import Request
+from tests.fuzz import examples
 from tests.fuzz.test_hostile_bodies import VALUES, _object
 from tests.voice_fakes import fake_voice
 
@@ -43,7 +44,7 @@ async def all_answered(data: list[bytes]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(4)
 @given(st.lists(bodies(), min_size=20, max_size=20))
 def test_every_body_has_one_outcome(data: list[bytes]) -> None:
     asyncio.run(all_answered(data))

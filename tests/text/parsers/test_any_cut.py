@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 
 from lean_ovms.text.parsers import Parser, make, names
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
+from tests.work import calls_of
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = sorted({*names().tool, *names().reasoning})
@@ -267,20 +267,8 @@ def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
 
 
 def work_of(parser: Parser, chunks: list[str]) -> int:
-    """Python and C calls made while parsing: a measure of work that does not depend on the machine."""
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        for chunk in chunks:
-            parser.feed(chunk)
-    finally:
-        sys.setprofile(None)
-    return calls
+    """Calls made while parsing."""
+    return calls_of(lambda: list(map(parser.feed, chunks)))
 
 
 @pytest.mark.slow
