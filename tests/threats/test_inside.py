@@ -115,7 +115,7 @@ def test_t12_long_crafted_output_takes_linear_time(family: str) -> None:
     ):
         calls = [calls_of(partial(parse, family, text[:size])) for size in (8_192, 32_768)]
         assert calls[1] < 5 * calls[0] + 2000, text[:80]  # squared would be 16 times
-        parse(family, text)  # all of it: what backtracks would not end
+        parse(family, text[:400_000])  # what backtracks would not end
 
 
 @each_family
