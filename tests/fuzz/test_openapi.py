@@ -40,7 +40,8 @@ RULES = re.compile(
     r"|exceeds max_tokens|^max_tokens value should be greater than 0|^Input lengths must be"
     r"| provided, but | required, but | which is not among the (tools|functions)"  # a field that needs another
     r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
-    r"| is not accepted in requests: the server |(greater|less) than max_model_len|^suffix is not supported"
+    r"| is not accepted in requests: the server |(greater|less) than max_model_len"
+    r"|maximum context length is|^suffix is not supported"
     r"|does not support Matryoshka|only supports (Matryoshka )?dimensions"
     r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # a text with JSON in it
     r"|^structured_outputs\.structural_tag(\.structures)? (is not an object|has neither|need)"
