@@ -77,8 +77,7 @@ class ModelCache:
         """Stops new requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
         member = self._members.get(model)
         if member is not None and not member.retired:
-            member.retired_since = time.monotonic()
-            member.answer(False)
+            member.retire()
 
     def remove(self, model: CachedModel) -> None:
         """Forget a model that has been stopped. Idempotent."""

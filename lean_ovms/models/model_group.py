@@ -66,6 +66,11 @@ class Member:
     def retired(self) -> bool:
         return self.retired_since is not None
 
+    def retire(self) -> None:
+        """From now on it takes no new requests, and those that wait are sent on."""
+        self.retired_since = time.monotonic()
+        self.answer(False)
+
     @property
     def state(self) -> str:
         """Returns "unloaded", "loading", "loaded" or "unloading"."""

@@ -22,8 +22,12 @@ MAX_TEXTS = 2048
 """Most texts of one mixed prompt."""
 MIXED = any_of(STRING, array(any_of(STRING, TOKENS["items"])))
 """JSON Schema of one prompt, which may be empty."""
-_ONE = any_of(SOME_TEXT, array(any_of(SOME_TEXT, TOKENS["items"]), 1))
-SEVERAL = any_of(_ONE, array(any_of(_ONE, object_of({IN_OBJECT: _ONE}, multimodal_data=False)), 1))
+_ONE = any_of(SOME_TEXT, array(MIXED["anyOf"][1]["items"], 1))
+SEVERAL = any_of(
+    SOME_TEXT,
+    MIXED["anyOf"][1] | {"contains": {"type": "number"}},
+    array(any_of(_ONE, object_of({IN_OBJECT: _ONE}, multimodal_data=False)), 1),
+)
 
 
 def read_several(value: Any, limit: int, param: str) -> list[Pieces]:

@@ -31,7 +31,8 @@ _INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schema
 
 
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
-PRIORITY = Field("priority", "int", "lower is computed first", default=0, low=-INT64_MAX - 1, high=INT64_MAX)
+_LOWEST = -INT64_MAX  # a lower number of JSON is rounded to -INT64_MAX - 1
+PRIORITY = Field("priority", "int", "lower is computed first", default=0, low=_LOWEST, high=INT64_MAX)
 COMMON = (
     MODEL,
     REQUEST_ID,
