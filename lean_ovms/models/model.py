@@ -180,7 +180,7 @@ class Model(ModelLifecycle):
     def _finishes_request(self) -> bool:
         """Whether this model, which takes no new requests, still serves this task's: it arrived before, and may use the
         model already."""
-        ready = self._loaded and not self._stopped and self.engine.state == "ready"
+        ready = self.loaded and not self._stopped and self.engine.state == "ready"
         return ready and arrival() <= self._left_at
 
     def _resolve(self: M, *, latest: bool = False) -> M:
