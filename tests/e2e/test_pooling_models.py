@@ -56,10 +56,10 @@ async def test_a_server_has_models_of_several_tasks_by_config_json(repository: P
         embedder, reranker = (app.registry.get(name, PoolingModel) for name in ("e", "r"))
         assert embedder.require_kind(EMBED).pooling.pooling == "MAX"
         assert reranker.require_kind(SCORE).pooling.window == 40
-        [one] = await embedder.encode(["Paris"], PoolingParams())
+        [one] = await embedder.pool(["Paris"], PoolingParams())
         assert np.linalg.norm(one.values) == pytest.approx(1, abs=1e-5)
         pairs = [(query, document) for query, document in expected["pairs"]] * 20
-        scores = [one.values[0] for one in await reranker.encode(pairs, PoolingParams(activation=False))]
+        scores = [one.values[0] for one in await reranker.pool(pairs, PoolingParams(activation=False))]
         assert np.allclose(scores, np.ravel(expected["values"] * 20), atol=2e-5)
         assert (await reranker.stats()).steps > 1
         with pytest.raises(BadRequest, match="'r' does rerank, not text generation; it is served under /rerank"):
