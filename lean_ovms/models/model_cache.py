@@ -97,18 +97,14 @@ class ModelCache:
     # --- requests
 
     async def hold(self, model: CachedModel) -> bool:
-        """Count one use of the model in its in_flight, once it is loaded. False: it has been replaced or removed.
-
-        A request that arrived before that goes on with a model that is in memory. It may use it already, and if it
-        waited for the successor, which is not loaded before the model has gone, it would wait for itself.
+        """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
 
         Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
         """
         member = self._members.get(model)
         if member is None:
             return False
-        since = member.group.closing_since if member.retired_since is None else member.retired_since
-        if member.open and (since is None or arrival() <= since):
+        if member.admits(arrival()):
             model.in_flight.add()
             return True
         if member.retired:

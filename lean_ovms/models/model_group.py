@@ -83,6 +83,15 @@ class Member:
         """Whether the model is loaded and not about to be unloaded."""
         return self.model.loaded and self.task is None
 
+    def admits(self, arrived: float) -> bool:
+        """Whether a request that arrived then may use the model now.
+
+        One that arrived before the model was replaced goes on with it. It may use it already, and if it waited for the
+        successor, which is not loaded before this model has gone, it would wait for itself.
+        """
+        since = self.group.closing_since if self.retired_since is None else self.retired_since
+        return self.open and (since is None or arrived <= since)
+
     @property
     def loadable(self) -> bool:
         return self.state == "unloaded" and not self.retired
