@@ -89,8 +89,8 @@ class _Values:
             if word in whole:
                 if word == "oneOf":
                     self.writer.ignored.add("oneOf")
-                beside = {key: part for key, part in whole.items() if key not in (word, "$defs", "definitions")}
-                parts = [{"allOf": [beside, part]} if beside else part for part in whole[word]]
+                siblings = {key: part for key, part in whole.items() if key not in (word, "$defs", "definitions")}
+                parts = [{"allOf": [siblings, part]} if siblings else part for part in whole[word]]
                 return self._either([self.value(part) for part in parts])
         kinds = whole.get("type") or _kinds(whole)
         return self._either([self._of(kind, whole) for kind in (kinds if isinstance(kinds, list) else [kinds])])

@@ -83,7 +83,7 @@ def _flat(root: Schema, schema: Schema, left: list[int]) -> Schema:
 
 
 def _parts(root: Schema, schema: Json) -> Iterator[Schema]:
-    """The schemas that hold beside this one."""
+    """The schemas of which each must hold with this one: of $ref and allOf."""
     if isinstance(ref := schema.get("$ref"), str) and (found := resolved(root, ref)) is not None:
         yield found
     yield from schema.get("allOf", ())
@@ -150,11 +150,11 @@ class _Writer:
         siblings."""
         ref = schema["$ref"]
         self._follow(schema, ())
-        beside = {key: value for key, value in schema.items() if key not in ("$ref", *_DEFINITIONS, *NOTES)}
+        siblings = {key: value for key, value in schema.items() if key not in ("$ref", *_DEFINITIONS, *NOTES)}
         target = resolved(self.root, ref)
-        if target is None or ref in opened or not (others or beside):
+        if target is None or ref in opened or not (others or siblings):
             return self._with_definitions(schema, dict(schema))
-        whole = {**beside, "allOf": [*beside.get("allOf", ()), target]} if beside else target
+        whole = {**siblings, "allOf": [*siblings.get("allOf", ()), target]} if siblings else target
         return self._with_definitions(schema, self.value(whole, others, (*opened, ref)))
 
     def _follow(self, schema: Schema, path: tuple[str, ...]) -> None:
