@@ -212,6 +212,16 @@ class ModelCache:
         member.group.keep_s = seconds
         return True
 
+    def seconds_left(self, model: CachedModel) -> float | None:
+        """Returns how long the model stays in memory without another request; None: until its memory is needed, or
+        for ever."""
+        member = self._members.get(model)
+        idle_after_s = None if member is None else member.group.idle_after_s
+        if member is None or member.group.permanent or idle_after_s is None:
+            return None
+        since = 0.0 if member.group.busy else asyncio.get_running_loop().time() - member.group.last_used
+        return max(0.0, idle_after_s - since)
+
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
         """Refuse new requests, let running ones finish, unload all models. Returns when that is done.
 

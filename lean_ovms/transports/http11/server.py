@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 from ...config import Config
@@ -78,9 +79,10 @@ class Server:
             sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
             self._bound = [sock]
             return
-        for host in _hosts(self.config.rest_bind_address):
+        ports = [self.config.rest_port, *filter(None, [self.config.ollama_port])]
+        for port, host in product(ports, _hosts(self.config.rest_bind_address)):
             try:
-                self._bound += await bind(host, self.config.rest_port, reuse=self.config.reuse_port)
+                self._bound += await bind(host, port, reuse=self.config.reuse_port)
             except StartError:
                 self._stop_listening()
                 raise
