@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import OTHER_TASKS, Config
-from ..errors import StartError, WrongOptions
+from ..errors import StartError, Unavailable, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.model_cache import ModelCache
@@ -118,7 +118,9 @@ class DeploymentManager:
         await self._repository_pulls().delete(name, self.reload)
 
     def _repository_pulls(self) -> RepositoryPulls:
-        """Imports what pulls when a client first asks for that."""
+        """Imports what pulls when a client first asks for that. Raises Unavailable."""
+        if self._stopped:
+            raise Unavailable("the server is shutting down", code="shutting_down")
         if self._pulls is None:
             from .pulls import RepositoryPulls
 

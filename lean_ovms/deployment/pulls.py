@@ -87,7 +87,7 @@ class RepositoryPulls:
         """End the pulls. Idempotent."""
         self._stopped = True
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.shutdown(wait=False)
 
 
 def _take_out(repository: Path, name: str) -> Path:

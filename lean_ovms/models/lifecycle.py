@@ -297,7 +297,7 @@ class ModelLifecycle:
 
     @property
     def context_length(self) -> int:
-        """Its context in tokens, by its files until it is loaded; 0: not known."""
+        """The context in tokens, by the files until it is loaded; 0: not known."""
         if self.known:
             return self.info.context_length
         return model_config.context_length(model_config.flat(self.directory.config))

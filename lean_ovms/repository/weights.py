@@ -17,7 +17,7 @@ from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
 _BITS = {"u4": 4, "i4": 4, "nf4": 4, "u8": 8, "i8": 8, "f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32}
-"""Of one weight; constants of other types are indices and the like."""
+"""The bits of one weight; constants of other types are indices and the like."""
 GIGA = 1e9
 EDGE_BYTES = 1024
 """Bytes of a network's file in which its begin and its end are looked for."""

@@ -15,16 +15,17 @@ from ..services import Services
 from ..sse import EventStream
 from .answer import NDJSON, Answer, OllamaRenderer, envelope
 from .fields import CHAT, GENERATE
-from .request import LoadRequest, OllamaRequest, headers, load, parse_chat, parse_generate, with_prompt
+from .request import LoadModelRequest, OllamaRequest, headers, load, parse_chat, parse_generate, with_prompt
 
 monotonic = time.monotonic
+FIELDS = CHAT
 
 
 @RouteDoc("The next message of a conversation, in Ollama's form", body=CHAT, media=(NDJSON,))
 async def handle_chat(request: Request, services: Services) -> Response:
     began = monotonic()
     asked = await services.parse_body(request, parse_chat)
-    if isinstance(asked, LoadRequest):
+    if isinstance(asked, LoadModelRequest):
         return await _loaded(asked, chat=True)
     return await _respond(asked, began)
 
@@ -33,12 +34,12 @@ async def handle_chat(request: Request, services: Services) -> Response:
 async def handle_generate(request: Request, services: Services) -> Response:
     began = monotonic()
     asked = await services.parse_body(request, parse_generate)
-    if isinstance(asked, LoadRequest):
+    if isinstance(asked, LoadModelRequest):
         return await _loaded(asked, chat=False)
     return await _respond(await with_prompt(asked), began)
 
 
-async def _loaded(asked: LoadRequest, *, chat: bool) -> Response:
+async def _loaded(asked: LoadModelRequest, *, chat: bool) -> Response:
     reason, warnings = await load(asked)
     ended = {"done": True, "done_reason": reason}
     return json(envelope(asked.name, chat=chat) | ended, warning_headers(warnings))

@@ -48,7 +48,7 @@ FIELDS = EMBED_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedRequest:
+class OllamaVectors:
     """A body. name: of the model, as the client wrote it. texts: each becomes one vector."""
 
     name: str
@@ -84,7 +84,7 @@ async def handle_one(request: Request, services: Services) -> Response:
     return json_bytes(b'{"embedding":%b}' % FLOATS.json(outputs[0]), asked.call.headers)
 
 
-async def _encoded(asked: EmbedRequest, began: float) -> tuple[list[PooledOutput], float]:
+async def _encoded(asked: OllamaVectors, began: float) -> tuple[list[PooledOutput], float]:
     """The results, and the seconds until the model was loaded. Raises RequestError."""
     call = asked.call
     with await call.model.hold():
@@ -99,7 +99,7 @@ async def _encoded(asked: EmbedRequest, began: float) -> tuple[list[PooledOutput
     return outputs, loaded_s
 
 
-def _read_several(body: Json, services: Services) -> EmbedRequest:
+def _read_several(body: Json, services: Services) -> OllamaVectors:
     values = read(EMBED_FIELDS, body)
     texts = values["input"] if isinstance(values["input"], list) else [values["input"] or ""]
     if not all(isinstance(text, str) for text in texts):
@@ -113,12 +113,12 @@ def _read_several(body: Json, services: Services) -> EmbedRequest:
     )
 
 
-def _read_one(body: Json, services: Services) -> EmbedRequest:
+def _read_one(body: Json, services: Services) -> OllamaVectors:
     values = read(EMBEDDINGS_FIELDS, body)
     return _request(values, body, services, [values["prompt"]] if values["prompt"] else [], {})
 
 
-def _request(values: Values, body: Json, services: Services, texts: list[str], more: dict[str, Any]) -> EmbedRequest:
+def _request(values: Values, body: Json, services: Services, texts: list[str], more: dict[str, Any]) -> OllamaVectors:
     name = names.find(values, services.registry, PoolingModel)
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}
-    return EmbedRequest(values["model"] or name, parse(given, services, fields=AS_EMBEDDINGS), texts)
+    return OllamaVectors(values["model"] or name, parse(given, services, fields=AS_EMBEDDINGS), texts)

@@ -29,7 +29,7 @@ ROOM = 8
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadModelRequest:
     """A request without a prompt: its model is loaded, or with keep_alive 0 unloaded. name: as the client wrote it."""
 
     name: str
@@ -59,7 +59,7 @@ class OllamaRequest:
             return await self.generation.start(self.prompt, echo=self.with_context)
         except BadRequest as error:
             if error.code != TOO_LONG or not (self.chat and self.values["truncate"]):
-                raise
+                raise self._named(error) from None
             assert isinstance(self.prompt, ChatPrompt)
             shorter = await self._shortened(self.prompt)
             if shorter is None:
@@ -67,6 +67,13 @@ class OllamaRequest:
         left_out = len(self.prompt.messages) - len(shorter.messages)
         self.warnings.append(f"{left_out} messages were left out: the conversation is longer than the context")
         return await self.generation.start(shorter)
+
+    def _named(self, error: BadRequest) -> BadRequest:
+        """An error with the client's field as param: in chat an image is a part of the content."""
+        message, is_image, _ = (error.param or "").partition(".content[")
+        if is_image:
+            error.param = f"{message}.images" if self.chat else "images"
+        return error
 
     async def _shortened(self, prompt: ChatPrompt) -> ChatPrompt | None:
         """The conversation without as many of its oldest messages as it must lose to fit; None if the last one alone
@@ -97,7 +104,7 @@ class OllamaRequest:
             return False
 
 
-def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadRequest:
+def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelRequest:
     """Raises RequestError."""
     values, name = _named(CHAT, body, services)
     if not values["messages"]:
@@ -127,7 +134,7 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadRequest:
     )
 
 
-def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadRequest:
+def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelRequest:
     """A request whose prompt is completed by `with_prompt`. Raises RequestError."""
     values, name = _named(GENERATE, body, services)
     if not values["prompt"]:
@@ -185,10 +192,10 @@ def _named(fields: FieldSet, body: Json, services: Services) -> tuple[Values, st
     return values, names.find(values, services.registry, TextModel)
 
 
-def _load(values: Values, name: str, services: Services) -> LoadRequest:
+def _load(values: Values, name: str, services: Services) -> LoadModelRequest:
     model = services.registry.get(name)
     model.require_task(TextModel)
-    return LoadRequest(values["model"] or name, model, values[KEEP_ALIVE.name])
+    return LoadModelRequest(values["model"] or name, model, values[KEEP_ALIVE.name])
 
 
 def _reader(values: Values, name: str, body: Json, services: Services) -> tuple[BodyReader, list[str]]:
@@ -214,7 +221,7 @@ def headers(asked: OllamaRequest, generation: Generation) -> list[tuple[str, str
     return asked.generation.headers + warning_headers(asked.warnings + generation.warnings)
 
 
-async def load(asked: LoadRequest) -> tuple[str, list[str]]:
+async def load(asked: LoadModelRequest) -> tuple[str, list[str]]:
     """Loads or unloads a model. Returns Ollama's done_reason, and warnings. Raises RequestError."""
     model, cache = asked.model, asked.model.model_cache
     if asked.keep_alive != 0:
