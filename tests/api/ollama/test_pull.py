@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
+from lean_ovms.deployment import pulls
 from lean_ovms.deployment.manager import DeploymentManager
-from lean_ovms.hub.client import HubClient
+from lean_ovms.hub.pull import PullRequest, pull
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request, Response
 from tests.api.conftest import get, parts, post, whole
@@ -100,25 +101,49 @@ async def test_errors_are_in_the_stream_and_have_no_path(app: App, server: HubSe
     assert tree(tmp_path) == {}
 
 
-async def test_a_client_that_leaves_ends_its_pull_and_the_next_goes_on(
-    app: App, server: HubServer, tmp_path: Path
-) -> None:
-    response = await post(app, "/api/pull", {"model": NAME})
+@pytest.fixture
+def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Downloads stop within the weights until this is set."""
+    event = threading.Event()
+
+    def gated(request: PullRequest, open_hub: Any) -> bool:
+        def progress(path: str, digest: str, size: int, there: int) -> None:
+            request.progress(path, digest, size, there)
+            if there > 50_000:
+                event.wait()
+
+        return pull(replace(request, progress=progress), open_hub)
+
+    monkeypatch.setattr(pulls, "pull", gated)
+    yield event
+    event.set()
+
+
+async def begun(response: Response) -> AsyncIterator[bytes]:
+    """The rest of a stream, of which weights are coming."""
     told = parts(response)
     async for part in told:
-        if b'"completed":5' in part:
-            break
-    await told.aclose()
-    assert not (tmp_path / NAME).exists()
+        if b'"total":512000' in part:
+            return told
+    raise AssertionError("the stream has ended")
+
+
+async def test_a_client_that_leaves_ends_its_pull_and_the_next_goes_on(
+    app: App, server: HubServer, go_on: threading.Event, tmp_path: Path
+) -> None:
+    told = await begun(await post(app, "/api/pull", {"model": NAME}))
+    await told.aclose()  # type: ignore[attr-defined]
+    go_on.set()
     assert (await lines(await post(app, "/api/pull", {"model": NAME})))[-1] == {"status": "success"}
     assert [start > 0 for start in server.starts("openvino_model.bin")] == [False, True]
 
 
 async def test_what_was_received_before_an_error_is_kept(app: App, server: HubServer) -> None:
-    server.repos[NAME].faults["openvino_model.bin"] = [Fault(cut=300_000), Fault(status=503)]
+    server.repos[NAME].faults["openvino_model.bin"] = [Fault(cut=300_000), Fault(status=403)]
     told = await lines(await post(app, "/api/pull", {"model": NAME}))
-    assert "the same command goes on from there" in told[-1]["error"]
+    assert "refuses org/model (403)" in told[-1]["error"]
     assert (await lines(await post(app, "/api/pull", {"model": NAME})))[-1] == {"status": "success"}
+    assert [start > 0 for start in server.starts("openvino_model.bin")][-1]
 
 
 @pytest.mark.parametrize(
@@ -138,19 +163,14 @@ async def test_only_servers_of_a_repository_allow_it(tmp_path: Path, options: An
     app.services.offload.close()
 
 
-async def test_a_stopped_server_ends_its_pulls(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetch, go_on = HubClient.fetch, threading.Event()
-
-    def held_up(*args: Any) -> None:
-        go_on.wait()
-        fetch(*args)
-
-    monkeypatch.setattr(HubClient, "fetch", held_up)
-    pulling = asyncio.create_task(lines(await post(app, "/api/pull", {"model": NAME})))
-    await asyncio.sleep(0)
+async def test_a_stopped_server_ends_its_pulls(app: App, go_on: threading.Event) -> None:
+    told = await begun(await post(app, "/api/pull", {"model": NAME}))
     assert app.services.manager is not None
     await app.services.manager.stop()
     go_on.set()
-    assert "the pull was stopped" in (await pulling)[-1]["error"]
-    told = await lines(await post(app, "/api/pull", {"model": NAME}))
-    assert told[-1] == {"error": "the server is shutting down"}
+    *_, last = [part async for part in told]
+    assert "the pull was stopped" in orjson.loads(last)["error"]
+    assert await lines(await post(app, "/api/pull", {"model": NAME})) == [
+        {"status": "pulling manifest"},
+        {"error": "the server is shutting down"},
+    ]
