@@ -112,7 +112,7 @@ def schema(field: Field, *, nullable: bool = True) -> Json:
         found.setdefault("minimum", 0)
     if field.fields and field.kind == "object":
         found["properties"] = {member.name: schema(member) for member in field.fields}
-        found["additionalProperties"] = False
+        found.setdefault("additionalProperties", False)
     if nullable and not field.required:
         found = _or_null(found)
     default = field.default if field.builtin is None else field.builtin

@@ -77,7 +77,13 @@ OPTIONS = FieldSet((
     *(Field(name=name, kind="any", help="no effect") for name in OF_RUNNERS),
 ))  # fmt: skip
 STREAMED = replace(STREAM, default=True, help="a stream of JSON objects, one in a line; false: one object")
-OPTIONS_FIELD = Field(name="options", kind="object", help="sampling, under Ollama's names", fields=OPTIONS)
+OPTIONS_FIELD = Field(
+    name="options",
+    kind="object",
+    help="sampling, under Ollama's names",
+    fields=OPTIONS,
+    schema={"additionalProperties": True},
+)
 IMAGES = Field(name="images", kind="array", help="images in base64", read=read_images, schema={"items": schemas.STRING})
 COMMON = (
     replace(MODEL, help="name of a served model, with or without :latest; optional if only one generates text"),

@@ -193,6 +193,9 @@ def _named(fields: FieldSet, body: Json, services: Services) -> tuple[Values, st
 
 
 def _load(values: Values, name: str, services: Services) -> LoadModelRequest:
+    """A request without a prompt; what else it has is checked all the same. Raises RequestError."""
+    read(AS_CHAT, translated(values, name, None)[0])
+    read_offer(values.get("tools"), None, True)
     model = services.registry.get(name)
     model.require_task(TextModel)
     return LoadModelRequest(values["model"] or name, model, values[KEEP_ALIVE.name])

@@ -79,10 +79,12 @@ class Server:
             sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
             self._bound = [sock]
             return
-        ports = [self.config.rest_port, *filter(None, [self.config.ollama_port])]
-        for port, host in product(ports, _hosts(self.config.rest_bind_address)):
+        ports = {"rest_port": self.config.rest_port} | (
+            {"ollama_port": self.config.ollama_port} if self.config.ollama_port else {}
+        )
+        for (option, port), host in product(ports.items(), _hosts(self.config.rest_bind_address)):
             try:
-                self._bound += await bind(host, port, reuse=self.config.reuse_port)
+                self._bound += await bind(host, port, option=option, reuse=self.config.reuse_port)
             except StartError:
                 self._stop_listening()
                 raise
