@@ -81,13 +81,20 @@ class RepositoryPulls:
             await unserve()
         except StartError as error:
             raise NotChanged(error.reason) from error
-        await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        await asyncio.to_thread(_delete, aside)
 
     def stop(self) -> None:
         """End the pulls. Idempotent."""
         self._stopped = True
         if self._threads is not None:
             self._threads.shutdown(wait=False)
+
+
+def _delete(aside: Path) -> None:
+    """Deletes a model that is taken out, and the directory where it is if it is empty then."""
+    shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        aside.parent.rmdir()
 
 
 def _take_out(repository: Path, name: str) -> Path:

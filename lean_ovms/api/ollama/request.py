@@ -94,7 +94,10 @@ class OllamaRequest:
         return without(low) if low < len(messages) else None
 
     async def _fits(self, prompt: ChatPrompt) -> bool:
-        context = self.generation.model.info.context_length
+        model = self.generation.model
+        context = model.info.context_length
+        if prompt.num_chars > context * model.vocabulary.longest:
+            return False  # without rendering it
         room = min(self.generation.sampling.max_tokens or context // ROOM, context // 2)
         try:
             return await self.generation.count(prompt) <= context - room

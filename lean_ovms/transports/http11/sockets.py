@@ -109,7 +109,6 @@ def _remove_stale(path: Path) -> None:
 
 
 def _unix_error(path: Path, error: OSError) -> StartError:
-    zero = "a free one" if option == "rest_port" else "none"
     next_step = {
         errno.ENOENT: "; the directory of --unix_socket has to exist",
         errno.EACCES: "; the directory of --unix_socket has to be writable for this user",
