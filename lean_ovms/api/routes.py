@@ -121,7 +121,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/props", "llama_cpp.props:handle"),
     Route("GET", "/slots", "llama_cpp.slots:handle"),
     # ollama
-    Route("POST", "/api/show", "ollama.models:handle_show", auth="models"),
+    Route("POST", "/api/show", "ollama.models:handle_show"),
     Route("GET", "/api/version", "ollama.models:handle_version", auth="open"),
     Route("GET", "/api/tags", "ollama.models:handle_tags", auth="models"),
     Route("GET", "/api/ps", "ollama.models:handle_ps", auth="models"),
