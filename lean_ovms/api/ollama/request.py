@@ -62,7 +62,7 @@ class OllamaRequest:
                 raise self._named(error) from None
             assert isinstance(self.prompt, ChatPrompt)
             shorter = await self._shortened(self.prompt)
-            if shorter is None:
+            if len(shorter.messages) == len(self.prompt.messages):
                 raise
         left_out = len(self.prompt.messages) - len(shorter.messages)
         self.warnings.append(f"{left_out} messages were left out: the conversation is longer than the context")
@@ -75,9 +75,9 @@ class OllamaRequest:
             error.param = f"{message}.images" if self.chat else "images"
         return error
 
-    async def _shortened(self, prompt: ChatPrompt) -> ChatPrompt | None:
-        """The conversation without as many of its oldest messages as it must lose to fit; None if the last one alone
-        is too long. System messages stay."""
+    async def _shortened(self, prompt: ChatPrompt) -> ChatPrompt:
+        """The conversation without as many of its oldest messages as it must lose to fit. System messages and the last
+        one stay."""
         messages = prompt.messages
         system = [place for place, message in enumerate(messages) if message["role"] == "system"]
 
@@ -85,13 +85,13 @@ class OllamaRequest:
             kept = [messages[place] for place in system if place < count]
             return prompt.with_messages(kept + messages[count:])
 
-        low, high = 1, len(messages)  # with `low` the shortest that may fit, with `high` nothing is left
+        low, high = 0, len(messages) - 1  # so many at least, and at most
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if await self._fits(without(middle)) else (middle + 1, high)
-        while low < len(messages) and messages[low]["role"] == "tool":
-            low += 1  # its call is left out
-        return without(low) if low < len(messages) else None
+        while low < len(messages) - 1 and _answers(messages[low]):
+            low += 1  # what it answers is left out
+        return without(low)
 
     async def _fits(self, prompt: ChatPrompt) -> bool:
         model = self.generation.model
@@ -105,6 +105,11 @@ class OllamaRequest:
             if error.code != TOO_LONG:
                 raise
             return False
+
+
+def _answers(message: Json) -> bool:
+    """Whether a message answers the one before it: many chat templates refuse it as the first."""
+    return message["role"] == "tool" or (message["role"] == "assistant" and not message.get("tool_calls"))
 
 
 def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelRequest:

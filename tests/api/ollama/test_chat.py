@@ -321,14 +321,20 @@ async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make
 
     engine.submit = limited  # type: ignore[method-assign]
     system = {"role": "system", "content": "be brief"}
-    talk = [system, *({"role": "user", "content": f"{number:03}" + "x" * 97} for number in range(20))]
+    roles = ("user", "assistant", "tool", "assistant", "user")
+    talk = [system, *({"role": roles[i % 5], "content": f"{i:03}" + "x" * 97} for i in range(19))]
+    talk.append({"role": "user", "content": "so?"})
     response = await post(app, PATH, ask(messages=talk, options={"num_predict": 100}, stream=False))
     assert (await whole(response))["message"]["content"] == "x"
     prompt = engine.submitted[0][0]
-    assert prompt.startswith("system:be brief;user:012x")  # eight of 106 tokens, the system message, 100 to come
-    assert 'lean_ovms "12 messages were left out' in dict(response.headers)["Warning"]
+    assert prompt.startswith("system:be brief;user:014x")  # with 012, and 100 tokens to come, it is full
+    assert 'lean_ovms "14 messages were left out' in dict(response.headers)["Warning"]
     status, message = await error(await post(app, PATH, ask(messages=talk, truncate=False)))
     assert (status, "maximum context length" in message) == (400, True)
-    one = [system, {"role": "user", "content": "x" * 2000}]
-    assert (await post(app, PATH, ask(messages=one))).status == 400
+    for alone in ([system], []):
+        talk = [*alone, {"role": "user", "content": "x" * 2000}]
+        assert (await post(app, PATH, ask(messages=talk))).status == 400
     assert len(engine.submitted) == 1
+    full = [{"role": "user", "content": character * 960} for character in "ab"]  # no room for an answer of 125 tokens
+    assert (await whole(await post(app, PATH, ask(messages=full, stream=False))))["message"]["content"] == "x"
+    assert engine.submitted[1][0] == f"user:{'b' * 960};"
