@@ -1,4 +1,4 @@
-"""Names of models as Ollama's clients write them, with and without the tag ":latest", in any case."""
+"""Names of models as Ollama's clients write them: with and without the tag ":latest" or the hub, in any case."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from ...observability.logging import safe
 from ..fields import Field, Values
 
 LATEST = ":latest"
+HUBS = ("hf.co/", "huggingface.co/")
 NAME = Field(name="name", kind="string", help="another name of model")
 
 
 def tagged(name: str) -> str:
     """The name with a tag: Ollama's lists have no name without one."""
     return name if ":" in name.rpartition("/")[2] else name + LATEST
+
+
+def without_hub(name: str) -> str:
+    """The name of a model at its hub."""
+    return next((name.removeprefix(hub) for hub in HUBS if name.startswith(hub)), name)
 
 
 def find(values: Values, registry: ModelRegistry, default: type[Model] | None = None) -> str:
@@ -28,7 +34,7 @@ def find(values: Values, registry: ModelRegistry, default: type[Model] | None = 
     names = registry.names
     if asked in names:
         return asked
-    wanted = tagged(asked).lower()
+    wanted = tagged(without_hub(asked)).lower()
     found = next((name for name in names if tagged(name).lower() == wanted), "")
     if not found:
         known = ", ".join(names)

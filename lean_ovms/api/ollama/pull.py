@@ -38,7 +38,6 @@ NOT_ALLOWED = (
     "clients of this server pull and delete no models: it would have to serve a directory of models "
     "(--model_repository_path) with --allow_runtime_pull"
 )
-HUBS = ("hf.co/", "huggingface.co/")
 SHOWN = 12
 """Digits of a hash in a status, as in Ollama."""
 LAST = ("verifying sha256 digest", "writing manifest", "success")
@@ -85,11 +84,9 @@ def _pull_of(values: Values, services: Services) -> Pull:
     try:
         names.find(values, services.registry)
     except ModelNotFound:
-        name = values["model"] or values["name"]
-    else:
-        return _nothing
-    name = next((name.removeprefix(hub) for hub in HUBS if name.startswith(hub)), name).removesuffix(names.LATEST)
-    return partial(_manager(services).pull, name)
+        name = names.without_hub(values["model"] or values["name"]).removesuffix(names.LATEST)
+        return partial(_manager(services).pull, name)
+    return _nothing
 
 
 def _manager(services: Services) -> ModelManager:

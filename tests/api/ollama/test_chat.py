@@ -201,12 +201,19 @@ async def test_unknown_models(make_app: MakeApp, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("served", "asked"),
-    [("m:latest", "m"), ("Qwen3:8b", "qwen3:8B"), ("org/M", "org/m:latest"), ("a", ""), ("host:5000/m", "host:5000/m")],
+    [
+        ("m:latest", "m"),
+        ("Qwen3:8b", "qwen3:8B"),
+        ("org/M", "org/m:latest"),
+        ("org/m", "hf.co/org/m"),
+        ("a", ""),
+        ("host:5000/m", "host:5000/m"),
+    ],
 )
 async def test_names_with_and_without_a_tag(make_app: MakeApp, served: str, asked: str) -> None:
     app, _ = await make_app(say("x"), model_name=served)
     body = await whole(await post(app, PATH, ask(model=asked, stream=False)))
-    assert body["model"] == asked or served
+    assert body["model"] == (asked or served)
 
 
 async def test_errors_of_the_engine_before_and_in_a_stream(make_app: MakeApp) -> None:
