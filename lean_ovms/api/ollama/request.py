@@ -204,9 +204,10 @@ def _load(values: Values, name: str, services: Services) -> LoadModelRequest:
     """A request without a prompt; what else it has is checked all the same. Raises RequestError."""
     read(AS_CHAT, translated(values, name, None)[0])
     read_offer(values.get("tools"), None, True)
-    model = services.registry.get(name)
-    model.require_task(TextModel)
-    return LoadModelRequest(values["model"] or name, model, values[KEEP_ALIVE.name])
+    model, keep_alive = services.registry.get(name), values[KEEP_ALIVE.name]
+    if keep_alive != 0:
+        model.require_task(TextModel)  # any model may be unloaded, as in Ollama
+    return LoadModelRequest(values["model"] or name, model, keep_alive)
 
 
 def _reader(values: Values, name: str, body: Json, services: Services) -> tuple[BodyReader, list[str]]:
