@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.models.model_cache.policy import ModelCache
+from lean_ovms.models.model_cache import ModelCache
 from tests.api.conftest import MakeApp, MakePooling, get, post, whole
 from tests.fakes import say
 
