@@ -166,10 +166,9 @@ class ModelCache:
             return "sleeping"
         return member.state if member is not None else "loaded" if model.loaded else "unloaded"
 
-    def waiting(self, model: CachedModel) -> int:
-        """Returns the number of requests that wait for the model to be loaded."""
-        member = self._members.get(model)
-        return len(member.waiters) if member is not None else 0
+    def member(self, model: CachedModel) -> Member | None:
+        """Returns the member that a model is; None if it was not added, or has been removed."""
+        return self._members.get(model)
 
     @property
     def asleep(self) -> bool:
@@ -211,16 +210,6 @@ class ModelCache:
             return False
         member.group.keep_s = seconds
         return True
-
-    def seconds_left(self, model: CachedModel) -> float | None:
-        """Returns how long the model stays in memory without another request; None: until its memory is needed, or
-        for ever."""
-        member = self._members.get(model)
-        idle_after_s = None if member is None else member.group.idle_after_s
-        if member is None or member.group.permanent or idle_after_s is None:
-            return None
-        since = 0.0 if member.group.busy else asyncio.get_running_loop().time() - member.group.last_used
-        return max(0.0, idle_after_s - since)
 
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
         """Refuse new requests, let running ones finish, unload all models. Returns when that is done.

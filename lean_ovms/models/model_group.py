@@ -165,6 +165,13 @@ class ModelGroup:
             return None if self.keep_s < 0 else self.keep_s
         return self.idle_timeout_s or None
 
+    def seconds_left(self) -> float | None:
+        """Returns the time until it is unloaded if no request comes; None: it stays."""
+        if self.permanent or (idle_after_s := self.idle_after_s) is None:
+            return None
+        since = 0.0 if self.busy else asyncio.get_running_loop().time() - self.last_used
+        return max(0.0, idle_after_s - since)
+
     @property
     def idle(self) -> bool:
         """Whether the group is in memory and may be unloaded now."""

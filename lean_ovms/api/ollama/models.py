@@ -86,8 +86,7 @@ async def _listed(name: str, model: Model) -> Json:
 
 
 async def _loaded(model: Model) -> Json:
-    left = model.model_cache.seconds_left(model) if model.model_cache is not None else None
-    size = (await model.weights()).bytes
+    left, size = model.seconds_left, (await model.weights()).bytes
     return {
         "name": names.tagged(model.name),
         "model": names.tagged(model.name),

@@ -80,7 +80,7 @@ async def test_an_embedding_model_is_kept_too(make_pooling: MakePooling) -> None
     model = on_demand(app, idle_timeout_s=300)
     for keep, wanted in (("10m", 600), (None, 300)):
         await whole(await post(app, "/api/embed", {"model": "e", "input": "a", "keep_alive": keep}))
-        assert wanted - 250 < model.model_cache.seconds_left(model) <= wanted
+        assert wanted - 250 < model.seconds_left <= wanted
     assert (await post(app, "/api/generate", {"model": "e"})).status == 400
     assert (await whole(await post(app, "/api/generate", {"model": "e", "keep_alive": 0})))["done_reason"] == "unload"
     assert not model.loaded
