@@ -210,8 +210,8 @@ def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
     if content:
         ok["content"] = content
-    form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else "Error"
-    form = "OllamaError" if path.startswith(OLLAMA_PATHS) else form
+    ollama = "OllamaError" if path.startswith(OLLAMA_PATHS) else "Error"
+    form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else ollama
     failed = {"application/json": {"schema": {"$ref": f"#/components/schemas/{form}"}}}
     found: Json = {"101": ok | {"description": "The WebSocket is open."}} if doc.upgrade else {"200": ok}
     for status in errors:

@@ -46,10 +46,10 @@ class RepositoryPulls:
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
         """Pull a model; report is called on the event loop, serve when all is there. Raises RequestError."""
-        loop, left = asyncio.get_running_loop(), False
+        loop, abandoned = asyncio.get_running_loop(), False
 
         def progress(path: str, digest: str, size: int, there: int) -> None:
-            if left or self._stopped:
+            if abandoned or self._stopped:
                 raise PullError("the pull was stopped; the next one goes on from there")
             loop.call_soon_threadsafe(report, path, digest, size, there)
 
@@ -71,17 +71,17 @@ class RepositoryPulls:
         except StartError as error:
             raise NotChanged(error.reason) from error
         finally:
-            left = True
+            abandoned = True
 
     async def delete(self, name: str, unserve: Reload) -> None:
         """Delete a model. unserve: what is to be done between taking it out and deleting its files. Raises
         RequestError."""
         try:
-            aside = await asyncio.to_thread(_take_out, self._repository, name)
+            removed = await asyncio.to_thread(_take_out, self._repository, name)
             await unserve()
         except StartError as error:
             raise NotChanged(error.reason) from error
-        await asyncio.to_thread(_delete, aside)
+        await asyncio.to_thread(_delete, removed)
 
     def stop(self) -> None:
         """End the pulls. Idempotent."""
@@ -90,24 +90,24 @@ class RepositoryPulls:
             self._threads.shutdown(wait=False)
 
 
-def _delete(aside: Path) -> None:
+def _delete(removed: Path) -> None:
     """Deletes a model that is taken out, and the directory where it is if it is empty then."""
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(removed, ignore_errors=True)
     with contextlib.suppress(OSError):
-        aside.parent.rmdir()
+        removed.parent.rmdir()
 
 
 def _take_out(repository: Path, name: str) -> Path:
     """Moves a model to where it is no model any more. Returns the place. Raises StartError."""
-    source, aside = repository / name, repository / REMOVED / name.replace("/", "--")
+    source, removed = repository / name, repository / REMOVED / name.replace("/", "--")
     try:
         if not listing.is_model(source):
             raise StartError(f"there is no model {name}", reason="It is not in the repository.")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.parent.mkdir(exist_ok=True)
-        source.rename(aside)
+        shutil.rmtree(removed, ignore_errors=True)
+        removed.parent.mkdir(exist_ok=True)
+        source.rename(removed)
         with contextlib.suppress(OSError):
             source.parent.rmdir()  # of its organisation, if it is empty
     except OSError as error:
         raise StartError(f"{source}: {error.strerror}", reason="Its files cannot be removed.") from None
-    return aside
+    return removed

@@ -20,10 +20,9 @@ from ..engine.client.engine import EngineClient
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
-from ..repository import lora, model_config, weights
+from ..repository import lora, weights
 from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
-from ..repository.weights import WeightsSummary
 from ..util.concurrency import InFlight, Offload
 from .model_cache import ModelCache
 
@@ -85,7 +84,6 @@ class ModelLifecycle:
         self.in_flight = InFlight()
         self.adapter = ""
         self._module: lora_modules.LoraModule | None = None
-        self._weights: WeightsSummary | None = None
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self.loaded = False
@@ -292,22 +290,6 @@ class ModelLifecycle:
     def memory_bytes(self) -> int:
         """What it will take when it is loaded, roughly, without its KV cache."""
         return 0 if self.config.fake_engine else int(WEIGHTS_FACTOR * weights_bytes(self.config.model_dir))
-
-    async def weights(self) -> WeightsSummary:
-        """What its files show of its weights, without a load. The first call takes milliseconds, in a thread."""
-        if self._weights is None:
-            fake = self.config.fake_engine
-            self._weights = (
-                WeightsSummary() if fake else await asyncio.to_thread(weights.summary, self.config.model_dir)
-            )
-        return self._weights
-
-    @property
-    def context_length(self) -> int:
-        """The context in tokens, by the files until it is loaded; 0: not known."""
-        if self.known:
-            return self.info.context_length
-        return model_config.context_length(model_config.flat(self.directory.config))
 
     @property
     def summary(self) -> str:

@@ -1,7 +1,7 @@
-"""Ollama's objects of an answer: parts of a message or of a text, then the last one with counts and durations in ns.
+"""Ollama's objects of an answer: parts of a message or of a text, then the last one with counts and durations.
 
-https://docs.ollama.com/api/chat. A stream has one object in a line; a unary response is one part with all of the text,
-and the members of the last one.
+https://docs.ollama.com/api/chat. A stream has one object in a line; a unary response is one object, a part with all of
+the text that has the members of the last one, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ import orjson
 from ...errors import RequestError, ollama_error
 from ...models.collect import Call, CompletedChoice
 from ...models.generation import Generation
-from ...types import Delta, Event, Json, Reasoning, TokenLogprob, ToolCallDelta, ToolCallStart, Usage
+from ...types import (
+    ByteStream,
+    Delta,
+    Event,
+    Json,
+    Reasoning,
+    Response,
+    TokenLogprob,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+)
 from ..fields import parsed
 from ..response import logprob_entry
 from .request import OllamaRequest
@@ -26,32 +37,37 @@ NS = 1_000_000_000
 
 
 def line(value: Json) -> bytes:
-    """An object of a stream."""
+    """Returns an object of a stream."""
     return orjson.dumps(value) + b"\n"
 
 
+def ndjson(body: ByteStream, headers: list[tuple[str, str]] | None = None) -> Response:
+    """Returns a response that streams objects."""
+    return Response(200, [("Content-Type", NDJSON), ("Cache-Control", "no-cache"), *(headers or [])], body)
+
+
 def timestamp(seconds: float | None = None) -> str:
-    """A time as Ollama's clients parse it; without seconds it is now."""
+    """Returns a Unix time as Ollama's clients parse it; None: now."""
     when = datetime.now(timezone.utc) if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
     return when.isoformat().replace("+00:00", "Z")
 
 
 def nanoseconds(seconds: float) -> int:
-    """A duration; clients divide by it, so it is never 0."""
+    """Returns a duration; clients divide by it, so it is never 0."""
     return max(1, int(seconds * NS))
 
 
 def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
-    """The members of every object. more: of the message, or beside the text."""
-    said: Json = {"message": {"role": "assistant", "content": text, **more}} if chat else {"response": text, **more}
-    return {"model": name, "created_at": timestamp(), **said, "done": False}
+    """Returns an object without what only the last one has. more: further members of the message, or of the object."""
+    content: Json = {"message": {"role": "assistant", "content": text, **more}} if chat else {"response": text, **more}
+    return {"model": name, "created_at": timestamp(), **content, "done": False}
 
 
 class Answer:
-    """What is said of one generation. began: when the request was read; loaded_s: how long its model was waited for."""
+    """The objects of one generation. began: when the request was read; loaded_s: how long it waited for its model."""
 
-    def __init__(self, asked: OllamaRequest, generation: Generation, began: float, loaded_s: float) -> None:
-        self.asked = asked
+    def __init__(self, request: OllamaRequest, generation: Generation, began: float, loaded_s: float) -> None:
+        self.request = request
         self._generation = generation
         self._began = began
         self._loaded_s = loaded_s
@@ -59,13 +75,14 @@ class Answer:
     def part(
         self, text: str, thinking: str = "", calls: Iterable[Json] = (), logprobs: Sequence[TokenLogprob] = ()
     ) -> Json:
-        """An object with a part of the answer."""
+        """Returns an object with a part of the answer."""
         more = {"thinking": thinking} if thinking else {}
-        found = envelope(self.asked.name, chat=self.asked.chat, text=text, **more, **_listed("tool_calls", calls))
+        name, chat = self.request.values["model"], self.request.chat
+        found = envelope(name, chat=chat, text=text, **more, **_listed("tool_calls", calls))
         return found | _listed("logprobs", (logprob_entry(token, by_id=False) for token in logprobs))
 
     def end(self, finish: str, tokens: Sequence[int]) -> Json:
-        """The further members of the last object. tokens: those generated."""
+        """Returns what only the last object has. tokens: those generated."""
         usage, times = self._generation.usage, self._generation.timings
         total_s, eval_s = time.monotonic() - self._began, times.predicted_ms / 1000
         prompt_s = times.prompt_ms / 1000 or total_s - self._loaded_s - eval_s  # where the engine does not time it
@@ -79,10 +96,10 @@ class Answer:
             "eval_count": usage.completion_tokens,
             "eval_duration": nanoseconds(eval_s),
         }
-        return found | ({"context": [*self._generation.prompt_ids, *tokens]} if self.asked.with_context else {})
+        return found | ({"context": [*self._generation.prompt_ids, *tokens]} if self.request.with_context else {})
 
     def whole(self, choice: CompletedChoice) -> Json:
-        """The object of a unary response."""
+        """Returns the object of a unary response."""
         calls, rest = split_calls(choice.calls)
         return self.part(choice.text + rest, choice.reasoning, calls, choice.logprobs) | self.end(
             choice.finish, choice.tokens
@@ -90,7 +107,7 @@ class Answer:
 
 
 def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]:
-    """Calls in Ollama's form, and the text of those whose arguments are no object: the answer was cut in them.
+    """Returns calls in Ollama's form, and as text those whose arguments are no object: the answer was cut there.
 
     first: the number of calls before.
     """
@@ -128,9 +145,9 @@ class OllamaRenderer:
         return b"".join([line(one) for delta in deltas for one in self._delta(delta)])
 
     def _delta(self, delta: Delta) -> Iterator[Json]:
-        if self._answer.asked.with_context:
+        if self._answer.request.with_context:
             self._tokens += delta.tokens
-        if self._answer.asked.values["logprobs"]:
+        if self._answer.request.values["logprobs"]:
             self._logprobs += delta.logprobs
         for event in delta.events:
             yield from self._event(event)
@@ -152,12 +169,12 @@ class OllamaRenderer:
             yield self._part("", event.text) if isinstance(event, Reasoning) else self._part(event.text)
 
     def _complete(self) -> Iterator[Json]:
-        """The call that has ended, if there is one."""
+        """Yields the call that has ended, if there is one."""
         if self._call is None:
             return
-        start, texts = self._call
+        start, pieces = self._call
         self._call = None
-        calls, rest = split_calls([Call(start.id, start.name, "".join(texts))], self._calls)
+        calls, rest = split_calls([Call(start.id, start.name, "".join(pieces))], self._calls)
         self._calls += len(calls)
         yield self._part(rest, calls=calls)
 

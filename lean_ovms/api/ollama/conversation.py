@@ -1,6 +1,6 @@
-"""Ollama's messages in the form of chat: images beside the text, thinking, calls without ids.
+"""Ollama's messages in the form of OpenAI's: they have images, thinking and calls without ids.
 
-https://docs.ollama.com/api/chat. What is in the values of a message is checked where chat reads it.
+https://docs.ollama.com/api/chat. The values of a message are checked where those of OpenAI's are.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ DATA_URL = "data:image/*;base64,"
 
 
 def to_messages(value: list[Any]) -> list[Json]:
-    """The messages in the form of chat. Raises BadRequest."""
+    """Returns the messages in OpenAI's form. Raises BadRequest."""
     ids = CallIds()
-    return [_message(one, f"messages[{place}]", ids) for place, one in enumerate(value)]
+    return [_message(message, f"messages[{place}]", ids) for place, message in enumerate(value)]
 
 
 def user_message(text: str, images: list[str] | None) -> Json:
-    """A message of the user."""
+    """Returns a message of the user."""
     return {"role": "user", "content": _content(text, images or [])}
 
 
@@ -33,7 +33,7 @@ class CallIds:
         self._open: list[tuple[str, str]] = []
 
     def of_call(self, call: Json) -> Json:
-        """A call with an id."""
+        """Returns a call with an id."""
         function = call.get("function")
         self._made += 1
         number = call.get("id") or f"call_{self._made}"
@@ -41,7 +41,7 @@ class CallIds:
         return {"id": number, "type": "function", **{name: value for name, value in call.items() if value is not None}}
 
     def of_result(self, name: str) -> str:
-        """The id of the call that a result without one answers."""
+        """Returns the id of the call that a result without one answers."""
         place = next((i for i, (_, called) in enumerate(self._open) if name in ("", called)), 0)
         return self._open.pop(place)[0] if self._open else ""
 
@@ -70,7 +70,7 @@ def _message(value: Any, param: str, ids: CallIds) -> Json:
 
 
 def _content(text: str, images: list[str]) -> str | list[Json]:
-    """The text, or its parts with the images before it, as Ollama places them."""
+    """Returns the text, or parts with the images before it, as Ollama places them."""
     if not images:
         return text
     urls = [image if image.startswith("data:") else DATA_URL + image for image in images]

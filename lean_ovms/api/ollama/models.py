@@ -1,7 +1,7 @@
-"""GET /api/version, /api/tags and /api/ps, POST /api/show: the server and its models, as Ollama's clients look at them.
+"""GET /api/version, /api/tags and /api/ps, POST /api/show: the server and its models, in Ollama's form.
 
-https://docs.ollama.com/api/tags. No model is loaded for this: what only its engine knows is told by its files before.
-A digest is of the names, sizes and times of a model's files, not of their content.
+https://docs.ollama.com/api/tags. No model is loaded for this: before its first load its files are read instead of what
+its engine reports. A digest is of the names, sizes and times of a model's files, not of their content.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from . import names
 from .answer import timestamp
 
 VERSION = "0.33.0"
-"""The release of Ollama whose API this is: clients compare it with the oldest that they work with."""
+"""The release of Ollama whose API is served: clients compare it with the oldest one that they support."""
 FOR_EVER_S = 36500 * 86400.0
-"""The time left to a model that stays in memory, about as Ollama gives it."""
+"""The time left to a model that stays in memory."""
 WITH_SUFFIX = "{# .Suffix #}"
-"""A comment at the end of the template of a model that fills in: Continue looks for this name of Ollama's templates."""
+"""A comment at the end of the template of a model that fills in: Continue looks for .Suffix there."""
 FIELDS = FieldSet((
     MODEL,
     names.NAME,
-    Field(name="verbose", kind="bool", help="no effect: there are no lists of tensors"),
-    Field(name="system", kind="string", help="no effect"),
-    Field(name="template", kind="string", help="no effect"),
-    Field(name="options", kind="object", help="no effect"),
+    Field("verbose", "bool", "no effect: there are no lists of tensors"),
+    *(Field(name, "string", "no effect") for name in ("system", "template")),
+    Field("options", "object", "no effect"),
 ))  # fmt: skip
 PARAMETERS = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
               "repetition_penalty": "repeat_penalty"}  # fmt: skip
@@ -86,15 +85,15 @@ async def _listed(name: str, model: Model) -> Json:
 
 
 async def _loaded(model: Model) -> Json:
-    left, size = model.seconds_left, (await model.weights()).bytes
+    left, weights = model.seconds_left, await model.weights()
     return {
         "name": names.tagged(model.name),
         "model": names.tagged(model.name),
-        "size": size,
-        "digest": (await model.weights()).digest,
+        "size": weights.bytes,
+        "digest": weights.digest,
         "details": await _details(model),
         "expires_at": timestamp(time.time() + (FOR_EVER_S if left is None else left)),
-        "size_vram": size if "GPU" in model.config.target_device else 0,
+        "size_vram": weights.bytes if "GPU" in model.config.target_device else 0,
         "context_length": model.context_length,
     }
 
@@ -136,7 +135,7 @@ async def _details(model: Model) -> Json:
 
 
 async def capabilities(model: Model) -> list[str]:
-    """What a model can do, in Ollama's words."""
+    """Returns what a model can do, in Ollama's words."""
     if isinstance(model, PoolingModel):
         embeds = model.info.pooling.kind in VECTORS if model.known and model.info.pooling else True
         return ["embedding"] if embeds and model.config.task in ("", "embeddings") else []
@@ -148,19 +147,19 @@ async def capabilities(model: Model) -> list[str]:
 
 
 def _fills_in(model: TextModel) -> bool:
-    """Whether its tokenizer's files have the tokens of a notation."""
+    """Returns whether its tokenizer's files have the tokens of a notation."""
     added = model.directory.tokenizer.get("added_tokens_decoder") or {}
     known = {token.get("content") for token in added.values() if isinstance(token, dict)}
     return any(known >= {one.prefix, one.suffix, one.middle} for one in NOTATIONS)
 
 
 def _parameters(model: Model) -> str:
-    """The context and the defaults of sampling, a line each, as clients parse them."""
+    """Returns the context and the defaults of sampling, one in a line, as clients parse them."""
     if not isinstance(model, TextModel):
         return ""
     defaults = Defaults(model.directory.generation_config)
     lines: list[tuple[str, Any]] = [("num_ctx", model.context_length)] if model.context_length else []
-    lines += [(theirs, defaults.numbers[ours]) for ours, theirs in PARAMETERS.items()]
+    lines += [(ollama, defaults.number(name)) for name, ollama in PARAMETERS.items()]
     lines += [("stop", stop) for stop in defaults.stop]
     return "\n".join(f"{name:<30} {orjson.dumps(_short(value)).decode()}" for name, value in lines)
 
@@ -170,7 +169,7 @@ def _short(value: Any) -> Any:
 
 
 def human(count: int) -> str:
-    """A number of parameters as Ollama writes it: 7.6B, 494.03M; "" for none."""
+    """Returns a number of parameters as Ollama writes it: 7.6B, 494.03M; "" for none."""
     for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
         if count >= size:
             return f"{count / size:.{digits}f}{unit}"

@@ -10,33 +10,33 @@ from ..fields import Field, Values
 
 LATEST = ":latest"
 HUBS = ("hf.co/", "huggingface.co/")
-NAME = Field(name="name", kind="string", help="another name of model")
+NAME = Field("name", "string", "another name of model")
 
 
 def tagged(name: str) -> str:
-    """The name with a tag: Ollama's lists have no name without one."""
+    """Returns the name with a tag: Ollama's lists have no name without one."""
     return name if ":" in name.rpartition("/")[2] else name + LATEST
 
 
 def without_hub(name: str) -> str:
-    """The name of a model at its hub."""
+    """Returns the name that a model has at its hub."""
     return next((name.removeprefix(hub) for hub in HUBS if name.startswith(hub)), name)
 
 
 def find(values: Values, registry: ModelRegistry, default: type[Model] | None = None) -> str:
-    """The name under which the model of a body is served. default: the only model of this class may go unnamed.
+    """Returns the name under which the model of a body is served. default: the only model of this class may go unnamed.
 
     Raises RequestError.
     """
-    asked: str = values["model"] or values.get("name") or (registry.default_of(default) if default else "")
-    if not asked:
+    wanted: str = values["model"] or values.get("name") or (registry.default_of(default) if default else "")
+    if not wanted:
         raise BadRequest("model is required", param="model")
     names = registry.names
-    if asked in names:
-        return asked
-    wanted = tagged(without_hub(asked)).lower()
-    found = next((name for name in names if tagged(name).lower() == wanted), "")
+    if wanted in names:
+        return wanted
+    full = tagged(without_hub(wanted)).lower()
+    found = next((name for name in names if tagged(name).lower() == full), "")
     if not found:
         known = ", ".join(names)
-        raise ModelNotFound(f"model '{safe(asked)}' not found; served: {known}", param="model")
+        raise ModelNotFound(f"model '{safe(wanted)}' not found; served: {known}", param="model")
     return found

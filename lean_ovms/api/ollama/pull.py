@@ -1,4 +1,4 @@
-"""POST /api/pull and DELETE /api/delete, with --allow_runtime_pull; what is not supported answers with a 501.
+"""POST /api/pull and DELETE /api/delete, with --allow_runtime_pull; a 501 at what is not supported.
 
 https://docs.ollama.com/api/pull. Models are those of the hub, by the names that they have there (organisation/name,
 with hf.co/ before it as in Ollama). A model that is served already is pulled at once.
@@ -21,7 +21,7 @@ from ..response import json
 from ..route_doc import RouteDoc
 from ..services import ModelManager, Services
 from . import names
-from .answer import NDJSON, line
+from .answer import NDJSON, line, ndjson
 from .fields import STREAMED
 
 logger = logging.getLogger("lean_ovms.api")
@@ -31,14 +31,14 @@ FIELDS = FieldSet((
     NAMED,
     names.NAME,
     STREAMED,
-    Field(name="insecure", kind="bool", help="no effect"),
+    Field("insecure", "bool", "no effect"),
 ))  # fmt: skip
 DELETE_FIELDS = FieldSet((NAMED, names.NAME))
 NOT_ALLOWED = (
     "clients of this server pull and delete no models: it would have to serve a directory of models "
     "(--model_repository_path) with --allow_runtime_pull"
 )
-SHOWN = 12
+DIGITS = 12
 """Digits of a hash in a status, as in Ollama."""
 LAST = ("verifying sha256 digest", "writing manifest", "success")
 
@@ -48,7 +48,7 @@ async def handle_pull(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, lambda body, _: read(FIELDS, body))
     pull = _pull_of(values, services)
     if values["stream"]:
-        return Response(200, [("Content-Type", NDJSON), ("Cache-Control", "no-cache")], PullStream(pull))
+        return ndjson(PullStream(pull))
     await pull(lambda *_: None)
     return json({"status": LAST[-1]})
 
@@ -80,7 +80,7 @@ async def _nothing(report: Report) -> None:
 
 
 def _pull_of(values: Values, services: Services) -> Pull:
-    """What pulls the model of a body. Raises RequestError."""
+    """Returns what pulls the model of a body. Raises RequestError."""
     try:
         names.find(values, services.registry)
     except ModelNotFound:
@@ -123,7 +123,7 @@ class PullStream:
 
 
 def _progress(path: str, digest: str, size: int, there: int) -> Json:
-    """An object of the stream. Small files have no SHA-256, and so no progress."""
+    """Returns an object of the stream. Small files have no SHA-256, and so no progress."""
     if not digest:
         return {"status": f"pulling {path}"}
-    return {"status": f"pulling {digest[:SHOWN]}", "digest": f"sha256:{digest}", "total": size, "completed": there}
+    return {"status": f"pulling {digest[:DIGITS]}", "digest": f"sha256:{digest}", "total": size, "completed": there}

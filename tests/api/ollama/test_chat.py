@@ -168,6 +168,14 @@ async def test_options_without_an_effect_are_warned_of(make_app: MakeApp) -> Non
     ]
 
 
+async def test_a_misspelt_field_is_warned_of(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    for path, body in ((PATH, ask(formt="json", stream=False)), ("/api/generate", {"prompt": "x", "formt": "json"})):
+        response = await post(app, path, body)
+        warned = [value for name, value in response.headers if name == "Warning"]
+        assert warned == ['299 lean_ovms "formt is not a field of this endpoint and was ignored; there is format"']
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -97,4 +97,4 @@ async def test_images(make_app: MakeApp, png: str) -> None:
     assert engine.submitted[0][0] == "user:<ov_genai_image_0>\nhi;"
     refusal = await error(await post(app, PATH, ask(images=[png], context=[65])))
     assert refusal == (400, "images need a prompt for the chat template, without context and suffix")
-    assert await error(await post(app, PATH, ask(images=[1]))) == (400, "images must be texts in base64")
+    assert await error(await post(app, PATH, ask(images=[1]))) == (400, "images must be strings in base64")
