@@ -1,9 +1,9 @@
 """Errors that a client can get, each with its HTTP status, and the response that carries one.
 
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
-Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes), and as Anthropic's for the
-clients of its API (https://docs.anthropic.com/en/api/errors). The engine child sends errors over the pipe as `to_wire`;
-`from_wire` makes the same error again in the front end.
+Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes), and as Anthropic's and Ollama's
+for the clients of their APIs (https://docs.anthropic.com/en/api/errors, https://docs.ollama.com/api/errors). The engine
+child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the front end.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RequestError(Exception):
 
     def to_bytes(self) -> bytes:
         """Returns the error object as UTF-8 JSON."""
-        return json.dumps(self.body(), ensure_ascii=False).encode("utf-8", "replace")
+        return _written(self.body())
 
     def headers(self) -> list[tuple[str, str]]:
         """Headers that go with this error."""
@@ -302,6 +302,14 @@ def expects_anthropic(request: RequestStart) -> bool:
     return request.path.startswith(ANTHROPIC_PATHS) or ANTHROPIC_HEADER in request.headers
 
 
+OLLAMA_PATHS = "/api/"
+
+
+def expects_ollama(request: RequestStart) -> bool:
+    """Returns whether the client reads Ollama's form of errors: by its path."""
+    return request.path.startswith(OLLAMA_PATHS)
+
+
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -322,10 +330,20 @@ def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]
     Its clients read the code in `details`, for instance to send a request again without what is not supported.
     """
     kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    named = error.param and error.param not in error.message
-    message = f"{error.param}: {error.message}" if named else error.message
     details = {"details": {"error_code": error.code}} if error.code else {}
-    return {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": request_id or None}
+    shown = {"type": kind, "message": _with_param(error), **details}
+    return {"type": "error", "error": shown, "request_id": request_id or None}
+
+
+def ollama_error(error: RequestError) -> dict[str, str]:
+    """Ollama's error object, which is a message; it begins with the name of the parameter."""
+    return {"error": _with_param(error)}
+
+
+def _with_param(error: RequestError) -> str:
+    """The message, with the name of the parameter before it unless it is in it."""
+    named = error.param and error.param not in error.message
+    return f"{error.param}: {error.message}" if named else error.message
 
 
 def error_response(
@@ -342,10 +360,16 @@ def error_response(
     from .types import Response  # the command line imports this module, and starts the engine before it needs types
 
     head = [("Content-Type", "application/json"), *error.headers(), *headers]
-    if request is None or not expects_anthropic(request):
-        return Response(error.status, head, error.to_bytes())
-    body = json.dumps(anthropic_error(error, request_id), ensure_ascii=False).encode("utf-8", "replace")
-    return Response(OVERLOADED if error.status == 503 else error.status, head, body)
+    if request is not None and expects_anthropic(request):
+        status = OVERLOADED if error.status == 503 else error.status
+        return Response(status, head, _written(anthropic_error(error, request_id)))
+    if request is not None and expects_ollama(request):
+        return Response(error.status, head, _written(ollama_error(error)))
+    return Response(error.status, head, error.to_bytes())
+
+
+def _written(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 class StartError(Exception):

@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": OBSERVED
     | TEXT
     | {"engine.client", "engine.protocol", "grammar", "repository", "config", "lora_modules", "util"},
-    "deployment": OBSERVED | {"models", "repository", "config", "util"},
+    "deployment": OBSERVED | {"models", "hub", "repository", "config", "util", "__version__"},
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
@@ -81,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
     "api.cohere": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
     "api.tei": OBSERVED | {"api", "api.pooling"},
+    "api.ollama": OBSERVED | {"api", "api.generation", "api.pooling", "models"},
     "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},

@@ -12,6 +12,7 @@ from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
+from lean_ovms.api.ollama import fields as ollama
 from lean_ovms.api.openai.audio import fields as audio
 from lean_ovms.cli import foreign_flags
 from lean_ovms.config import listed
@@ -73,6 +74,8 @@ def request_fields() -> str:
             groups[f"{route.method} {path}" if path in groups else path] = members
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
     groups["…/audio/translations"] = audio.TRANSLATIONS
+    groups["/api/generate, besides the fields of /api/chat"] = ollama.GENERATE[len(ollama.COMMON) :]
+    groups["/api/chat, /api/generate: members of options"] = ollama.OPTIONS
     parts = []
     for title, members in groups.items():
         lines = [f"### {title}", "", "| field | type | range | default | meaning |", "|---|---|---|---|---|"]

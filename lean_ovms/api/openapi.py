@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from .. import __version__
-from ..errors import ANTHROPIC_PATHS, OVERLOADED
+from ..errors import ANTHROPIC_PATHS, OLLAMA_PATHS, OVERLOADED
 from ..types import Json
 from .fields import Field
 from .route_doc import RouteDoc, doc_of
@@ -60,6 +60,7 @@ REFERENCES = {
     "cohere": "https://docs.cohere.com/reference",
     "tei": "https://huggingface.github.io/text-embeddings-inference",
     "llama_cpp": "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
+    "ollama": "https://docs.ollama.com/api",
     "ovms": "https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",
 }
 """The documentation of each API, by the folder of its handlers."""
@@ -71,6 +72,7 @@ _SCHEMAS = {
     "AnthropicError": object_of(
         {"type": {"const": "error"}, "error": object_of({"type": _TEXT, "message": _TEXT}), "request_id": {}}
     ),
+    "OllamaError": object_of({"error": _TEXT}),
 }
 
 
@@ -110,7 +112,7 @@ def schema(field: Field, *, nullable: bool = True) -> Json:
         found.setdefault("minimum", 0)
     if field.fields and field.kind == "object":
         found["properties"] = {member.name: schema(member) for member in field.fields}
-        found["additionalProperties"] = False
+        found.setdefault("additionalProperties", False)
     if nullable and not field.required:
         found = _or_null(found)
     default = field.default if field.builtin is None else field.builtin
@@ -208,7 +210,8 @@ def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
     if content:
         ok["content"] = content
-    form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else "Error"
+    ollama = "OllamaError" if path.startswith(OLLAMA_PATHS) else "Error"
+    form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else ollama
     failed = {"application/json": {"schema": {"$ref": f"#/components/schemas/{form}"}}}
     found: Json = {"101": ok | {"description": "The WebSocket is open."}} if doc.upgrade else {"200": ok}
     for status in errors:

@@ -120,6 +120,22 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/models/unload", "llama_cpp.models:handle_unload", changes=True),
     Route("GET", "/props", "llama_cpp.props:handle"),
     Route("GET", "/slots", "llama_cpp.slots:handle"),
+    # ollama
+    Route("POST", "/api/show", "ollama.models:handle_show"),
+    Route("GET", "/api/version", "ollama.models:handle_version", auth="open"),
+    Route("GET", "/api/tags", "ollama.models:handle_tags", auth="models"),
+    Route("GET", "/api/ps", "ollama.models:handle_ps", auth="models"),
+    Route("POST", "/api/chat", "ollama.chat:handle_chat"),
+    Route("POST", "/api/generate", "ollama.chat:handle_generate"),
+    Route("POST", "/api/embed", "ollama.embed:handle"),
+    Route("POST", "/api/embeddings", "ollama.embed:handle_one"),
+    Route("POST", "/api/pull", "ollama.pull:handle_pull", changes=True),
+    Route("DELETE", "/api/delete", "ollama.pull:handle_delete", changes=True),
+    Route("POST", "/api/copy", "ollama.pull:handle_unsupported"),
+    Route("POST", "/api/create", "ollama.pull:handle_unsupported"),
+    Route("POST", "/api/push", "ollama.pull:handle_unsupported"),
+    Route("GET", "/api/blobs/{id}", "ollama.pull:handle_unsupported"),
+    Route("POST", "/api/blobs/{id}", "ollama.pull:handle_unsupported"),
     # realtime
     Route("GET", "/realtime", "realtime.endpoint:handle", BASES),
     # ovms

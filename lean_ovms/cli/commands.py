@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ def _require(condition: object, message: str) -> None:
 def pull(config: Config) -> Config:
     """Pulls source_model to the repository. Returns the options that serve it from there. Raises StartError."""
     from ..hub import pull as hub_pull
+    from ..hub.client import HubClient
     from ..hub.pull import PullRequest, check_name
 
     source = check_name(config.source_model or config.model_name)
@@ -182,7 +184,8 @@ def pull(config: Config) -> Config:
         extra=_conversion(config),
         task=config.task,
     )
-    hub_pull.pull(request, _hub)
+    open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
+    hub_pull.pull(request, open_hub)
     draft = ""
     if config.draft_source_model:
         name = check_name(config.draft_source_model)
@@ -190,7 +193,7 @@ def pull(config: Config) -> Config:
         draft_request = replace(
             request, source=name, target=target / draft, gguf="", weight_format="", extra="", task=""
         )
-        hub_pull.pull(draft_request, _hub)
+        hub_pull.pull(draft_request, open_hub)
     return _write_graph(config, target, draft, name=config.model_name or source)
 
 
@@ -200,21 +203,6 @@ def _conversion(config: Config) -> str:
     if not config.vocoder:
         return given
     return f"{given} --model-kwargs {shlex.quote(json.dumps({'vocoder': config.vocoder}))}".strip()
-
-
-def _hub() -> Any:
-    """Returns the hub that the environment names, with the retries of OVMS's variables."""
-    from ..hub.client import HubClient, RetryPolicy
-
-    patience = RetryPolicy()
-    try:
-        patience = RetryPolicy(
-            attempts=int(os.environ.get("GIT_LFS_RESUME_ATTEMPTS") or patience.attempts),
-            interval_s=float(os.environ.get("GIT_LFS_RESUME_INTERVAL_SECONDS") or patience.interval_s),
-        )
-    except ValueError:
-        raise StartError("GIT_LFS_RESUME_ATTEMPTS and GIT_LFS_RESUME_INTERVAL_SECONDS must be numbers") from None
-    return HubClient(os.environ.get("HF_ENDPOINT", ""), patience, agent=f"lean_ovms/{__version__}")
 
 
 def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:

@@ -76,6 +76,8 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.reuse_port and self.unix_socket:
             raise StartError("--reuse_port is for a port, and --unix_socket has none")
+        if self.ollama_port and (self.unix_socket or self.ollama_port == self.rest_port):
+            raise StartError("--ollama_port is a port besides --rest_port, and not with --unix_socket")
         self._check_draft()
         lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
@@ -99,6 +101,13 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         """Returns the options of one model that are not at their defaults."""
         rows = (row for row in fields(Config) if row.metadata["group"] in PER_MODEL)
         return {row.name: value for row in rows if (value := getattr(self, row.name)) != row.default}
+
+    @property
+    def pulls_at_run_time(self) -> bool:
+        """Whether clients may pull models and delete them: where all models of a repository are served."""
+        return (
+            self.allow_runtime_pull and bool(self.model_repository_path) and not (self.config_path or self.model_path)
+        )
 
     @property
     def origins(self) -> list[str]:

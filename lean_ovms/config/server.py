@@ -63,6 +63,11 @@ class ServerOptions(Options):
     vocoder: str = option(
         "", "vocoder for a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan", group="repository"
     )
+    allow_runtime_pull: bool = option(
+        False,
+        "let clients pull models of the hub into model_repository_path, and delete them: /api/pull, /api/delete",
+        group="repository",
+    )
     list_models: bool = option(False, "command: print the models in model_repository_path and exit", group="repository")
     configure: bool = option(
         False, "command: write the graph.pbtxt of model_path from the options and exit", group="repository"
@@ -82,6 +87,13 @@ class ServerOptions(Options):
 
     # --- listen
     rest_port: int = option(8000, "TCP port; 0: a free one", group="listen", low=0, high=65535)
+    ollama_port: int = option(
+        0,
+        "a further TCP port, on which Ollama's clients look for a server (11434); 0: none",
+        group="listen",
+        low=0,
+        high=65535,
+    )
     rest_bind_address: str = option(
         "0.0.0.0", "addresses to listen on, separated by commas; IPv4 or IPv6", group="listen"
     )

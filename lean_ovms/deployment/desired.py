@@ -113,7 +113,7 @@ def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
 def _with_loading(config: Config, state: DesiredState) -> DesiredState:
     """Returns the models with when each is loaded and unloaded, as --load_models says."""
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
-    several = len(state.models) > 1 and not state.required
+    several = (len(state.models) > 1 or config.pulls_at_run_time) and not state.required
     limited = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
     repository = bool(config.model_repository_path) and not config.config_path
     on_demand = config.load_models == "request" or (
@@ -250,7 +250,8 @@ def _from_repository(config: Config) -> DesiredState:
     """Returns every model of the repository, each as --model_name would serve it."""
     repository = Path(config.model_repository_path)
     files: dict[Path, FileStat] = {}
-    names = listing.models_of(repository, visit=lambda path: files.setdefault(path, file_stat(path)))
+    find = listing.servable if config.pulls_at_run_time else listing.models_of  # it may be empty, to begin with
+    names = find(repository, visit=lambda path: files.setdefault(path, file_stat(path)))
     log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), listing.abbreviate(names))
     models = []
     for name in names:

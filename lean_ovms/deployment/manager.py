@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config import OTHER_TASKS, Config
-from ..errors import StartError, WrongOptions
+from ..errors import StartError, Unavailable, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.model_cache import ModelCache
@@ -22,6 +23,9 @@ from ..models.registry import ModelRegistry
 from ..repository import listing
 from ..util.resources import free_memory_bytes
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
+
+if TYPE_CHECKING:
+    from .pulls import Report, RepositoryPulls
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -60,6 +64,7 @@ class DeploymentManager:
         self._reloading: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None  # the reload that has not read anything yet
         self._draining: set[asyncio.Task[None]] = set()
+        self._pulls: RepositoryPulls | None = None
         self._stopped = False
         for spec in self._desired.models:
             self._install(spec)
@@ -104,6 +109,24 @@ class DeploymentManager:
         self._reloading, self._next = self._next, None
         return await self._reload()
 
+    async def pull(self, name: str, report: Report) -> None:
+        """Pulls a model of the hub into the repository and serves it. Raises RequestError."""
+        await self._repository_pulls().pull(name, report, self.reload)
+
+    async def delete(self, name: str) -> None:
+        """Deletes a model of the repository, which is served no longer. Raises RequestError."""
+        await self._repository_pulls().delete(name, self.reload)
+
+    def _repository_pulls(self) -> RepositoryPulls:
+        """Imports what pulls when a client first asks for that. Raises Unavailable."""
+        if self._stopped:
+            raise Unavailable("the server is shutting down", code="shutting_down")
+        if self._pulls is None:
+            from .pulls import RepositoryPulls
+
+            self._pulls = RepositoryPulls(Path(self._config.model_repository_path))
+        return self._pulls
+
     async def watch(self, period_s: float) -> None:
         """Reload whenever one of the files has changed; runs until cancelled."""
         while True:
@@ -120,6 +143,8 @@ class DeploymentManager:
     async def stop(self) -> None:
         """Stop every engine, also those of models that load or drain. Idempotent."""
         self._stopped = True
+        if self._pulls is not None:
+            self._pulls.stop()
         tasks = (self._next, self._reloading, *self._draining)
         running = [task for task in tasks if task is not None and not task.done()]
         for task in running:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,10 @@ LOCAL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 
 
 class PullError(StartError):
-    """A pull that failed."""
+    """A pull that failed. reason: the message itself, where that has no path."""
+
+    def __init__(self, message: str, *, reason: str = "", temporary: bool = False) -> None:
+        super().__init__(message, reason=reason or message, temporary=temporary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,19 @@ class HubClient:
         foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
 
+    @classmethod
+    def from_environ(cls, agent: str) -> HubClient:
+        """Returns the hub that the environment names, with the retries of OVMS's variables. Raises StartError."""
+        patience = RetryPolicy()
+        try:
+            patience = RetryPolicy(
+                attempts=int(os.environ.get("GIT_LFS_RESUME_ATTEMPTS") or patience.attempts),
+                interval_s=float(os.environ.get("GIT_LFS_RESUME_INTERVAL_SECONDS") or patience.interval_s),
+            )
+        except ValueError:
+            raise StartError("GIT_LFS_RESUME_ATTEMPTS and GIT_LFS_RESUME_INTERVAL_SECONDS must be numbers") from None
+        return cls(os.environ.get("HF_ENDPOINT", ""), patience, agent=agent)
+
     def listing(self, repo: str) -> Listing:
         """Returns the files of repo now. Raises PullError."""
         api = self._library.HfApi(endpoint=self.endpoint, library_name=self._agent)
@@ -91,10 +108,13 @@ class HubClient:
             raise PullError(f"{self.endpoint} gives no commit for {repo}: is it a Hugging Face hub?")
         return Listing(repo=repo, commit=info.sha, files=files)
 
-    def fetch(self, listing: Listing, file: RemoteFile, part: Path) -> None:
+    def fetch(
+        self, listing: Listing, file: RemoteFile, part: Path, received: Callable[[int], None] = lambda _: None
+    ) -> None:
         """Download file into part, resuming where part ends. Raises PullError; what was received stays.
 
-        The content is not checked here. Each attempt follows redirects again, since signed addresses expire.
+        received: called with the size of part when it grows; what it raises ends the download. The content is not
+        checked here. Each attempt follows redirects again, since signed addresses expire.
         """
         transfer = importlib.import_module("huggingface_hub.file_download").http_get
         headers = importlib.import_module("huggingface_hub.utils").build_hf_headers(library_name=self._agent)
@@ -107,8 +127,8 @@ class HubClient:
                 have = 0
             with part.open("ab") as out:
                 if have < file.size:
-                    transfer(url, out, resume_size=have, headers=dict(headers), expected_size=file.size,
-                             displayed_filename=file.path)  # fmt: skip
+                    transfer(url, _Watched(out, received), resume_size=have, headers=dict(headers),
+                             expected_size=file.size, displayed_filename=file.path)  # fmt: skip
 
         self._retry(once, listing.repo, progress=lambda: part.stat().st_size if part.exists() else 0)
 
@@ -168,6 +188,22 @@ class HubClient:
         if status in RETRY_STATUSES:
             return _Transient(f"{self.endpoint} answers {status} for {repo}", _seconds(headers.get("Retry-After")))
         return PullError(f"{self.endpoint} answers {status} for {repo}")
+
+
+class _Watched:
+    """A file that reports its size after each write."""
+
+    def __init__(self, file: Any, grown: Callable[[int], None]) -> None:
+        self._file = file
+        self._grown = grown
+
+    def write(self, data: bytes) -> int:
+        written: int = self._file.write(data)
+        self._grown(self._file.tell())
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class _Transient(Exception):

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import StartError
@@ -27,7 +28,9 @@ class PullRequest:
     """What to pull. target: the model's directory. repository: where staging is, on the same file system.
 
     gguf: the file to pull instead of a whole model. overwrite: pull even if the model is present.
-    weight_format, extra: for a conversion, if one is needed. task: of the model; "": by its files.
+    weight_format, extra: for a conversion, if one is needed. task: of the model; "": by its files. converts: a
+    checkpoint is converted. progress: called with path, SHA-256 ("" for a small one), size of a file and how much of it
+    is there; what it raises ends the pull.
     """
 
     source: str
@@ -38,6 +41,8 @@ class PullRequest:
     weight_format: str = ""
     extra: str = ""
     task: str = ""
+    converts: bool = True
+    progress: Callable[[str, str, int, int], None] = lambda path, digest, size, there: None
 
 
 def check_name(source: str) -> str:
@@ -60,7 +65,8 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
                 return False
             _download_or_convert(request, hub, staging)
     except OSError as error:
-        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}") from None
+        why = error.strerror or "it cannot be stored"
+        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}", reason=why) from None
     log.info("%s is in %s", request.source, request.target)
     return True
 
@@ -73,7 +79,8 @@ def _is_present(request: PullRequest) -> bool:
     try:
         model_dir.check(request.target, request.task)
     except StartError as error:
-        raise PullError(f"{error} (--overwrite_models pulls it anew, into a clean directory)") from None
+        anew = f"{error} (--overwrite_models pulls it anew, into a clean directory)"
+        raise PullError(anew, reason=error.reason) from None
     return True
 
 
@@ -81,13 +88,13 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
     listing = hub.listing(request.source)
     if request.gguf:
         files = select.gguf_files(listing, request.gguf)
-        _download(hub, listing, files, staging)
+        _download(request, hub, listing, files, staging)
         staging.publish_files(request.target, [file.path for file in files])
         return
     try:
         files = select.model_files(listing)
     except select.NotOpenVino as missing:
-        if not missing.checkpoint or not convert.available():
+        if not (missing.checkpoint and request.converts and convert.available()):
             raise
         _convert(request, staging)
         _add_files(hub, listing, select.pooling_files(listing), staging)
@@ -95,11 +102,13 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
         if request.weight_format or request.extra:
             raise PullError(f"{request.source} is an OpenVINO model: --weight-format and --extra_quantization_params "
                             "are for models that have to be converted")  # fmt: skip
-        _download(hub, listing, files, staging)
+        _download(request, hub, listing, files, staging)
     staging.publish(request.target)
 
 
-def _download(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
+def _download(
+    request: PullRequest, hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging
+) -> None:
     """Download all files into staging and check each."""
     todo = staging.prepare(files)
     missing_bytes = staging.missing_bytes(todo)
@@ -108,10 +117,12 @@ def _download(hub: HubClient, listing: Listing, files: list[RemoteFile], staging
     check_free_space(staging.root, missing_bytes, listing.repo)
     for number, file in enumerate(todo, 1):
         log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
-        hub.fetch(listing, file, staging.part(file))
+        received = partial(request.progress, file.path, file.sha256, file.size)
+        received(0)
+        hub.fetch(listing, file, staging.part(file), received)
         if not staging.accept(file):
             log.warning("%s does not match its hash; fetching it once more", safe(file.path))
-            hub.fetch(listing, file, staging.part(file))
+            hub.fetch(listing, file, staging.part(file), received)
             if not staging.accept(file):
                 twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
                 raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)

@@ -147,7 +147,8 @@ def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
     free = shutil.disk_usage(directory).free
     if missing_bytes + SPARE_BYTES > free:
         needed = f"{what} needs {human_size(missing_bytes)}"
-        raise PullError(f"{needed}, but only {human_size(free)} are free in {directory}", temporary=True)
+        only = f"{needed}, but only {human_size(free)} are free"
+        raise PullError(f"{only} in {directory}", reason=only, temporary=True)
 
 
 def matches(path: Path, file: RemoteFile) -> bool:

@@ -59,9 +59,7 @@ class ChatFormat:
             escaper=escaper,
             variables=variables,
         )
-        known, (tool, reasoning) = parsers.names(), parsers.detect(self.template.source)
-        self.tool_parser = _parser_name("tool_parser", config.tool_parser, tool, known.tool)
-        self.reasoning_parser = _parser_name("reasoning_parser", config.reasoning_parser, reasoning, known.reasoning)
+        self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source)
         self._config = config
         self._sentencepiece = info.sentencepiece
         self._template_opens_reasoning = self._opens_reasoning()
@@ -177,6 +175,16 @@ def check_options(config: Config) -> None:
 
 def _escaper(vocabulary: Vocabulary) -> SpecialTokenEscaper:
     return SpecialTokenEscaper(vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
+
+
+def parser_names(config: Config, template: str) -> tuple[str | None, str | None]:
+    """The tool parser and the reasoning parser: those of the options, or that the template shows. Raises
+    WrongOptions."""
+    known, (tool, reasoning) = parsers.names(), parsers.detect(template)
+    return (
+        _parser_name("tool_parser", config.tool_parser, tool, known.tool),
+        _parser_name("reasoning_parser", config.reasoning_parser, reasoning, known.reasoning),
+    )
 
 
 def _parser_name(option: str, configured: str, detected: str | None, known: tuple[str, ...]) -> str | None:

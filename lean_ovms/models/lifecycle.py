@@ -272,7 +272,14 @@ class ModelLifecycle:
     @property
     def waiting(self) -> int:
         """Requests that wait until it is loaded."""
-        return self.model_cache.waiting(self) if self.model_cache is not None else 0
+        member = self.model_cache.member(self) if self.model_cache is not None else None
+        return len(member.waiters) if member is not None else 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it stays in memory without another request; None: until its memory is needed, or for ever."""
+        member = self.model_cache.member(self) if self.model_cache is not None else None
+        return member.group.seconds_left() if member is not None else None
 
     @property
     def restarts(self) -> int:

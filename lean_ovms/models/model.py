@@ -5,6 +5,7 @@ A subclass names its task and adds the methods that requests call. Knows no HTTP
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from typing import Any, Generic, TypeVar
 from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Unavailable
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
+from ..repository import model_config, weights
+from ..repository.weights import WeightsSummary
 from .lifecycle import ModelLifecycle
 from .model_group import arrival, not_loaded, sleeping
 
@@ -86,6 +89,7 @@ class Model(ModelLifecycle):
 
     endpoints: str = ""
     wrong_task_status: int = 400
+    _weights: WeightsSummary | None = None
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
@@ -96,6 +100,18 @@ class Model(ModelLifecycle):
     def output_modalities(self) -> tuple[str, ...]:
         """What it makes, as OpenRouter names it."""
         return ("text",)
+
+    @property
+    def context_length(self) -> int:
+        """The context in tokens, by its files until it has been loaded; 0: not known."""
+        config = self.directory.config
+        return self.info.context_length if self.known else model_config.context_length(model_config.flat(config))
+
+    async def weights(self) -> WeightsSummary:
+        """Returns what its files show of its weights, without a load. The first call reads them, in a thread."""
+        if self._weights is None and not self.config.fake_engine:
+            self._weights = await asyncio.to_thread(weights.summary, self.config.model_dir)
+        return self._weights or WeightsSummary()
 
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
         """For `with`: the model that serves a request for this one, resolved once, loaded, and not stopped inside.

@@ -26,6 +26,7 @@ from .model_group import (
     all_busy,
     arrival,
     not_loaded,
+    now,
     settled,
     sleeping,
     stopping,
@@ -110,7 +111,7 @@ class ModelCache:
         if member.retired:
             return False
         self._check_awake()
-        if member.failure is not None and (left_s := member.retry_at - _now()) > 0:
+        if member.failure is not None and (left_s := member.retry_at - now()) > 0:
             raise not_loaded(member.failure, left_s)
         member.check_queue(current_client())
         return await self._wait(member)
@@ -151,7 +152,7 @@ class ModelCache:
         """Notes that the last request of a model has ended."""
         if self._stopped:
             return
-        group.last_used = _now()
+        group.last_used = now()
         if self._waiting or self._asleep is not None:
             self._pump_at(group.last_used + LINGER_S)
         elif (idle_after_s := group.idle_after_s) is not None:
@@ -166,10 +167,9 @@ class ModelCache:
             return "sleeping"
         return member.state if member is not None else "loaded" if model.loaded else "unloaded"
 
-    def waiting(self, model: CachedModel) -> int:
-        """Returns the number of requests that wait for the model to be loaded."""
-        member = self._members.get(model)
-        return len(member.waiters) if member is not None else 0
+    def member(self, model: CachedModel) -> Member | None:
+        """Returns the member that a model is; None if it was not added, or has been removed."""
+        return self._members.get(model)
 
     @property
     def asleep(self) -> bool:
@@ -292,7 +292,7 @@ class ModelCache:
             after_s = self._unload_after(group)
             if after_s is None or group.busy or group.changing:
                 continue
-            if _now() < (until := group.last_used + max(after_s, LINGER_S)):
+            if now() < (until := group.last_used + max(after_s, LINGER_S)):
                 self._pump_at(until)
                 continue
             if group.closing_since is None and group.occupied:
@@ -342,7 +342,7 @@ class ModelCache:
             return min(idle, key=lambda one: one.last_used)
         victim = min(unchanging, key=lambda one: (one.closing_since is None, one.loaded_at), default=None)
         # Loads take no more than half of the time, however requests for several groups alternate.
-        if victim is not None and _now() < (until := victim.loaded_at + victim.load_s):
+        if victim is not None and now() < (until := victim.loaded_at + victim.load_s):
             self._pump_at(until)
             return None
         return victim
@@ -368,7 +368,7 @@ class ModelCache:
         if any(one.retired and one.state != "unloaded" for one in group.members):
             return
         for member in group.members:
-            waits = bool(member.waiters) if wanted else (member.failure is None or _now() >= member.retry_at)
+            waits = bool(member.waiters) if wanted else (member.failure is None or now() >= member.retry_at)
             if waits and member.loadable:
                 member.task = asyncio.create_task(self._load(member))
 
@@ -379,11 +379,11 @@ class ModelCache:
 
     async def _load(self, member: Member, *, logged: bool = True) -> StartError | None:
         """Loads a model; a failure becomes the error of the requests that wait, and is returned."""
-        began, group = _now(), member.group
+        began, group = now(), member.group
         try:
             await self._load_or_make_room(member)
         except StartError as error:
-            member.failure, member.retry_at = error, _now() + RETRY_S
+            member.failure, member.retry_at = error, now() + RETRY_S
             member.answer(partial(not_loaded, error, RETRY_S))
             if logged and not member.retired:
                 log.error("%s cannot be served: %s", member.model.name, error)
@@ -393,7 +393,7 @@ class ModelCache:
             member.answer(InternalError)
         else:
             member.failure = None
-            group.loaded_at = group.last_used = _now()
+            group.loaded_at = group.last_used = now()
             group.load_s = group.loaded_at - began
         finally:
             member.task = None
@@ -424,7 +424,3 @@ class ModelCache:
         finally:
             member.task, member.unloading = None, False
             self._pump()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

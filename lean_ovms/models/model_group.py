@@ -165,6 +165,12 @@ class ModelGroup:
             return None if self.keep_s < 0 else self.keep_s
         return self.idle_timeout_s or None
 
+    def seconds_left(self) -> float | None:
+        """Returns the time until it is unloaded if no request comes; None: it stays."""
+        if self.permanent or (idle_after_s := self.idle_after_s) is None:
+            return None
+        return idle_after_s if self.busy else max(0.0, self.last_used + idle_after_s - now())
+
     @property
     def idle(self) -> bool:
         """Whether the group is in memory and may be unloaded now."""
@@ -214,6 +220,11 @@ def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unava
 def bounded(seconds: float) -> int:
     """Returns the seconds as a value for Retry-After."""
     return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
+
+
+def now() -> float:
+    """Returns the loop time."""
+    return asyncio.get_running_loop().time()
 
 
 def arrival() -> float:

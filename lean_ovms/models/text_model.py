@@ -89,6 +89,22 @@ class TextModel(TokenModel):
             log.warning("%s serves no chat: %s", self.name, problem)
 
     @property
+    def template_source(self) -> str:
+        """The text of its chat template, by its files until it is loaded; "" if there is none."""
+        if self._chat_format is not None:
+            return self._chat_format.template.source
+        return self.directory.chat_template or self.directory.fallback_template
+
+    @property
+    def parser_names(self) -> tuple[str | None, str | None]:
+        """The tool parser and the reasoning parser, by its files until it is loaded."""
+        if self._chat_format is not None:
+            return self._chat_format.tool_parser, self._chat_format.reasoning_parser
+        from . import chat_format
+
+        return chat_format.parser_names(self.config, self.template_source)
+
+    @property
     def image_tokens(self) -> list[str] | None:
         """The model's own texts for an image; None if it reads text only. Raises RequestError if not ready."""
         serving = self.require_ready()

@@ -29,9 +29,13 @@ def read(model_dir: Path) -> Json:
     """
     if model_dir.suffix == ".gguf":
         return gguf.read(model_dir).config()
-    top = json_file.read_object(model_dir / "config.json")
-    inner = top.get("text_config")
-    return {**top, **inner} if isinstance(inner, dict) else top
+    return flat(json_file.read_object(model_dir / "config.json"))
+
+
+def flat(config: Json) -> Json:
+    """Returns config.json with the fields of text_config over those of the top level."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, dict) else config
 
 
 def context_length(config: Json) -> int:

@@ -6,28 +6,73 @@ https://docs.openvino.ai/2026/documentation/openvino-ir-format.html
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from .model_dir import SPEECH_WEIGHTS, SPEECHT5, TOKENIZERS
 from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
+_BITS = {"u4": 4, "i4": 4, "nf4": 4, "u8": 8, "i8": 8, "f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32}
+"""The bits of one weight; constants of other types are indices and the like."""
 GIGA = 1e9
 EDGE_BYTES = 1024
 """Bytes of a network's file in which its begin and its end are looked for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSummary:
+    """The weights of one model, for people. precision: as `precision`. parameters: their number, scales of quantized
+    ones included; 0 if not known. modified: Unix time. digest: 64 hexadecimal digits that change when a file does."""
+
+    bytes: int = 0
+    precision: str = ""
+    parameters: int = 0
+    modified: float = 0.0
+    digest: str = ""
+
+
+def summary(path: Path) -> WeightsSummary:
+    """Returns what is known of a model directory or GGUF file; it reads no weights, but the networks."""
+    files = [path] if path.is_file() else sorted([*path.glob("*.bin"), *path.glob("*.xml"), *path.glob("*.gguf")])
+    found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
+    sizes = _bytes_by_type(path)
+    return WeightsSummary(
+        bytes=sum(size for name, size, _ in found if not name.endswith(".xml")),
+        precision=_most(sizes),
+        parameters=sum(8 * size // _BITS[kind] for kind, size in sizes.items() if kind in _BITS),
+        modified=max((modified for _, _, modified in found), default=0.0),
+        digest=hashlib.sha256(repr(found).encode()).hexdigest(),
+    )
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
+
+
 def precision(directory: Path) -> str:
     """Returns the element type of most bytes of the model's weights, such as u4 or f16; "" if that is not known."""
+    return _most(_bytes_by_type(directory))
+
+
+def _most(sizes: dict[str, int]) -> str:
+    return max(sizes, key=lambda kind: sizes[kind], default="")
+
+
+def _bytes_by_type(directory: Path) -> dict[str, int]:
+    """Returns the size of the constants of each element type; {} if the network is not known."""
     network = next((directory / name for name in NETWORKS if (directory / name).is_file()), None)
-    if network is None:
-        return ""
     sizes: dict[str, int] = {}
-    once = {place: (kind, size) for kind, place, size in _constants(network)}  # several may share one place
+    once = {place: (kind, size) for kind, place, size in _constants(network)} if network else {}  # places are shared
     for kind, size in once.values():
         sizes[kind] = sizes.get(kind, 0) + size
-    return max(sizes, key=lambda kind: sizes[kind], default="")
+    return sizes
 
 
 def short_file(directory: Path, *, needed_only: bool = False) -> str:

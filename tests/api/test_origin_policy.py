@@ -20,6 +20,8 @@ CHANGES = {
     "/wake_up",
     "/models/load",
     "/models/unload",
+    "/api/pull",
+    "/api/delete",
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/config/reload",)),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/load_lora_adapter", "/unload_lora_adapter")),
 }
@@ -210,4 +212,5 @@ def test_a_page_never_gets_beyond_what_its_origin_allows() -> None:
         sorted(CHANGES),
     ):
         headers = {"host": host, "origin": EVIL, **({"sec_fetch_site": site} if site else {})}
-        assert outcome({"allowed_origins": origins, "allowed_hosts": hosts}, "POST", path, **headers)
+        method = "DELETE" if path == "/api/delete" else "POST"
+        assert outcome({"allowed_origins": origins, "allowed_hosts": hosts}, method, path, **headers)

@@ -126,6 +126,11 @@ def check(output: str) -> None:
         chunks = [json.loads(event) for event in events]
         assert any(choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"])
         return
+    *parts, last = output.splitlines()
+    if parts and last.startswith('{"model"'):  # of Ollama's API
+        assert json.loads(last)["done"]
+        assert "".join(json.loads(part)["message"]["content"] for part in parts)
+        return
     body = json.loads(output)
     assert "error" not in body
     found = body.get("choices") or body.get("data") or body.get("results")

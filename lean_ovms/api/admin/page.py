@@ -1,5 +1,7 @@
 """GET /: a page to talk to the models and to look at the server, for browsers; a JSON object for other clients.
 
+On --ollama_port other clients than browsers get Ollama's text, by which some of its clients know a server.
+
 Its files are lean_ovms/web. They are served without the API key and hold nothing of this server: the page asks the API,
 with the key that its user enters. The Content-Security-Policy lets it connect to this server only, and run no script
 but these files. `--web_page false` takes the page away.
@@ -49,6 +51,9 @@ class WebFile:
 async def handle_root(request: Request, services: Services) -> Response:
     if services.config.web_page and "text/html" in request.headers.get("accept", ""):
         return _send(request, INDEX)
+    port = services.config.ollama_port
+    if port and request.headers.get("host", "").endswith(f":{port}"):
+        return Response(200, [("Content-Type", "text/plain; charset=utf-8")], b"Ollama is running")
     return json({"name": "lean_ovms", "version": __version__, "docs": "/docs"})
 
 

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 from ...config import Config
@@ -78,9 +79,12 @@ class Server:
             sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
             self._bound = [sock]
             return
-        for host in _hosts(self.config.rest_bind_address):
+        ports = {"rest_port": self.config.rest_port} | (
+            {"ollama_port": self.config.ollama_port} if self.config.ollama_port else {}
+        )
+        for (option, port), host in product(ports.items(), _hosts(self.config.rest_bind_address)):
             try:
-                self._bound += await bind(host, self.config.rest_port, reuse=self.config.reuse_port)
+                self._bound += await bind(host, port, option=option, reuse=self.config.reuse_port)
             except StartError:
                 self._stop_listening()
                 raise

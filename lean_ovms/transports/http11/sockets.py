@@ -15,10 +15,11 @@ from ...errors import StartError
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-async def bind(host: str, port: int, *, reuse: bool = False) -> list[socket.socket]:
+async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> list[socket.socket]:
     """Bound sockets for every address of host. An address that this machine lacks is skipped if another works.
 
-    reuse: they share the port with other sockets of this user that allow it, too.
+    option: the name of the one that has set the port, for errors. reuse: they share the port with other sockets of this
+    user that allow it, too.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -38,18 +39,19 @@ async def bind(host: str, port: int, *, reuse: bool = False) -> list[socket.sock
             missing = error.errno or 0
             if missing not in _NOT_HERE:
                 close_all(sockets)
-                raise _not_bound(host, port, missing, reuse=reuse) from None
+                raise _not_bound(host, port, missing, option, reuse=reuse) from None
     if not sockets:
-        raise _not_bound(host, port, missing)
+        raise _not_bound(host, port, missing, option)
     return sockets
 
 
-def _not_bound(host: str, port: int, number: int, *, reuse: bool = False) -> StartError:
-    """number: the error's."""
+def _not_bound(host: str, port: int, number: int, option: str, *, reuse: bool = False) -> StartError:
+    """number: the error's. option: as in `bind`."""
     shared = ", which was started without --reuse_port" if reuse else ""
+    zero = "a free one" if option == "rest_port" else "none"
     next_step = {
-        errno.EADDRINUSE: f"; stop what listens there{shared}, or choose another port with --rest_port (0: a free one)",
-        errno.EACCES: "; ports below 1024 need a privilege: choose another one with --rest_port",
+        errno.EADDRINUSE: f"; stop what listens there{shared}, or choose another port with --{option} (0: {zero})",
+        errno.EACCES: "; ports below 1024 need a privilege: choose another one with --{option}",
         errno.EADDRNOTAVAIL: "; --rest_bind_address takes addresses of this machine",
     }
     why = f"cannot listen on {host}:{port}: {os.strerror(number)}{next_step.get(number, '')}"

@@ -144,6 +144,27 @@ def test_both_wildcards_on_one_port(run: Run) -> None:
     run(main)
 
 
+def test_a_second_port_for_ollamas_clients(run: Run) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(StartError, match=r"choose another port with --ollama_port \(0: none\)"):
+                await Server(config(ollama_port=port), ok).start()
+        async with serving(ok, ollama_port=port) as server:
+            first, second = server.addresses
+            assert second == f"http://127.0.0.1:{port}"
+            for server.addresses in ([first], [second]):
+                assert (await ask(server)).endswith(b"ok")
+
+    run(main)
+
+
+def test_the_second_port_is_another_one() -> None:
+    for options in ({"rest_port": 11434}, {"unix_socket": "s"}):
+        with pytest.raises(StartError, match="--ollama_port is a port besides"):
+            config(ollama_port=11434, **options)
+
+
 def test_a_comma_too_many_does_not_mean_everywhere(run: Run) -> None:
     async def main() -> None:
         async with serving(ok, rest_bind_address=",127.0.0.1,") as server:

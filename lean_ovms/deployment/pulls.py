@@ -1,0 +1,113 @@
+"""Models that clients pull into the model repository, and delete from it, with --allow_runtime_pull.
+
+A pull runs in a thread and ends, to be resumed by the next one, when nobody waits for it any more. Nothing is
+converted: a client says which hub's files are read, and a conversion would run a checkpoint's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .. import __version__
+from ..errors import RequestError, StartError
+from ..hub.client import HubClient, PullError
+from ..hub.pull import PullRequest, check_name, pull
+from ..repository import listing
+
+AT_ONCE = 2
+"""Pulls that run at once; others wait."""
+REMOVED = ".removed"
+"""The directory in the repository that a deleted model is moved to, before its files are deleted."""
+Reload = Callable[[], Awaitable[object]]
+Report = Callable[[str, str, int, int], None]
+"""Path, SHA-256 ("" for small files), size of a file and how much of it is there."""
+
+
+class NotChanged(RequestError):
+    """500: a model could not be pulled or deleted."""
+
+    status = 500
+    kind = "server_error"
+    code = "not_changed"
+
+
+class RepositoryPulls:
+    """Pulls and deletions in one repository."""
+
+    def __init__(self, repository: Path) -> None:
+        self._repository = repository
+        self._threads: ThreadPoolExecutor | None = None
+        self._stopped = False
+
+    async def pull(self, name: str, report: Report, serve: Reload) -> None:
+        """Pull a model; report is called on the event loop, serve when all is there. Raises RequestError."""
+        loop, abandoned = asyncio.get_running_loop(), False
+
+        def progress(path: str, digest: str, size: int, there: int) -> None:
+            if abandoned or self._stopped:
+                raise PullError("the pull was stopped; the next one goes on from there")
+            loop.call_soon_threadsafe(report, path, digest, size, there)
+
+        def work() -> None:
+            request = PullRequest(
+                source=check_name(name),
+                repository=self._repository,
+                target=self._repository / name,
+                converts=False,
+                progress=progress,
+            )
+            pull(request, lambda: HubClient.from_environ(f"lean_ovms/{__version__}"))
+
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AT_ONCE, "pull")
+        try:
+            await loop.run_in_executor(self._threads, work)
+            await serve()
+        except StartError as error:
+            raise NotChanged(error.reason) from error
+        finally:
+            abandoned = True
+
+    async def delete(self, name: str, unserve: Reload) -> None:
+        """Delete a model. unserve: what is to be done between taking it out and deleting its files. Raises
+        RequestError."""
+        try:
+            removed = await asyncio.to_thread(_take_out, self._repository, name)
+            await unserve()
+        except StartError as error:
+            raise NotChanged(error.reason) from error
+        await asyncio.to_thread(_delete, removed)
+
+    def stop(self) -> None:
+        """End the pulls. Idempotent."""
+        self._stopped = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+
+
+def _delete(removed: Path) -> None:
+    """Deletes a model that is taken out, and the directory where it is if it is empty then."""
+    shutil.rmtree(removed, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        removed.parent.rmdir()
+
+
+def _take_out(repository: Path, name: str) -> Path:
+    """Moves a model to where it is no model any more. Returns the place. Raises StartError."""
+    source, removed = repository / name, repository / REMOVED / name.replace("/", "--")
+    try:
+        if not listing.is_model(source):
+            raise StartError(f"there is no model {name}", reason="It is not in the repository.")
+        shutil.rmtree(removed, ignore_errors=True)
+        removed.parent.mkdir(exist_ok=True)
+        source.rename(removed)
+        with contextlib.suppress(OSError):
+            source.parent.rmdir()  # of its organisation, if it is empty
+    except OSError as error:
+        raise StartError(f"{source}: {error.strerror}", reason="Its files cannot be removed.") from None
+    return removed

@@ -1,0 +1,355 @@
+"""/api/chat on a scripted engine: objects, lines in any cut of the text, options, tools, thinking, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.errors import EngineFailure, too_long
+from lean_ovms.types import Request
+from tests.api.conftest import MakeApp, parts, post, whole
+from tests.fakes import Script, say
+
+PATH = "/api/chat"
+HI = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+PARSING = {"tool_parser": "hermes3", "reasoning_parser": "qwen3"}
+SAID = (
+    '<think>hm, "so"</think>Well. <tool_call>\n{"name": "f", "arguments": {"x": [1, {"y": "é"}]}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
+)
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [HI], **fields}
+
+
+async def lines(response: Any) -> list[Any]:
+    """The objects of a stream."""
+    assert response.status == 200
+    assert dict(response.headers)["Content-Type"] == "application/x-ndjson"
+    data = b"".join([part async for part in parts(response)])
+    assert data.endswith(b"\n")
+    return [orjson.loads(text) for text in data[:-1].split(b"\n")]
+
+
+def folded(told: list[Any]) -> Any:
+    """The unary object that the objects of a stream make."""
+    found = dict(told[-1])
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(one["message"]["content"] for one in told)}
+    if thinking := "".join(one["message"].get("thinking", "") for one in told):
+        message["thinking"] = thinking
+    if calls := [call for one in told for call in one["message"].get("tool_calls", ())]:
+        message["tool_calls"] = calls
+    found["message"] = message
+    if logprobs := [one for part in told for one in part.get("logprobs", ())]:
+        found["logprobs"] = logprobs
+    return found
+
+
+def without_times(body: Any) -> Any:
+    calls = [call["function"] for call in body["message"].get("tool_calls", ())]
+    body = {name: value for name, value in body.items() if name != "created_at" and not name.endswith("_duration")}
+    return body | {"message": body["message"] | ({"tool_calls": calls} if calls else {})}
+
+
+async def error(response: Any) -> tuple[int, str]:
+    body = await whole(response)
+    assert list(body) == ["error"]
+    return response.status, body["error"]
+
+
+async def test_a_message(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    body = await whole(await post(app, PATH, ask(model="M:latest", stream=False)))
+    assert body.pop("created_at").endswith("Z")
+    times = {name: body.pop(name) for name in list(body) if name.endswith("_duration")}
+    assert all(type(ns) is int and ns > 0 for ns in times.values())
+    assert times["total_duration"] >= times["load_duration"]
+    assert body == {
+        "model": "M:latest",
+        "message": {"role": "assistant", "content": "Hello"},
+        "done": True,
+        "done_reason": "stop",
+        "prompt_eval_count": 8,
+        "eval_count": 6,
+    }
+    assert engine.submitted[0][0] == "user:hi;"
+
+
+def cuts() -> Iterator[Script]:
+    yield say(*SAID)
+    for size in (2, 3, 5, 8, 13, 40, 1000):
+        yield say(*(SAID[start : start + size] for start in range(0, len(SAID), size)))
+
+
+@pytest.mark.parametrize("script", [*cuts()])
+async def test_a_stream_is_the_message_in_any_cut(make_app: MakeApp, script: Script) -> None:
+    app, _ = await make_app(lambda *_: list(script), **PARSING)
+    fields = ask(tools=[TOOL], logprobs=True)
+    told = await lines(await post(app, PATH, fields))
+    assert [one["done"] for one in told] == [False] * (len(told) - 1) + [True]
+    assert told[-1]["message"] == {"role": "assistant", "content": ""}
+    body = await whole(await post(app, PATH, fields | {"stream": False}))
+    assert without_times(folded(told)) == without_times(body)
+    message = body["message"]
+    assert (message["content"].strip(), message["thinking"]) == ("Well.", 'hm, "so"')
+    assert [call["function"] for call in message["tool_calls"]] == [
+        {"index": 0, "name": "f", "arguments": {"x": [1, {"y": "é"}]}},
+        {"index": 1, "name": "g", "arguments": {}},
+    ]
+    assert body["done_reason"] == "stop"
+    assert len(body["logprobs"]) == body["eval_count"]
+
+
+async def test_a_call_that_is_cut_is_text(make_app: MakeApp) -> None:
+    cut = '<tool_call>\n{"name": "f", "arguments": {"x": 1'
+    app, _ = await make_app(lambda *_: say(cut, reason="length"), **PARSING)
+    told = await lines(await post(app, PATH, ask(tools=[TOOL])))
+    body = await whole(await post(app, PATH, ask(tools=[TOOL], stream=False)))
+    assert without_times(folded(told)) == without_times(body)
+    assert "tool_calls" not in body["message"]
+    assert '"x": 1' in body["message"]["content"]
+    assert body["done_reason"] == "length"
+
+
+async def test_log_probabilities(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("a"), capable=True)
+    body = await whole(await post(app, PATH, ask(logprobs=True, top_logprobs=2, stream=False)))
+    first = body["logprobs"][0]
+    assert (first["token"], first["logprob"], first["bytes"]) == ("a", -0.5, [97])
+    assert [set(other) for other in first["top_logprobs"]] == [{"token", "logprob", "bytes"}] * 2
+    await whole(await post(app, PATH, ask(top_logprobs=2, stream=False)))
+    assert [sampling.top_logprobs for _, sampling in engine.submitted] == [2, 0]
+    assert await error(await post(app, PATH, ask(top_logprobs=21))) == (400, "top_logprobs out of range [0, 20]")
+
+
+async def test_options(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("ab stop c"))
+    options = {
+        "temperature": 0.5, "top_k": 5, "top_p": 0.5, "min_p": 0.1, "seed": 7, "num_predict": 9, "stop": [" stop"],
+        "repeat_penalty": 1.5, "presence_penalty": 0.25, "frequency_penalty": 0.75, "num_gpu": 1, "num_ctx": 1000,
+    }  # fmt: skip
+    response = await post(app, PATH, ask(options=options, stream=False))
+    assert "Warning" not in dict(response.headers)
+    assert (await whole(response))["message"]["content"] == "ab"
+    sampling = engine.submitted[0][1]
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.5, 5, 0.5, 0.1)
+    assert (sampling.seeds, sampling.max_tokens, sampling.repetition_penalty) == ((7,), 9, 1.5)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.25, 0.75)
+
+
+@pytest.mark.parametrize("most", [-1, -2, 0, None])
+async def test_no_limit_and_ollamas_other_words_for_off(make_app: MakeApp, most: int | None) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    options = {"num_predict": most, "seed": -1, "top_k": 0}
+    for _ in range(2):
+        await whole(await post(app, PATH, ask(options=options, stream=False)))
+    (_, one), (_, other) = engine.submitted
+    assert (one.max_tokens, one.top_k) == (None, 0)
+    assert one.seeds != other.seeds
+
+
+async def test_options_without_an_effect_are_warned_of(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    response = await post(app, PATH, ask(options={"mirostat": 1, "num_ctx": 8, "tempratur": 1}, stream=False))
+    warned = [value for name, value in response.headers if name == "Warning"]
+    assert warned == [
+        f'299 lean_ovms "options.{text}"'
+        for text in (
+            "mirostat has no effect",
+            "tempratur has no effect",
+            "num_ctx has no effect: the context has 1000 tokens",
+        )
+    ]
+
+
+async def test_a_misspelt_field_is_warned_of(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    for path, body in ((PATH, ask(formt="json", stream=False)), ("/api/generate", {"prompt": "x", "formt": "json"})):
+        response = await post(app, path, body)
+        warned = [value for name, value in response.headers if name == "Warning"]
+        assert warned == ['299 lean_ovms "formt is not a field of this endpoint and was ignored; there is format"']
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"options": {"temperature": 3}}, "temperature out of range(0.0, 2.0)"),
+        ({"options": {"stop": [1]}}, "stop array contains non string element"),
+        ({"options": []}, "options is not an object"),
+        ({"format": "yaml"}, 'format must be "json" or a JSON schema'),
+        ({"think": "much"}, "think must be true, false or one of: high, medium, low, max"),
+        ({"think": True}, '"m" does not support thinking'),
+        ({"think": "low"}, '"m" does not support thinking'),
+        ({"tools": [TOOL]}, '"m" does not support tools'),
+        ({"messages": ["hi"]}, "messages[0]: a message must be an object with a role"),
+        ({"messages": [{"role": "user", "content": [1]}]}, "messages[0].content: content must be a string"),
+        ({"messages": [HI | {"images": "x"}]}, "messages[0].images: images must be an array"),
+        ({"messages": [HI | {"tool_calls": [1]}]}, "messages[0].tool_calls: tool_calls must be an array of objects"),
+        ({"messages": "hi"}, "messages is not an array"),
+        ({"keep_alive": "soon"}, 'keep_alive must be a number of seconds or a duration such as "5m"'),
+    ],
+)  # fmt: skip
+async def test_refusals_have_ollamas_form(make_app: MakeApp, fields: Any, message: str) -> None:
+    app, engine = await make_app(say("x"))
+    assert await error(await post(app, PATH, ask(**fields))) == (400, message)
+    assert engine.submitted == []
+
+
+@pytest.mark.parametrize("name", ["nope", "nope:latest", "m:8b", "org/m"])
+async def test_unknown_models(make_app: MakeApp, name: str) -> None:
+    app, _ = await make_app(say("x"))
+    assert await error(await post(app, PATH, ask(model=name))) == (404, f"model '{name}' not found; served: m")
+
+
+@pytest.mark.parametrize(
+    ("served", "asked"),
+    [
+        ("m:latest", "m"),
+        ("Qwen3:8b", "qwen3:8B"),
+        ("org/M", "org/m:latest"),
+        ("org/m", "hf.co/org/m"),
+        ("a", ""),
+        ("host:5000/m", "host:5000/m"),
+    ],
+)
+async def test_names_with_and_without_a_tag(make_app: MakeApp, served: str, asked: str) -> None:
+    app, _ = await make_app(say("x"), model_name=served)
+    body = await whole(await post(app, PATH, ask(model=asked, stream=False)))
+    assert body["model"] == (asked or served)
+
+
+async def test_errors_of_the_engine_before_and_in_a_stream(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: [*say("x", reason=None), EngineFailure("it broke")])  # type: ignore[arg-type]
+    told = await lines(await post(app, PATH, ask()))
+    assert told[0]["message"]["content"] == "x"
+    assert told[-1] == {"error": "it broke"}
+    assert await error(await post(app, PATH, ask(stream=False))) == (500, "it broke")
+    engine.refusal = EngineFailure("no more")
+    assert await error(await post(app, PATH, ask())) == (500, "no more")
+
+
+async def test_a_key_and_wrong_bodies(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), api_key="secret")
+    status, message = await error(await post(app, PATH, ask()))
+    assert status == 401
+    assert "key" in message
+    key = {"authorization": "Bearer secret"}
+    assert (await error(await post(app, PATH, b"{", **key)))[0] == 400
+    sent = {"content-type": "text/plain", **key}
+    assert (await app.handle(Request("POST", PATH, headers=sent, body=orjson.dumps(ask())))).status == 415
+
+
+async def test_a_body_as_curl_sends_it(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    body = orjson.dumps(ask(stream=False))
+    assert (await whole(await app.handle(Request("POST", PATH, headers=form, body=body))))["done"]
+    elsewhere = await app.handle(Request("POST", "/v1/chat/completions", headers=form, body=body))
+    assert elsewhere.status == 415
+
+
+@pytest.mark.parametrize(
+    ("think", "variables"),
+    [(None, "-"), (True, "True-"), (False, "False-"), ("high", "True-high"), ("max", "True-max")],
+)
+async def test_think_sets_variables_of_the_template(make_app: MakeApp, think: Any, variables: str) -> None:
+    app, engine = await make_app(
+        say("x"), **PARSING, chat_template="{{ messages[0].content }}{{ enable_thinking }}-{{ reasoning_effort }}"
+    )
+    await whole(await post(app, PATH, ask(think=think, stream=False)))
+    assert engine.submitted[0][0] == f"hi{variables}"
+
+
+async def test_formats_become_grammars(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("{}"))
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    for form in ("json", schema, "", None):
+        await whole(await post(app, PATH, ask(format=form, stream=False)))
+    free, shaped, none, absent = engine.constraints
+    assert free
+    assert "age" in shaped
+    assert (none, absent) == ("", "")
+
+
+async def test_a_conversation_in_ollamas_words(make_app: MakeApp) -> None:
+    template = (
+        "{% for m in messages %}"
+        "{{ m.role }}:{{ m.content }}|{{ m.reasoning_content }}|{{ m.name }}|{{ m.tool_call_id }}"
+        "{% for c in m.tool_calls %}<{{ c.id }} {{ c.function.name }} {{ c.function.arguments }}>{% endfor %};"
+        "{% endfor %}"
+    )
+    app, engine = await make_app(say("x"), chat_template=template, **PARSING)
+    calls = [{"function": {"name": name, "arguments": {"x": 1}}} for name in ("f", "g")]
+    talk = [
+        {"role": "User", "content": "hi"},
+        {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": calls},
+        {"role": "tool", "content": "2", "tool_name": "g"},
+        {"role": "tool", "content": "1"},
+        {"role": "tool", "content": "3", "tool_call_id": "other"},
+    ]
+    await whole(await post(app, PATH, ask(messages=talk, tools=[TOOL], stream=False)))
+    assert engine.submitted[0][0] == (
+        'user:hi|||;assistant:|hm||<call_1 f {"x": 1}><call_2 g {"x": 1}>;'
+        "tool:2||g|call_2;tool:1|||call_1;tool:3|||other;"
+    )
+
+
+async def test_the_last_message_of_the_assistant_is_continued(make_app: MakeApp) -> None:
+    app, engine = await make_app(
+        say("x"), chat_template="{% for m in messages %}[{{ m.content }}]{% endfor %}{{ add_generation_prompt }}"
+    )
+    await whole(await post(app, PATH, ask(messages=[HI, {"role": "assistant", "content": "Well"}], stream=False)))
+    assert engine.submitted[0][0] == "[hi][Well"
+
+
+async def test_images_are_for_models_that_see(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    status, message = await error(await post(app, PATH, ask(messages=[HI, HI | {"images": ["aGk="]}])))
+    assert (status, message.partition("support")[0]) == (400, "messages[1].images: This servable ")
+
+
+async def test_an_image_reaches_its_model(make_app: MakeApp, png: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    model = app.registry.models["m"]
+    engine.info = model._info = replace(engine.info, vision=True)
+    for url in (png, f"data:image/png;base64,{png}"):
+        body = await whole(await post(app, PATH, ask(messages=[HI | {"images": [url]}], stream=False)))
+        assert body.get("done"), body
+    assert [prompt for prompt, _ in engine.submitted] == ["user:<ov_genai_image_0>\nhi;"] * 2
+    assert [(image.width, image.height) for [image] in engine.images] == [(4, 2)] * 2
+
+
+async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    submit = engine.submit
+
+    async def limited(prompt: Any, **fields: Any) -> Any:
+        if len(prompt) >= engine.info.context_length:
+            raise too_long("too long", engine.info.context_length)
+        return await submit(prompt, **fields)
+
+    engine.submit = limited  # type: ignore[method-assign]
+    system = {"role": "system", "content": "be brief"}
+    roles = ("user", "assistant", "tool", "assistant", "user")
+    talk = [system, *({"role": roles[i % 5], "content": f"{i:03}" + "x" * 97} for i in range(19))]
+    talk.append({"role": "user", "content": "so?"})
+    response = await post(app, PATH, ask(messages=talk, options={"num_predict": 100}, stream=False))
+    assert (await whole(response))["message"]["content"] == "x"
+    prompt = engine.submitted[0][0]
+    assert prompt.startswith("system:be brief;user:014x")  # with 012, and 100 tokens to come, it is full
+    assert 'lean_ovms "14 messages were left out' in dict(response.headers)["Warning"]
+    status, message = await error(await post(app, PATH, ask(messages=talk, truncate=False)))
+    assert (status, "maximum context length" in message) == (400, True)
+    for alone in ([system], []):
+        talk = [*alone, {"role": "user", "content": "x" * 2000}]
+        assert (await post(app, PATH, ask(messages=talk))).status == 400
+    assert len(engine.submitted) == 1
+    full = [{"role": "user", "content": character * 960} for character in "ab"]  # no room for an answer of 125 tokens
+    assert (await whole(await post(app, PATH, ask(messages=full, stream=False))))["message"]["content"] == "x"
+    assert engine.submitted[1][0] == f"user:{'b' * 960};"
