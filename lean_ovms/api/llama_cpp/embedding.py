@@ -32,7 +32,9 @@ def _norm(value: int) -> bool:
     return NORMS[value]
 
 
-CONTENT = Field("content", "any", "a text, token ids, both in one array, or several", schema=SEVERAL)
+CONTENT = Field(
+    "content", "any", "a text, an array of token ids and texts, or an array of several inputs", schema=SEVERAL
+)
 FIELDS = FieldSet(
     (
         *shared.COMMON,

@@ -47,13 +47,14 @@ FIELDS = (
         SAMPLING[SAMPLING.places["max_tokens"]],
         help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
     ),
-    Field("echo", "bool", "the prompt comes first in the answer", default=False),
-    Field("suffix", "string", "text behind what is generated, for models that fill in the middle"),
+    Field("echo", "bool", "begin the answer with the prompt", default=False),
+    Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
     Field(
         "logprobs",
         "int",
-        "log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
-        "with echo those of the prompt as well; without PAGED only the chosen tokens'",
+        "return the log probability of each chosen token and of this many of the likeliest, at most "
+        "--max_logprobs; -1: all. With echo also for the prompt. Without PAGED for the chosen tokens "
+        "alone",
         low=-1,
         wrong="logprobs accepts integer values",
     ),
