@@ -113,7 +113,9 @@ class EngineOptions(Options):
     )
     draft_eagle3_mode: bool = option(False, "the draft model is an EAGLE-3 head of the model", group="engine")
     prompt_lookup: bool = option(
-        False, "speculative decoding without a draft model: what is in the prompt is proposed again", group="engine"
+        False,
+        "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed",
+        group="engine",
     )
     engine_watchdog_s: float = option(
         120.0,

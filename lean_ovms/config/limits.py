@@ -102,7 +102,7 @@ class LimitOptions(Options):
         low=0,
     )
     image_timeout_s: float = option(
-        10.0, "seconds that fetching an image may take, and again decoding it", group="images", low=0.1
+        10.0, "seconds that fetching an image may take, and as many for decoding it", group="images", low=0.1
     )
 
     # --- audio

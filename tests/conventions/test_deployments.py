@@ -134,6 +134,14 @@ def test_compose_mounts_files_that_exist_where_their_programs_read_them() -> Non
     assert "prometheus" in COMPOSE["services"]
 
 
+def test_the_build_context_has_what_the_dockerfile_copies_and_nothing_secret() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    copied = [line.split()[1:-1] for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("COPY ")]
+    names = {name for words in copied for name in words if not name.startswith(("--", "/"))}
+    assert {f"!{name}" for name in names} == {line for line in lines if line.startswith("!")}
+
+
 @pytest.mark.parametrize("kind", OURS)
 def test_kubernetes_accepts_the_objects(kind: str) -> None:
     validator = pytest.importorskip("kubernetes_validate")
