@@ -163,7 +163,9 @@ CHAT_TEMPLATE = Field(
     "string",
     "Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
 )
-CONTINUE_FINAL_MESSAGE = Field("continue_final_message", "bool", "continuation of the last message", default=False)
+CONTINUE_FINAL_MESSAGE = Field(
+    "continue_final_message", "bool", "continue the last message, in place of a new one", default=False
+)
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""
 

@@ -45,7 +45,7 @@ FIELDS = FieldSet(
         Field(
             "embd_normalize",
             "int",
-            "2: vectors of length 1; -1: as computed; the model's default",
+            "2: vectors of length 1; -1: as computed; absent: as the model's files say",
             read=_norm,
             schema={"enum": list(NORMS)},
         ),

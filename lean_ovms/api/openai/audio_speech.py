@@ -84,7 +84,7 @@ class SpeechRequest:
     headers: list[tuple[str, str]]
 
 
-@RouteDoc("A text as audio", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
+@RouteDoc("Speak a text", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
 async def handle(request: Request, services: Services) -> Response:
     asked = await services.parse_body(request, parse)
     ovms = follows_ovms(request)
@@ -268,7 +268,7 @@ class SpokenAnswer:
 # --- voices
 
 
-@RouteDoc("Voices of speech")
+@RouteDoc("The voices of a text-to-speech model")
 async def handle_voices(request: Request, services: Services) -> Response:
     """The voices of every text-to-speech model."""
     found = [model for model in services.registry.served if isinstance(model, VoiceModel) and model.ready]

@@ -85,7 +85,7 @@ class CompletionRequest:
     options: ChunkOptions
 
 
-@RouteDoc("How a text goes on", body=ALL_FIELDS, stream=True)
+@RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     default = 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
     completion = await services.parse_body(request, partial(parse_completion, default_max_tokens=default))

@@ -107,7 +107,7 @@ def _model(values: Values, services: Services) -> Tokenizing:
     return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
 
 
-@RouteDoc("Text to token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
+@RouteDoc("Turn a text into token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
 async def handle(request: Request, services: Services) -> Response:
     values, conversation = await services.parse_body(request, _read)
     model = _model(values, services)
@@ -132,7 +132,7 @@ async def _answer(body: Json, services: Services, strings: Callable[[list[int]],
     return await written(services.offload, ID_BYTES * count, work)
 
 
-@RouteDoc("Token ids to text", body=DETOKENIZE_FIELDS)
+@RouteDoc("Turn token ids into a text", body=DETOKENIZE_FIELDS)
 async def handle_detokenize(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, _tokens)
     model = _model(values, services)
