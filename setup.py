@@ -10,6 +10,7 @@ from setuptools.command.build_py import build_py
 SOURCE_URL = os.environ.get("LEAN_OVMS_SOURCE_URL", "").rstrip("/")
 """Where the files of this version can be read, for a release: https://HOST/OWNER/lean_ovms/blob/TAG."""
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?://|#)([^)\s]+)\)")
+PICTURE = re.compile(r"(!\[[^\]]*\])\((?!https?://)([^)\s]+)\)\n?")
 
 
 def compress(folder):
@@ -31,8 +32,12 @@ class BuildFromScratch(build_py):
 
 
 def description():
-    """The README with links that lead somewhere outside of the source, too: absolute ones, or their texts alone."""
+    """The README with links that lead somewhere outside of the source, too: absolute ones, or their texts alone.
+
+    Its pictures are those of the release, or none.
+    """
     text = Path(__file__).with_name("README.md").read_text("utf-8")
+    text = PICTURE.sub(rf"\1({SOURCE_URL}/\2?raw=true)" if SOURCE_URL else "", text)
     return LINK.sub(rf"[\1]({SOURCE_URL}/\2)" if SOURCE_URL else r"\1", text)
 
 

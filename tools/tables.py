@@ -1,12 +1,15 @@
-"""Write the generated tables of README.md and docs/: `python -m tools.tables`. A test compares them with the code."""
+"""Write the generated tables of docs/: `python -m tools.tables`. A test compares them with the code."""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from lean_ovms.api import openapi
 from lean_ovms.api import routes as table
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
@@ -14,49 +17,76 @@ from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.ollama import fields as ollama
 from lean_ovms.api.openai.audio import fields as audio
+from lean_ovms.api.route_doc import doc_of
+from lean_ovms.api.router import imported
 from lean_ovms.cli import foreign_flags
-from lean_ovms.config import listed
+from lean_ovms.config import GROUPS, listed
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
 from tools import import_rules
 
 ROOT = Path(__file__).parent.parent
-FILES = (
-    ROOT / "README.md",
-    ROOT / "docs" / "fields.md",
-    ROOT / "docs" / "operations.md",
-    ROOT / "docs" / "tour.md",
-    ROOT / "docs" / "coming_from.md",
-)
+NAMES = ("options", "endpoints", "fields", "operations", "tour", "coming_from")
+FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
+API_NAMES = {"vllm": "vLLM", "anthropic": "Anthropic", "cohere": "Cohere", "tei": "text-embeddings-inference"}
+API_NAMES |= {"openai": "OpenAI", "llama_cpp": "llama.cpp's server", "ovms": "OpenVINO Model Server"}
+API_NAMES |= {"realtime": "OpenAI, live audio", "admin": "The server itself"}
+"""The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
 
 
 def options() -> str:
-    """Every option: flag, default, help."""
-    lines = ["| option | default | what it does |", "|---|---|---|"]
-    for field in listed():
-        default = str(field.default).lower() if isinstance(field.default, bool) else field.default
-        shown = "" if default == "" else f"`{default}`"
-        named = ", ".join(filter(None, field.metadata["choices"]))
-        choices = f" ({named})" if named else ""
-        name = f"env `{field.metadata['env']}`" if field.metadata["secret"] else f"`--{field.name}`"
-        lines.append(f"| {name} | {shown} | {field.metadata['help']}{choices} |")
-    return "\n".join(lines)
+    """Every option, by the groups of --help: flag, values, default, help."""
+    parts = []
+    for group, about in GROUPS.items():
+        lines = [f"## {group}", "", f"{about[0].upper()}{about[1:]}.", ""]
+        lines += ["| option | value | default | what it does |", "|---|---|---|---|"]
+        for field in listed():
+            row = field.metadata
+            if row["group"] == group:
+                default = str(field.default).lower() if isinstance(field.default, bool) else field.default
+                shown = "" if default == "" else f"`{default}`"
+                name = f"env `{row['env']}`" if row["secret"] else f"`--{field.name}`"
+                lines.append(f"| {name} | {_values(field)} | {shown} | {row['help']} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _values(option: Any) -> str:
+    """What an option takes: its choices, or its type and bounds."""
+    row = option.metadata
+    if named := [f"`{choice}`" for choice in row["choices"] if choice]:
+        return ", ".join(named)
+    kind = {bool: "bool", int: "int", float: "number", str: "object" if row["json_object"] else "string"}
+    bounds = [f"{sign} {value:.12g}" for sign, value in (("≥", row["low"]), ("≤", row["high"])) if value is not None]
+    return " ".join([kind[type(option.default)], ", ".join(bounds)]).rstrip()
 
 
 def routes() -> str:
-    """Every path once, with its methods; the bases are folded into `…`."""
-    found: dict[str, set[str]] = {}
+    """Every path with its methods and what it does, by API; the bases are folded into `…`."""
+    groups: dict[str, dict[tuple[str, str], list[str]]] = {}
     for route in table.ROUTES:
-        for base in route.bases:
-            found.setdefault(_path(base, route), set()).add(route.method)
-    lines = ["| path | methods |", "|---|---|"]
-    lines += [f"| `{path}` | {', '.join(sorted(methods))} |" for path, methods in sorted(found.items())]
-    return "\n".join(lines)
+        group = groups.setdefault(route.module.partition(".")[0], {})
+        prefixes = dict.fromkeys(_prefix(base, route) for base in route.bases)
+        places = group.setdefault((route.method, doc_of(imported(route)).summary), [])
+        places += [f"`{prefix}{route.path}`" for prefix in prefixes]
+    parts = []
+    for folder, rows in groups.items():
+        link = openapi.REFERENCES.get(folder)
+        lines = [f"## {API_NAMES.get(folder, folder.title())}", "", *([f"[Reference]({link})", ""] if link else [])]
+        lines += ["| path | method | what it does |", "|---|---|---|"]
+        lines += [f"| {', '.join(places)} | {method} | {summary} |" for (method, summary), places in rows.items()]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
-def _path(base: str, route: table.Route) -> str:
-    """A path with "…" for its base."""
-    return ("…" if base in table.BASES else base) + route.path
+def _prefix(base: str, route: table.Route) -> str:
+    """A base, with "…" for all of the usual ones together."""
+    return "…" if base in table.BASES and set(table.BASES) <= set(route.bases) else base
+
+
+def _path(route: table.Route) -> str:
+    """The first path of a route."""
+    return _prefix(route.bases[0], route) + route.path
 
 
 def request_fields() -> str:
@@ -68,8 +98,8 @@ def request_fields() -> str:
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
     first = {route.module: route for route in reversed(table.ROUTES)}
-    for route in sorted(first.values(), key=lambda one: (_path(one.bases[0], one), one.method != "POST")):
-        path = _path(route.bases[0], route)
+    for route in sorted(first.values(), key=lambda one: (_path(one), one.method != "POST")):
+        path = _path(route)
         if members := getattr(importlib.import_module(f"lean_ovms.api.{route.module}"), "FIELDS", None):
             groups[f"{route.method} {path}" if path in groups else path] = members
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
@@ -85,6 +115,9 @@ def request_fields() -> str:
 
 
 def _range(f: Field) -> str:
+    """The bounds of a field, without those of a number in 64 bits."""
+    if f.high is not None and f.high >= 1 << 62:
+        f = replace(f, high=None, low=None if f.low is None or f.low <= -(1 << 62) else f.low)
     low = f"≥ {f.low:.12g}" if f.low is not None else f"> {f.above:.12g}" if f.above is not None else ""
     high = f"≤ {f.high:.12g}" if f.high is not None else f"< {f.below:.12g}" if f.below is not None else ""
     return ", ".join(part for part in (low, high) if part)

@@ -195,10 +195,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--completion", metavar="SHELL", action=_Completion, help="print completions for bash, zsh, fish"
     )
-    groups: dict[str, Any] = {}
-    for row in shown():
-        name = row.metadata["group"]
-        _add_option(groups.get(name) or groups.setdefault(name, result.add_argument_group(name)), row)
+    _add_groups(result, shown())
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # vLLM's, for a model without a flag
     _add_foreign_flags(result)
@@ -214,6 +211,15 @@ def _make_parser() -> _Parser:
         allow_abbrev=False,
         add_help=False,
     )
+
+
+def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]]) -> None:
+    """Adds options under the titles of their groups."""
+    for name, about in GROUPS.items():
+        if members := [row for row in rows if row.metadata["group"] == name]:
+            group = result.add_argument_group(name, about)
+            for row in members:
+                _add_option(group, row)
 
 
 def _add_option(group: Any, row: Field[Any]) -> None:
@@ -288,14 +294,17 @@ class _Help(argparse.Action):
     def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         topic = (values or "").lstrip("-").replace("-", "_")
         rows = {row.name: row for row in shown()}
-        chosen = [name for name, row in rows.items() if topic in (ALL, row.metadata["group"], name)]
+        chosen = [row for name, row in rows.items() if topic in (ALL, row.metadata["group"], name)]
         if topic and not chosen:
             raise StartError(f"--help={topic}: the topics are {ALL}, {', '.join(GROUPS)}, and the name of an option")
-        parser = _make_parser()
-        group = parser.add_argument_group("options")
-        for name in chosen if topic else COMMON:
-            _add_option(group, rows[name])
-        print(parser.format_help(), end="")
+        result = _make_parser()
+        if topic:
+            _add_groups(result, chosen)
+        else:
+            group = result.add_argument_group("options")
+            for name in COMMON:
+                _add_option(group, rows[name])
+        print(result.format_help(), end="")
         if not topic:
             print(f"\n{EXAMPLES}\nmore options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
         sys.exit(exit_status.OK)

@@ -1,4 +1,4 @@
-"""Every option once: name, type, default, bounds and help. Flags, environment names and the README table follow.
+"""Every option once: name, type, default, bounds and help. Flags, environment names and docs/options.md follow.
 
 The flag of a field is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME.
 A value out of bounds stops the start with a message that names the option. --help imports this package: keep it light.
@@ -48,11 +48,20 @@ LOCAL_PAGES = "localhost"
 _LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may set; the others are those of the server."""
-GROUPS = (
-    "deployment", "repository", "model", "engine", "listen", "limits", "images", "audio", "realtime", "responses",
-    "behaviour",
-)  # fmt: skip
-"""The groups of options, in the order of --help and of the documentation."""
+GROUPS = {
+    "deployment": "which models are served, and when they are loaded",
+    "repository": "where models come from: a hub, a directory, config.json",
+    "model": "a model: its files, its name, its chat template, what requests may ask of it",
+    "engine": "the process that computes a model: device, memory, batches, speculative decoding",
+    "listen": "address, TLS, the API key, pages of other origins",
+    "limits": "how much one request, one client and all clients together may use",
+    "images": "images in requests",
+    "audio": "audio files in requests",
+    "realtime": "live audio, and WebSockets of responses",
+    "responses": "stored responses and conversations",
+    "behaviour": "form of the answers, web page, logs, metrics",
+}
+"""The groups of options and what they are about, in the order of --help and of the documentation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +155,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 @cache
 def listed() -> tuple[Field[Any], ...]:
     """Returns the options of a Config, group by group."""
-    return tuple(sorted(fields(Config), key=lambda row: GROUPS.index(row.metadata["group"])))
+    return tuple(sorted(fields(Config), key=lambda row: list(GROUPS).index(row.metadata["group"])))
 
 
 def shown() -> list[Field[Any]]:

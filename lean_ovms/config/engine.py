@@ -14,138 +14,175 @@ class EngineOptions(Options):
     # --- engine
     num_streams: int = option(
         0,
-        "batches of a pooling model, or texts of a text-to-speech model, computed in parallel; 0: one, but a small"
-        " pooling model on a CPU computes one for each thread while many texts wait",
+        "how many batches of a pooling model, or texts of a text-to-speech model, are computed in "
+        "parallel; 0: one, except that a small pooling model on a CPU computes one in each thread while "
+        "many texts wait",
         group="engine",
         low=0,
         high=256,
     )
     pooling_batch_tokens: int = option(
-        1024, "tokens in one batch of a pooling model, padding included", group="engine", low=16, high=1 << 20
+        1024, "most tokens in one batch of a pooling model, padding included", group="engine", low=16, high=1 << 20
     )
     pipeline_type: str = option(
         "AUTO",
-        "PAGED: the paged engine, for text models on the CPU; LM_CB, VLM_CB: openvino-genai's continuous batching;"
-        " LM, VLM: openvino-genai, one request at a time; ASR: openvino-genai's speech recognition; AUTO: chosen "
-        "by model, device and options",
+        "what computes the model. PAGED: the server's own engine, for text models on the CPU; LM_CB, "
+        "VLM_CB: openvino-genai's continuous batching; LM, VLM: openvino-genai, one request at a time; "
+        "ASR: openvino-genai's speech recognition; AUTO: chosen by model, device and options",
         group="engine",
         choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "PAGED", "ASR"),
     )
     target_device: str = option(
         "CPU",
-        "OpenVINO device, such as GPU, AUTO:... or HETERO:...; auto: the best GPU, or the CPU without one",
+        "OpenVINO device, such as CPU, GPU, AUTO:... or HETERO:...; auto: the best GPU, or the CPU if there is none",
         group="engine",
     )
     plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine", json_object=True)
-    cache_size: int = option(0, "size of the KV cache in GB; 0: set by cache_memory_percent", group="engine", low=0)
+    cache_size: int = option(0, "size of the KV cache in GB; 0: what cache_memory_percent says", group="engine", low=0)
     cache_memory_percent: int = option(
         25,
-        "size of the KV cache as a percentage of the memory that is free at the start; allocated as needed, and "
-        "shared if there are several models",
+        "size of the KV caches of all models together, as a percentage of the memory that is free at the "
+        "start; it is allocated as it is needed",
         group="engine",
         low=1,
         high=90,
     )
     kv_cache_precision: str = option(
-        "", "precision of the KV cache (u8, f16, f32); empty: the device's default", group="engine"
+        "", "precision of the KV cache: u8, f16 or f32; empty: the device's default", group="engine"
     )
     max_num_batched_tokens: int = option(
-        256, "tokens computed in one step; fewer make the time between tokens steadier", group="engine", low=1
+        256,
+        "most tokens that are computed in one step; with fewer, running answers pause less while long "
+        "prompts are computed",
+        group="engine",
+        low=1,
     )
-    max_num_seqs: int = option(256, "sequences that run at once; others wait", group="engine", low=1, high=4096)
+    max_num_seqs: int = option(256, "most sequences that run at once; others wait", group="engine", low=1, high=4096)
     priority_across_clients: bool = option(
         False,
-        "let the priority of a request count against other clients' requests, too; off: only among those of one client",
+        "let the priority of a request count against requests of other clients, too; false: only against "
+        "those of the same client",
         group="engine",
     )
     dynamic_split_fuse: bool = option(True, "split long prompts over several steps", group="engine")
-    enable_prefix_caching: bool = option(True, "reuse the KV cache of prompts that begin alike", group="engine")
+    enable_prefix_caching: bool = option(
+        True, "keep the KV cache of prompts, and reuse it for prompts that begin with the same tokens", group="engine"
+    )
     cache_eviction_config: str = option(
-        "", "KV cache eviction as a JSON object; empty: off", group="engine", json_object=True
+        "",
+        "JSON object with settings of KV cache eviction (docs/engine.md); empty: off",
+        group="engine",
+        json_object=True,
     )
     sparse_attention_config: str = option(
-        "", "sparse attention as a JSON object; empty: off", group="engine", json_object=True
+        "",
+        "JSON object with settings of sparse attention (docs/engine.md); empty: off",
+        group="engine",
+        json_object=True,
     )
     cache_interval_multiplier: int = option(
-        0, "KV blocks between checkpoints of a linear attention state; 0: GenAI's default", group="engine", low=0
+        0,
+        "for models with linear attention in openvino-genai: KV blocks between saved states; 0: its default",
+        group="engine",
+        low=0,
     )
     max_prompt_len: int = option(
-        0, "prompt length in tokens that an NPU is compiled for; 0: 1024", group="engine", low=0
+        0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", group="engine", low=0
     )
     model_distribution_policy: str = option(
         "",
-        "how to distribute the model over several devices",
+        "how several devices share the model; empty: not set",
         group="engine",
         choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL"),
     )
-    cache_dir: str = option("", "directory to keep compiled models in, which then load faster", group="engine")
+    cache_dir: str = option("", "directory for compiled models, which load faster from there", group="engine")
     draft_model_path: str = option("", "directory of a draft model for speculative decoding", group="engine")
-    draft_device: str = option("", "device of the draft model; empty: target_device", group="engine")
+    draft_device: str = option("", "device of the draft model; empty: that of the model", group="engine")
     draft_cache_size: int = option(
         0, "size of the draft model's KV cache in GB; 0: chosen by the engine", group="engine", low=0
     )
     draft_max_num_batched_tokens: int = option(
-        0, "tokens that the draft model computes in one step; 0: as the model", group="engine", low=0
+        0, "most tokens that the draft model computes in one step; 0: as many as the model", group="engine", low=0
     )
     draft_max_num_seqs: int = option(
-        0, "sequences of the draft model that run at once; 0: as the model", group="engine", low=0, high=4096
+        0,
+        "most sequences of the draft model that run at once; 0: as many as of the model",
+        group="engine",
+        low=0,
+        high=4096,
     )
-    draft_eagle3_mode: bool = option(False, "the draft model is an Eagle3 head of the model", group="engine")
-    prompt_lookup: bool = option(False, "speculative decoding by prompt lookup", group="engine")
+    draft_eagle3_mode: bool = option(False, "the draft model is an EAGLE-3 head of the model", group="engine")
+    prompt_lookup: bool = option(
+        False,
+        "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed",
+        group="engine",
+    )
     engine_watchdog_s: float = option(
-        120.0, "restart a busy engine after this many seconds without a sign of life", group="engine", low=1
+        120.0,
+        "restart an engine that has work and has given no sign of life for this many seconds",
+        group="engine",
+        low=1,
     )
     engine_load_timeout_s: float = option(
         600.0, "give up loading a model after this many seconds", group="engine", low=1
     )
-    fake_engine: bool = option(False, "scripted engine instead of a model, for tests and benchmarks", group="engine")
+    fake_engine: bool = option(
+        False, "run a scripted engine instead of a model, for tests and benchmarks", group="engine"
+    )
 
     # --- limits
-    max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
+    max_queued_requests: int = option(256, "most requests that wait for the engine; more: 429", group="limits", low=1)
     max_queued_requests_per_client: int = option(
-        128, "requests of one client waiting for the engine; more: 429", group="limits", low=1
+        128, "most requests of one client that wait for the engine; more: 429", group="limits", low=1
     )
     max_queued_tokens_per_client: int = option(
         1 << 20,
-        "prompt tokens of one client's waiting requests; more: 429. A single request with more is a 400",
+        "most prompt tokens in the waiting requests of one client; more: 429. A single request with more: 400",
         group="limits",
         low=1,
     )
     max_sequences_per_request: int = option(
-        512, "prompts of a request, times its n; more: 400", group="limits", low=1, high=1 << 17
+        512, "most prompts of a request times its n; more: 400", group="limits", low=1, high=1 << 17
     )
     max_pooling_tokens: int = option(
         300_000,
-        "tokens of all inputs of one embeddings, rerank, score or classification request; more: 400",
+        "most tokens in all inputs of one embeddings, rerank, score or classification request; more: 400",
         group="limits",
         low=1,
     )
     grammar_timeout_s: float = option(
         2.0,
-        "seconds of CPU time to compile a client's grammar or schema; more: 400",
+        "CPU seconds that compiling a client's grammar or schema may take; more: 400",
         group="limits",
         low=0.05,
         high=600,
     )
-    grammar_memory_mb: int = option(512, "memory in MB to compile a grammar or schema", group="limits", low=32)
-    grammar_cache_mb: int = option(
-        256, "memory in MB for compiled grammars; all are dropped when it is full", group="limits", low=1
+    grammar_memory_mb: int = option(
+        512, "MB of memory that compiling a grammar or schema may take; more: 400", group="limits", low=32
     )
-    grammar_max_bytes: int = option(65536, "bytes of a grammar or schema", group="limits", low=64)
-    grammar_max_nesting: int = option(64, "nesting depth of a grammar or schema", group="limits", low=4, high=256)
+    grammar_cache_mb: int = option(
+        256, "MB of memory for compiled grammars; when it is full, all are dropped", group="limits", low=1
+    )
+    grammar_max_bytes: int = option(65536, "most bytes of a grammar or schema; more: 400", group="limits", low=64)
+    grammar_max_nesting: int = option(
+        64, "deepest nesting of a grammar or schema; more: 400", group="limits", low=4, high=256
+    )
 
     # --- behaviour
     structured_output_backend: str = option(
         "auto",
-        "library that matches grammars: guidance only with PAGED; xgrammar with every pipeline, with PAGED if the "
-        "package xgrammar is installed; auto: guidance with PAGED, else xgrammar",
+        "library that matches grammars. guidance: only with PAGED; xgrammar: with every pipeline, with "
+        "PAGED if the package xgrammar is installed; auto: guidance with PAGED, else xgrammar",
         group="behaviour",
         choices=("auto", "guidance", "xgrammar"),
     )
-    log_path: str = option("", "file for a copy of the log", group="behaviour")
+    log_path: str = option("", "file that gets a copy of the log", group="behaviour")
     log_format: str = option("text", "format of log lines", group="behaviour", choices=("text", "json"))
     log_level: str = option(
-        "INFO", "log level", group="behaviour", choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+        "INFO",
+        "least important level that is logged",
+        group="behaviour",
+        choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR"),
     )
 
     @property

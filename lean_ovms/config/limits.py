@@ -12,25 +12,37 @@ class LimitOptions(Options):
     """The limits that the server itself keeps; those of the engine are in EngineOptions."""
 
     # --- limits
-    max_header_bytes: int = option(65536, "bytes of request line and headers; more: 431", group="limits", low=1024)
-    max_body_bytes: int = option(32 << 20, "bytes of a request body; more: 413", group="limits", low=1024)
-    max_body_memory_mb: int = option(
-        512, "MB for the bodies of all running requests; others wait", group="limits", low=1
+    max_header_bytes: int = option(
+        65536, "most bytes of the request line and headers; more: 431", group="limits", low=1024
     )
-    max_body_values: int = option(1 << 18, "values (or commas) in a JSON body; more: 400", group="limits", low=1 << 16)
+    max_body_bytes: int = option(32 << 20, "most bytes of a request body; more: 413", group="limits", low=1024)
+    max_body_memory_mb: int = option(
+        512, "MB for the bodies of all running requests together; further requests wait", group="limits", low=1
+    )
+    max_body_values: int = option(
+        1 << 18,
+        "most values in a JSON body, counted by its commas, colons and brackets; more: 400",
+        group="limits",
+        low=1 << 16,
+    )
     max_connections: int = option(
         1024,
-        "open connections; one more closes the one that has been idle longest, or is answered 503",
+        "most open connections; a further one closes the longest idle one, and is answered 503 if none is idle",
         group="limits",
         low=1,
     )
     max_connections_per_client: int = option(
-        0, "open connections of one address or IPv6 /64; 0: three quarters of max_connections", group="limits", low=0
+        0,
+        "most open connections of one address, or of one IPv6 network of 64 bits; 0: three quarters of max_connections",
+        group="limits",
+        low=0,
     )
     header_timeout_s: float = option(
-        20.0, "seconds to receive the headers of a request; more: 408", group="limits", low=0.1
+        20.0, "seconds in which the headers of a request must arrive; later: 408", group="limits", low=0.1
     )
-    body_timeout_s: float = option(60.0, "seconds to receive the body of a request; more: 408", group="limits", low=0.1)
+    body_timeout_s: float = option(
+        60.0, "seconds in which the body of a request must arrive; later: 408", group="limits", low=0.1
+    )
     keep_alive_timeout_s: float = option(
         75.0, "close a connection that has been idle for this many seconds", group="limits", low=0.1
     )
@@ -41,67 +53,87 @@ class LimitOptions(Options):
         0.0, "stop a generation after this many seconds; 0: no limit", group="limits", low=0
     )
     drain_timeout_s: float = option(
-        30.0, "seconds that running requests have to finish at shutdown", group="limits", low=0
+        30.0, "seconds that running requests have to finish when the server stops", group="limits", low=0
     )
     drain_delay_s: float = option(
         0.0,
-        "seconds after a stop signal during which readiness is 503 but requests are still served",
+        "seconds after a stop signal in which readiness is 503 and requests are still served",
         group="limits",
         low=0,
     )
     template_timeout_s: float = option(
-        2.0, "seconds of CPU time to render a chat template; more: 400", group="limits", low=0.05, high=600
+        2.0, "CPU seconds that rendering a chat template may take; more: 400", group="limits", low=0.05, high=600
     )
     max_pooling_inputs: int = option(
-        2048, "inputs in one embeddings, score or classification request; more: 400", group="limits", low=1
+        2048, "most inputs in one embeddings, score or classification request; more: 400", group="limits", low=1
     )
-    max_prompts: int = option(128, "prompts in one completions request; more: 400", group="limits", low=1, high=4096)
+    max_prompts: int = option(
+        128, "most prompts in one completions request; more: 400", group="limits", low=1, high=4096
+    )
 
     # --- images
     allowed_media_domains: str = option(
         "",
-        "hosts that images may be fetched from, separated by commas: names, *.name, addresses or networks; all: "
-        "every public host; empty: none",
+        "hosts that images may be fetched from, separated by commas: names, *.NAME, addresses or "
+        "networks; all: every public host; empty: none",
         group="images",
     )
     allowed_local_media_path: str = option(
-        "", "directory that images may be read from by path; empty: none", group="images"
+        "", "directory that requests may name images in, by their paths; empty: none", group="images"
     )
     media_url_allow_redirects: bool = option(
-        False, "follow redirects to allowed hosts", group="images", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"
+        False,
+        "follow redirects, to allowed hosts only, when an image is fetched",
+        group="images",
+        env="OVMS_MEDIA_URL_ALLOW_REDIRECTS",
     )
-    max_images: int = option(32, "images in one request", group="images", low=1, high=1024)
-    max_image_bytes: int = option(20_000_000, "bytes of an image file", group="images", low=64)
-    max_image_pixels: int = option(1 << 25, "pixels of all images of a request", group="images", low=64, high=1 << 28)
+    max_images: int = option(32, "most images in one request; more: 400", group="images", low=1, high=1024)
+    max_image_bytes: int = option(20_000_000, "most bytes of an image file; more: 400", group="images", low=64)
+    max_image_pixels: int = option(
+        1 << 25, "most pixels of all images of a request together; more: 400", group="images", low=64, high=1 << 28
+    )
     max_pixels_in_work: int = option(
-        1 << 27, "pixels of the images of all running requests; others wait", group="images", low=64
+        1 << 27, "most pixels in the images of all running requests; further requests wait", group="images", low=64
     )
     max_image_side: int = option(
-        0, "scale larger images down to fit a square with sides of so many pixels; 0: no scaling", group="images", low=0
+        0,
+        "scale a larger image down until it fits a square with sides of this many pixels; 0: no scaling",
+        group="images",
+        low=0,
     )
-    image_timeout_s: float = option(10.0, "seconds to fetch an image, and again to decode it", group="images", low=0.1)
+    image_timeout_s: float = option(
+        10.0, "seconds that fetching an image may take, and as many for decoding it", group="images", low=0.1
+    )
 
     # --- audio
-    max_audio_file_bytes: int = option(25 << 20, "bytes of an audio file; more: 413", group="audio", low=64)
-    max_audio_s: float = option(7200.0, "seconds of audio in a file; more: 400", group="audio", low=0.1, high=1 << 20)
-    max_audio_channels: int = option(8, "channels of an audio file; more: 400", group="audio", low=1, high=64)
+    max_audio_file_bytes: int = option(25 << 20, "most bytes of an audio file; more: 413", group="audio", low=64)
+    max_audio_s: float = option(
+        7200.0, "most seconds of sound in an audio file; more: 400", group="audio", low=0.1, high=1 << 20
+    )
+    max_audio_channels: int = option(8, "most channels of an audio file; more: 400", group="audio", low=1, high=64)
     min_audio_rate: int = option(4000, "lowest sample rate of an audio file in Hz; lower: 400", group="audio", low=100)
     max_audio_rate: int = option(
         192000, "highest sample rate of an audio file in Hz; higher: 400", group="audio", low=16000, high=1 << 20
     )
     max_audio_decoders: int = option(
-        16, "processes that decode audio, one for each file at work; further files wait", group="audio", low=1
+        16, "most processes that decode audio, one for each file; further files wait", group="audio", low=1
     )
-    audio_timeout_s: float = option(10.0, "seconds to decode a block of audio", group="audio", low=0.1)
+    audio_timeout_s: float = option(10.0, "seconds that decoding a block of audio may take", group="audio", low=0.1)
 
     # --- realtime
-    max_realtime_sessions: int = option(16, "open sessions of /realtime; more: 429", group="realtime", low=1)
-    max_response_websockets: int = option(64, "open WebSockets of /responses; more: 429", group="realtime", low=1)
+    max_realtime_sessions: int = option(16, "most open sessions of /realtime; more: 429", group="realtime", low=1)
+    max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
     max_realtime_message_bytes: int = option(
-        1 << 20, "bytes of one WebSocket message; more: closed with code 1009", group="realtime", low=1 << 12
+        1 << 20,
+        "most bytes of one WebSocket message; more: the connection is closed with code 1009",
+        group="realtime",
+        low=1 << 12,
     )
     realtime_ahead_s: float = option(
-        30.0, "seconds of audio that are read ahead of the engine", group="realtime", low=1
+        30.0,
+        "seconds of audio that are received ahead of the engine; the rest is read when it has caught up",
+        group="realtime",
+        low=1,
     )
     realtime_idle_timeout_s: float = option(
         60.0, "close a session after this many seconds without a message", group="realtime", low=1
@@ -113,5 +145,5 @@ class LimitOptions(Options):
         low=1,
     )
     realtime_partials: bool = option(
-        True, "send the stable part of an utterance's text before the utterance ends", group="realtime"
+        True, "send the part of an utterance's text that will not change before the utterance ends", group="realtime"
     )

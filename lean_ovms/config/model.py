@@ -33,29 +33,33 @@ class ModelOptions(Options):
     # --- deployment
     task: str = option(
         "",
-        "the model's task; empty: found from its files. If it is set, graph.pbtxt is not read",
+        "task of the model, such as text_generation, embeddings or speech2text; empty: recognised from "
+        "its files. If it is set, graph.pbtxt is not read",
         group="deployment",
     )
 
     # --- model
     model_path: str = option(
         "",
-        "model directory (OpenVINO IR) or GGUF file; the demo models are served if no option names a model",
+        "directory of a model (OpenVINO IR), or a GGUF file. The demo models are served if no option names a model",
         group="model",
     )
     model_name: str = option(
         "",
-        "name in the API; empty: the directory's name. With model_repository_path: which of its models to serve",
+        "name of the model in the API; empty: the name of its directory. With model_repository_path: the "
+        "one model to serve",
         group="model",
     )
     model_aliases: str = option(
         "",
-        "more names of the model in the API, separated by spaces; responses carry model_name",
+        "further names of the model in requests, separated by spaces; responses have model_name",
         group="model",
         several=True,
     )
     group_name: str = option(
-        "", "models with the same group name are loaded and unloaded together; permanent: never unloaded", group="model"
+        "",
+        "models of the same group are loaded and unloaded together; those of the group permanent are never unloaded",
+        group="model",
     )
     model_idle_timeout_s: float = option(
         0.0,
@@ -64,116 +68,148 @@ class ModelOptions(Options):
         low=0,
     )
     chat_template: str = option(
-        "", "chat template to use instead of the model's: a file, or the template itself", group="model"
+        "", "chat template in place of the model's own: a file, or the template itself", group="model"
     )
     trust_request_chat_template: bool = option(
-        False, "let requests bring a chat_template; it runs in the sandbox, without access to files", group="model"
+        False,
+        "let requests bring a chat template of their own; it is rendered in a sandbox without access to files",
+        group="model",
     )
     chat_template_content_format: str = option(
         "auto",
-        "how the chat template gets the content of messages: as one string, or as a list of parts (openai); auto: "
-        "as the template expects it",
+        "how the chat template gets the content of a message. string: as one text; openai: as a list of "
+        "parts; auto: as the template expects it",
         group="model",
         choices=("auto", "string", "openai"),
     )
-    response_role: str = option("assistant", "role of the messages in responses of chat completions", group="model")
-    tool_parser: str = option("", "parser of tool calls; empty: chosen by the chat template; none: off", group="model")
+    response_role: str = option("assistant", "role of the messages that chat completions return", group="model")
+    tool_parser: str = option(
+        "",
+        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the "
+        "chat template; none: tool calls stay in the text",
+        group="model",
+    )
     reasoning_parser: str = option(
-        "", "parser of reasoning; empty: chosen by the chat template; none: off", group="model"
+        "",
+        "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat "
+        "template; none: reasoning stays in the text",
+        group="model",
     )
     enable_tool_guided_generation: bool = option(
-        False, "enforce the schemas of tools with tool_choice auto, too", group="model"
+        False,
+        "make tool calls follow the schemas of the tools also where the model is free to call or not "
+        "(tool_choice auto)",
+        group="model",
     )
     max_tokens_limit: int = option(
-        0, "largest max_tokens of a request, and its default; 0: no limit", group="model", low=0
+        0,
+        "largest max_tokens that a request may set, and the default of those that set none; 0: no limit",
+        group="model",
+        low=0,
     )
     clamp_max_tokens: bool = option(
-        False, "lower a max_tokens above max_tokens_limit to the limit instead of answering 400", group="model"
+        False,
+        "lower a max_tokens that is above max_tokens_limit to that limit, instead of answering 400",
+        group="model",
     )
-    best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
+    best_of_limit: int = option(20, "largest n and best_of that a request may set", group="model", low=1, high=512)
     max_logprobs: int = option(
         20,
-        "largest logprobs, top_logprobs and prompt_logprobs of a request; -1: the size of the vocabulary",
+        "largest logprobs, top_logprobs and prompt_logprobs that a request may set; -1: the whole vocabulary",
         group="model",
         low=-1,
     )
     generation_config_path: str = option(
         "",
-        "file with defaults for requests, used instead of generation_config.json; relative to the model's "
-        "directory; none: no defaults",
+        "file with defaults of request fields, in place of the model's generation_config.json; a "
+        "relative path is relative to the model's directory; none: no such defaults",
         group="model",
     )
     override_generation_config: str = option(
-        "", "defaults for requests as a JSON object; they override those of the file", group="model", json_object=True
+        "",
+        "JSON object with defaults of request fields; they win over those of the file",
+        group="model",
+        json_object=True,
     )
     default_chat_template_kwargs: str = option(
         "",
-        "variables for the chat template as a JSON object; those of a request override them",
+        "JSON object with variables for the chat template; those of a request win",
         group="model",
         json_object=True,
     )
     lora_modules: str = option(
         "",
-        "LoRA adapters, each served as a model of its own: name=path[,alpha] name=path ...",
+        "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA",
         group="model",
         several=True,
     )
     max_loras: int = option(
-        4, "LoRA adapters loaded at once; one more replaces the least recently used one", group="model", low=1
+        4,
+        "most LoRA adapters that are loaded at once; a further one replaces the least recently used",
+        group="model",
+        low=1,
     )
     lora_idle_timeout_s: float = option(
         300.0, "stop the engine of an adapter after this many seconds without a request; 0: never", group="model", low=0
     )
     allow_runtime_lora: bool = option(
-        False, "let clients load and unload adapters from the server's file system", group="model"
+        False, "let clients load and unload adapters by paths on the server's file system", group="model"
     )
-    max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
+    max_model_len: int = option(0, "context length of the model in tokens; 0: the model's own", group="model", low=0)
     pooling: str = option(
         "",
-        "how an embeddings model combines the vectors of the tokens; ALL: it keeps them all, for late interaction "
-        "scores; empty: as the model's files say",
+        "how an embeddings model makes one vector from those of the tokens; ALL: it keeps them all, for "
+        "late interaction scores; empty: as the model's files say",
         group="model",
         choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
     )
     normalize: str = option(
         "",
-        "L2-normalize vectors; empty: as the model's files say, or true if they do not",
+        "whether vectors are scaled to length 1 (L2); empty: as the model's files say, and true if they say nothing",
         group="model",
         choices=("", "true", "false"),
     )
     embed_long_inputs: str = option(
         "error",
-        "what to do with inputs of embeddings that exceed the model's context length: error: answer 400; mean: "
-        "average the vectors of their parts",
+        "what happens to an input of embeddings that exceeds the model's context. error: the answer is "
+        "400; mean: it is cut into parts, and their vectors are averaged",
         group="model",
         choices=("error", "mean"),
     )
     truncate: bool = option(
-        False, "cut inputs of embeddings to the model's context length instead of answering 400", group="model"
+        False, "cut inputs of embeddings to the model's context, instead of answering 400", group="model"
     )
-    matryoshka: bool = option(False, "allow dimensions in embeddings requests whatever the model", group="model")
+    matryoshka: bool = option(
+        False,
+        "accept dimensions in requests for embeddings even if the model's files do not say that its vectors may be cut",
+        group="model",
+    )
     max_position_embeddings: int = option(
         0, "context length of a reranker in tokens; 0: the model's own", group="model", low=0
     )
     max_allowed_chunks: int = option(
-        10000, "documents, and chunks of long documents, in one rerank request", group="model", low=1
+        10000,
+        "most documents of a rerank request; the pieces of long documents are counted one by one",
+        group="model",
+        low=1,
     )
     enable_word_timestamps: bool = option(
         False,
-        "prepare a speech model for word timestamps at the start, not at the first request that wants them",
+        "prepare a speech model for word timestamps when it is loaded, instead of at the first request "
+        "that asks for them",
         group="model",
     )
     voices: str = option(
         "",
-        "voices of a text-to-speech model in addition to those in its voices folder, as a JSON object from names "
-        "to files",
+        "JSON object with further voices of a text-to-speech model, from names to files, beside those in "
+        "its folder voices",
         group="model",
         json_object=True,
     )
     speed_min: float = option(0.25, "lowest speed that a speech request may set", group="model", low=0.05, high=20)
     speed_max: float = option(4.0, "highest speed that a speech request may set", group="model", low=0.05, high=20)
     max_speech_characters: int = option(
-        4096, "characters of text in one speech request", group="model", low=1, high=1 << 20
+        4096, "most characters of text in one speech request; more: 400", group="model", low=1, high=1 << 20
     )
 
     @property

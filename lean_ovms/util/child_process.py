@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 IOLBF = 1
 NEEDS_POSIX = (
     "lean_ovms does not run on Windows, where a process cannot be given a socket as POSIX does; use WSL 2 or the "
-    "container (docs/deploy/Containerfile)"
+    "container (the Dockerfile)"
 )
 EXIT_USAGE = 2
 

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from bench import headline
+from lean_ovms.api import routes
+
 ROOT = Path(__file__).parents[2]
 
 tables = importlib.import_module("tools.tables")
@@ -31,7 +34,7 @@ def test_every_table_is_shown_somewhere() -> None:
 
 
 def test_files_that_the_documentation_names_exist() -> None:
-    for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         text = file.read_text("utf-8")
         for name in re.findall(r"`((?:lean_ovms|tests|bench|tools|docs|\.ci)/[\w./-]+)`", text):
             assert (ROOT / name).exists(), f"{file.name} names {name}"
@@ -44,7 +47,7 @@ def anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("folder", [".", "docs", "bench", "tools", "lean_ovms/demo_embed"])
+@pytest.mark.parametrize("folder", [".", "docs", "docs/deploy", "bench", "tools", "lean_ovms/demo_embed"])
 def test_links_lead_to_files_and_headings_that_exist(folder: str) -> None:
     files = sorted((ROOT / folder).glob("*.md"))
     assert files
@@ -62,11 +65,14 @@ BY_NAME = re.compile(
     | pypi\.org/project/lean[-_]ovms""",
     re.IGNORECASE | re.VERBOSE,
 )
-TEXTS = (".cfg", ".html", ".json", ".md", ".py", ".service", ".toml", ".yaml", ".yml", "Containerfile")
+TEXTS = (".cfg", ".html", ".json", ".md", ".py", ".service", ".toml", ".yaml", ".yml", "Dockerfile")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["lean_ovms", "docs", "bench", "tools", "README.md", "setup.cfg"])
+@pytest.mark.parametrize(
+    "place",
+    ["lean_ovms", "docs", "bench", "tools", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Dockerfile", "setup.cfg"],
+)
 def test_nothing_says_to_install_this_package_by_its_name(place: str) -> None:
     """No index has it. Whoever took the name there could give our users anything."""
     top = ROOT / place
@@ -101,6 +107,31 @@ def test_the_readme_opens_with_two_commands() -> None:
     assert len(lines) == 2
     assert lines[0].endswith("python -m lean_ovms")
     assert "pytest" in lines[1]
+
+
+def test_the_readme_names_paths_that_are_served() -> None:
+    """Its short table is written by hand; all paths are in docs/endpoints.md, which is not."""
+    [table] = re.findall(r"^\| to \| path \|.*\n\|---.*\n((?:\|.*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.M)
+    named = re.findall(r"`(/[^`]+)`", table)
+    assert len(named) > 15
+    assert set(named) <= {route.path for route in routes.every()}
+
+
+def test_the_readmes_picture_has_the_figures_of_the_results() -> None:
+    made = headline.svg(headline.RESULTS.read_text("utf-8"))
+    assert headline.PICTURE.read_text("utf-8") == made, "run: python -m bench.headline"
+    described = re.search(r"!\[([^\]]*)\]\(docs/numbers\.svg\)", (ROOT / "README.md").read_text("utf-8"))
+    assert described
+    figures = re.findall(r"\d[\d,.]*\d", described[1])
+    assert len(figures) == 6
+    shown = {*re.findall(r">([\d,.]+)<", made)} | {f"{float(n):.0f}" for n in re.findall(r">(\d+\.\d+)<", made)}
+    assert set(figures) <= shown
+
+
+def test_every_page_of_the_documentation_is_in_its_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    pages = [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
+    assert [name for name in pages if f"]({name})" not in index] == []
 
 
 def test_the_ray_example_starts_on_a_cluster_of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:

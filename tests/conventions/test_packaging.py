@@ -34,6 +34,14 @@ def test_the_version_is_one_that_an_index_takes() -> None:
     assert re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", lean_ovms.__version__)
 
 
+def test_every_file_says_the_same_version() -> None:
+    version = lean_ovms.__version__
+    assert re.search(
+        rf"^## \[{re.escape(version)}\] - (\d{{4}}-\d\d-\d\d|unreleased)$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 @pytest.mark.slow
 def test_a_source_distribution_has_all_of_the_tests_and_what_they_need(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
@@ -42,6 +50,7 @@ def test_a_source_distribution_has_all_of_the_tests_and_what_they_need(tmp_path:
     files = [path for folder in ("bench", "docs", "tests", "tools") for path in (ROOT / folder).rglob("*")]
     named = {str(f.relative_to(ROOT)) for f in files if f.is_file() and "__pycache__" not in f.parts}
     assert "tests/conftest.py" in named
+    named |= {path.name for path in ROOT.iterdir() if path.suffix in (".md", ".cff") or path.name == "Dockerfile"}
     assert named <= listed
 
 
@@ -58,6 +67,8 @@ def test_the_description_has_no_link_into_the_source() -> None:
     plain = metadata()
     assert not re.search(r"\]\((?!https?://|#)", plain)
     assert "docs/behaviour.md" in plain
+    assert "![" not in plain
     linked = metadata(LEAN_OVMS_SOURCE_URL="https://example.org/o/lean_ovms/blob/v1/")
     assert "[docs/behaviour.md](https://example.org/o/lean_ovms/blob/v1/docs/behaviour.md)" in linked
+    assert "(https://example.org/o/lean_ovms/blob/v1/docs/page.png?raw=true)" in linked
     assert '"Source": "https://example.org/o/lean_ovms/blob/v1"' in linked

@@ -20,7 +20,7 @@ from tests.e2e.conftest import Process
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docs" / "deploy" / "lean_ovms.service"
-CONTAINER = ROOT / "docs" / "deploy" / "Containerfile"
+CONTAINER = ROOT / "Dockerfile"
 COMPOSE = ROOT / "docs" / "deploy" / "compose.yaml"
 READ_ONLY = "mount -o remount,ro,bind / && mount -t tmpfs tmpfs /mnt && exec"
 """A read-only root file system and a folder for temporary files, in a mount namespace of the server's own. It is not

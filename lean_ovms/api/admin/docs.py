@@ -28,7 +28,7 @@ SAFETY = (
 """The page may connect to this server only, and be in no frame."""
 
 
-@RouteDoc("This document")
+@RouteDoc("The OpenAPI document of this server")
 async def handle(request: Request, services: Services) -> Response:
     models = tuple(name for name, model in services.registry.models.items() if model.ready)
     shown = (models, bool(services.config.api_key), services.config.root_path or "/")

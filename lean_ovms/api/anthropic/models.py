@@ -20,6 +20,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 1000
 
 
 async def handle_list(request: Request, services: Services) -> Response:
+    """The models served, in Anthropic's form."""
     given = {name: values[-1] for name, values in parse_qs(request.query).items()}
     models = [describe(model) for model in services.registry.served if model.listed]
     found, more = _page(models, given)
@@ -50,6 +51,7 @@ def _page(models: list[Json], given: dict[str, str]) -> tuple[list[Json], bool]:
 
 
 async def handle_one(request: Request, services: Services) -> Response:
+    """One model, in Anthropic's form."""
     model = services.registry.get(id_in(request.path, "/models/{id}"))
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")

@@ -51,7 +51,7 @@ FIELDS = FieldSet(
             'objects with content: parts of type text, each with a "text"',
             schema={"items": TEXT_OF_PAIR},
         ),
-        Field("input_type", "string", "name of the model's prompt that is put before each text"),
+        Field("input_type", "string", "name of the model's prompt to put before each text"),
         Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
         Field(
             "embedding_types",
@@ -63,11 +63,11 @@ FIELDS = FieldSet(
         Field(
             "truncate",
             "string",
-            "side that is cut of a text that is too long: END, START, or NONE: an error",
+            "which side of a text that is too long is cut: END or START; NONE: it is an error",
             default="END",
             choices=("END", "START", "NONE"),
         ),
-        Field("max_tokens", "int", "tokens kept of a text", low=1, high=shared.INT64_MAX),
+        Field("max_tokens", "int", "how many tokens of a text are kept", low=1, high=shared.INT64_MAX),
     )
 )
 

@@ -20,9 +20,7 @@ MODEL = Field(
     "name of a served model; optional if only one generates text",
     wrong="model field is not a string",
 )
-STREAM = Field(
-    "stream", "bool", "server-sent events as the response", wrong="stream field is not a boolean", default=False
-)
+STREAM = Field("stream", "bool", "answer with server-sent events", wrong="stream field is not a boolean", default=False)
 
 
 def _flag(name: str, help: str) -> Field:  # noqa: A002 - as in Field
@@ -52,23 +50,23 @@ def _request_id(value: str) -> str:
 
 
 TOKEN_IDS = (
-    Field("return_token_ids", "bool", "prompt_token_ids and token_ids in the response", default=False),
-    Field("return_tokens_as_token_ids", "bool", "token names in logprobs as token_id:NUMBER", default=False),
+    Field("return_token_ids", "bool", "return prompt_token_ids and token_ids", default=False),
+    Field("return_tokens_as_token_ids", "bool", "write tokens in logprobs as token_id:NUMBER", default=False),
 )
 REQUEST_ID = Field(
     "request_id",
     "string",
-    "vLLM's: end of the response's id",
+    "vLLM's: becomes the end of the response's id",
     read=_request_id,
     schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"},
 )
 TIMINGS = (
-    Field("timings", "bool", "llama.cpp's timings in the response, in a stream at its end", default=False),
-    Field("timings_per_token", "bool", "llama.cpp's: timings in every chunk of text", default=False),
+    Field("timings", "bool", "return llama.cpp's timings; in a stream at its end", default=False),
+    Field("timings_per_token", "bool", "llama.cpp's: send timings in every chunk of text", default=False),
     Field(
         "return_progress",
         "bool",
-        "llama.cpp's: in a stream, chunks with prompt_progress; with PAGED only",
+        "llama.cpp's: send chunks with prompt_progress in a stream; PAGED only",
         needs="progress",
         default=False,
     ),
@@ -120,21 +118,21 @@ MESSAGES = Field(
 TOOLS = (
     Field("tools", "any", "functions that the model may call; no built-in tools", schema=schemas.TOOLS),
     Field("tool_choice", "any", "none, auto, required, one function, or allowed_tools", schema=schemas.TOOL_CHOICE),
-    Field("parallel_tool_calls", "bool", "false: at most one call in the response", default=True),
+    Field("parallel_tool_calls", "bool", "false: at most one tool call in the response", default=True),
 )
-LOGPROBS = Field("logprobs", "bool", "log probability of each chosen token", default=False)
+LOGPROBS = Field("logprobs", "bool", "return the log probability of each chosen token", default=False)
 TOP_LOGPROBS = Field(
     "top_logprobs",
     "int",
-    "number of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
-    "none without PAGED, but a Warning header",
+    "return this many of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
+    "PAGED only, else a Warning header",
     low=-1,
 )
 PROMPT_LOGPROBS = Field(
     "prompt_logprobs",
     "int",
-    "vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest, -1: all; not in streams; "
-    "PAGED only, else a Warning header",
+    "vLLM's: return the log probability of each token of the prompt and of this many of the "
+    "likeliest; -1: all; not in streams; PAGED only, else a Warning header",
     needs="alternatives",
     low=-1,
 )
@@ -145,7 +143,7 @@ TEMPLATE_KWARGS = Field(
     wrong="chat_template_kwargs must be an object",
 )
 ADD_GENERATION_PROMPT = Field(
-    "add_generation_prompt", "bool", "assistant header at the end of the prompt (default true)"
+    "add_generation_prompt", "bool", "end the prompt with the header of the assistant's message (default true)"
 )
 
 
@@ -165,7 +163,9 @@ CHAT_TEMPLATE = Field(
     "string",
     "Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
 )
-CONTINUE_FINAL_MESSAGE = Field("continue_final_message", "bool", "continuation of the last message", default=False)
+CONTINUE_FINAL_MESSAGE = Field(
+    "continue_final_message", "bool", "continue the last message, in place of a new one", default=False
+)
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""
 

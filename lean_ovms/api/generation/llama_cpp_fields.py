@@ -18,7 +18,7 @@ SAMPLING_NAMES = (
     Field(
         "n_predict",
         "int",
-        "llama.cpp's name of max_tokens; -1: no limit; 0: one token, and the prompt is in the prefix cache",
+        "llama.cpp's name of max_tokens; -1: no limit; 0: one token, so that the prompt gets into the prefix cache",
         low=-1,
         high=UINT32_MAX,
     ),
@@ -32,12 +32,12 @@ PARSING = (
     Field(
         "reasoning_format",
         "string",
-        "llama.cpp's: none: reasoning stays in the content, with its tags",
+        "llama.cpp's; none: reasoning stays in the content, with its tags",
         default="auto",
         choices=FORMATS,
         outside=f"reasoning_format must be one of: {', '.join(FORMATS)}",
     ),
-    Field("parse_tool_calls", "bool", "llama.cpp's: false: calls stay in the content", default=True),
+    Field("parse_tool_calls", "bool", "llama.cpp's; false: tool calls stay in the content", default=True),
 )
 
 

@@ -92,10 +92,12 @@ _PAGED = "; PAGED only, else a Warning header"
 
 TOKEN_FIELDS = (
     Field("repetition_detection", "object",
-        "vLLM's: max_pattern_size, min_pattern_size, min_count; ends an output that repeats itself", read=_repetition,
+        "vLLM's: end an output that repeats itself; an object of max_pattern_size, min_pattern_size and "
+        "min_count", read=_repetition,
         schema={"properties": {name: {"type": "integer", "minimum": 0} for name in _REPETITION},
             "additionalProperties": False}),
-    Field("logit_bias", "object", f"token id to what is added to its logit, -{MAX_BIAS} to {MAX_BIAS}{_PAGED}",
+    Field("logit_bias", "object",
+        f"object from token ids to the number added to their logits, -{MAX_BIAS} to {MAX_BIAS}{_PAGED}",
         needs="logit_edits", read=_logit_bias, schema={"propertyNames": {"pattern": f"^[0-9]{{1,{MAX_DIGITS}}}$"},
             "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS}}),
     Field("allowed_token_ids", "array", f"vLLM's: token ids to choose from{_PAGED}", needs="logit_edits", read=_allowed,
@@ -103,11 +105,11 @@ TOKEN_FIELDS = (
     Field("bad_words", "array", f"vLLM's: words that are not generated{_PAGED}", needs="logit_edits", read=_bad_words,
         schema={"items": {"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD}, "maxItems": MAX_BAD_WORDS}),
     Field("logprob_token_ids", "array",
-        f"vLLM's: token ids whose log probabilities are reported instead of the likeliest ones'{_PAGED}",
+        f"vLLM's: report the log probabilities of these token ids, instead of the likeliest{_PAGED}",
         needs="alternatives", read=_logprob_ids, schema=TOKENS | {"maxItems": MAX_LOGPROB_IDS}),
-    Field("early_stopping", "any", f"when a beam search of enough finished beams ends: true, false or never{_PAGED}",
+    Field("early_stopping", "any", f"when a beam search with enough finished beams ends: true, false or never{_PAGED}",
         needs="beam_control", read=_early_stopping, schema={"enum": [True, False, "never"]}),
     Field("thinking_token_budget", "int",
-        f"vLLM's: reasoning tokens before the end of the reasoning is forced; -1: no limit{_PAGED}",
+        f"vLLM's: most tokens of reasoning, after which its end is forced; -1: no limit{_PAGED}",
         needs="logit_edits", low=-1, high=MAX_BUDGET),
 )  # fmt: skip

@@ -34,14 +34,14 @@ NO_BIAS = "logit_bias is not supported and was ignored"
 RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
 
 
-@RouteDoc("How a text goes on, in llama.cpp's form", body=COMPLETION, answer="object or array", stream=True)
+@RouteDoc("Continue a text, in llama.cpp's form", body=COMPLETION, answer="object or array", stream=True)
 async def handle_completion(request: Request, services: Services) -> Response:
     values, generation, prompts = await services.parse_body(request, _read_completion)
     encode = generation.model.encode
     return await _respond(values, generation, [await prompt_of(pieces, encode) for pieces in prompts], services)
 
 
-@RouteDoc("The middle of a text, in llama.cpp's form", body=INFILL, answer="object or array", stream=True)
+@RouteDoc("Fill in the middle of a text, in llama.cpp's form", body=INFILL, answer="object or array", stream=True)
 async def handle_infill(request: Request, services: Services) -> Response:
     values, generation = await services.parse_body(request, partial(_read, INFILL))
     filling = await filling_of(generation.model)

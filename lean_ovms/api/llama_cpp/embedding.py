@@ -32,7 +32,9 @@ def _norm(value: int) -> bool:
     return NORMS[value]
 
 
-CONTENT = Field("content", "any", "a text, token ids, both in one array, or several", schema=SEVERAL)
+CONTENT = Field(
+    "content", "any", "a text, an array of token ids and texts, or an array of several inputs", schema=SEVERAL
+)
 FIELDS = FieldSet(
     (
         *shared.COMMON,
@@ -43,7 +45,7 @@ FIELDS = FieldSet(
         Field(
             "embd_normalize",
             "int",
-            "2: vectors of length 1; -1: as computed; the model's default",
+            "2: vectors of length 1; -1: as computed; absent: as the model's files say",
             read=_norm,
             schema={"enum": list(NORMS)},
         ),

@@ -107,48 +107,53 @@ def _like(theirs: str, name: str = "") -> Field:
 OPTIONS = (
     MODEL,
     STREAM,
-    Field("n_predict", "int", "maximum number of generated tokens; -1: no "
-          "limit; 0: the prompt is only computed, and then in the prefix cache", low=-1, high=UINT32_MAX),
-    Field("max_tokens", "int", "another name of n_predict, which wins", low=-1, high=UINT32_MAX),
-    Field("temperature", "number", "0 or less: greedy", high=2),
-    Field("top_k", "int", "0 or less: off", high=UINT32_MAX),
+    Field("n_predict", "int",
+        "maximum number of generated tokens; -1: no limit; 0: compute the prompt alone, so that it gets "
+        "into the prefix cache", low=-1, high=UINT32_MAX),
+    Field("max_tokens", "int", "another name of n_predict, which has precedence", low=-1, high=UINT32_MAX),
+    Field("temperature", "number", "sampling temperature; 0 or less: greedy", high=2),
+    Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less: all", high=UINT32_MAX),
     _like("top_p"),
     _like("min_p"),
     _like("repetition_penalty", "repeat_penalty"),
     _like("presence_penalty"),
     _like("frequency_penalty"),
-    Field("seed", "int", "-1: random", high=UINT32_MAX),
+    Field("seed", "int", "seed of the random generator; -1: random", high=UINT32_MAX),
     _like("stop"),
-    Field("logit_bias", "any", "pairs of a token id or a text and what is added to its logit, or false: "
-          "never; or an object of them", read=_bias, schema=BIAS),
+    Field("logit_bias", "any",
+        "pairs of a token, by id or text, and the number added to its logit, or false: never generated; "
+        "or an object of such pairs", read=_bias, schema=BIAS),
     _like("ignore_eos"),
     _like("grammar"),
     replace(_like("json_schema"), kind="object", schema=None),
-    Field("t_max_predict_ms", "int", "without stream: no longer than this after the first token, if the "
-          "text has a line break"),
-    Field("n_probs", "int", "completion_probabilities with so many "
-          "of the likeliest tokens, at most --max_logprobs; without PAGED with the chosen tokens alone", low=0,
+    Field("t_max_predict_ms", "int",
+        "without stream: end this many milliseconds after the first token, once the text has a line "
+        "break"),
+    Field("n_probs", "int",
+        "return completion_probabilities with this many of the likeliest tokens, at most --max_logprobs; "
+        "without PAGED with the chosen tokens alone", low=0,
         high=UINT32_MAX, default=0),
-    Field("post_sampling_probs", "bool", "with n_probs: probabilities instead of their "
-          "logarithms, those of the model nevertheless", default=False),
-    Field("return_tokens", "bool", "the ids of the generated tokens", default=False),
-    Field("response_fields", "array", 'without stream: only these, such as "timings/prompt_n"', read=_strings,
+    Field("post_sampling_probs", "bool",
+        "with n_probs: probabilities instead of logarithms; they are the model's, before sampling", default=False),
+    Field("return_tokens", "bool", "return the ids of the generated tokens", default=False),
+    Field("response_fields", "array",
+        'without stream: return these members alone, such as "timings/prompt_n"', read=_strings,
         schema={"items": STRING}),
     *TIMINGS[1:],
     KEEP_ALIVE,
     *(Field(name, "any", "no effect") for name in WITHOUT_EFFECT),
 )  # fmt: skip
 COMPLETION = FieldSet((
-    Field("prompt", "any", "a string, token ids, both in one array, or several of these", required=True,
+    Field("prompt", "any", "a string, an array of token ids and strings, or an array of several prompts", required=True,
         schema=SEVERAL),
     *OPTIONS,
 ))  # fmt: skip
 INFILL = FieldSet((
-    Field("input_prefix", "string", "the text before the place", required=True),
-    Field("input_suffix", "string", "the text behind it", required=True),
-    Field("input_extra", "array", "other files: filename, text", read=_extra,
+    Field("input_prefix", "string", "the text before the place to fill", required=True),
+    Field("input_suffix", "string", "the text after the place to fill", required=True),
+    Field("input_extra", "array", "other files, as objects with filename and text", read=_extra,
         schema={"maxItems": MAX_EXTRA, "items": object_of({"text": STRING}, filename=STRING)}),
-    Field("prompt", "string", "more of the text before the place", default=""),
+    Field("prompt", "string", "further text before the place to fill, after input_prefix", default=""),
     *OPTIONS,
 ))  # fmt: skip
 AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))

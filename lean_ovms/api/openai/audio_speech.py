@@ -55,18 +55,19 @@ def _read_format(value: str) -> str:
 
 FIELDS = FieldSet((
     Field("model", "string", "name of a text-to-speech model; may be left out if there is one"),
-    Field("input", "string", "text, at most --max_speech_characters long", required=True, schema={"minLength": 1}),
-    Field("voice", "any", "voice of the model; absent: its first one", read=_read_voice,
+    Field("input", "string",
+        "the text to speak, at most --max_speech_characters long", required=True, schema={"minLength": 1}),
+    Field("voice", "any", "name of a voice of the model; absent: its first one", read=_read_voice,
         schema=any_of(STRING, object_of({"id": STRING}))),
     Field("response_format", "string",
         "wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio", read=_read_format,
         default="wav", schema={"enum": list(FORMATS)}),
-    Field("speed", "number", "of the speech, between --speed_min and --speed_max; without effect for SpeechT5",
+    Field("speed", "number", "speed of the speech, from --speed_min to --speed_max; no effect with SpeechT5",
         default=1.0),
-    Field("stream_format", "string", "audio: the file in pieces; sse: events with pieces in base64",
+    Field("stream_format", "string", "audio: send the file in pieces; sse: send events with pieces in base64",
         choices=("audio", "sse"), outside="stream_format must be audio or sse"),
     Field("language", "string", "OVMS's: language of the text, where the model has several"),
-    Field("instructions", "string", "OpenAI's: how to speak; without effect"),
+    Field("instructions", "string", "OpenAI's: how to speak; no effect"),
 ))  # fmt: skip
 
 
@@ -83,7 +84,7 @@ class SpeechRequest:
     headers: list[tuple[str, str]]
 
 
-@RouteDoc("A text as audio", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
+@RouteDoc("Speak a text", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
 async def handle(request: Request, services: Services) -> Response:
     asked = await services.parse_body(request, parse)
     ovms = follows_ovms(request)
@@ -267,7 +268,7 @@ class SpokenAnswer:
 # --- voices
 
 
-@RouteDoc("Voices of speech")
+@RouteDoc("The voices of a text-to-speech model")
 async def handle_voices(request: Request, services: Services) -> Response:
     """The voices of every text-to-speech model."""
     found = [model for model in services.registry.served if isinstance(model, VoiceModel) and model.ready]

@@ -43,7 +43,7 @@ FIELDS = (
     Field(
         "functions",
         "array",
-        "OpenAI's older form of tools, which win over it; calls are function_call",
+        "OpenAI's older form of tools, which have precedence; calls are then in function_call",
         read=_functions,
         schema=array(FUNCTION),
     ),

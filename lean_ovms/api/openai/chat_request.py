@@ -40,7 +40,7 @@ from ..services import Services
 from . import chat_functions
 from .chunks import ChunkOptions, Envelope
 
-MAX_TOKENS = token_limit("max_completion_tokens", "same as max_tokens, and wins over it")
+MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,
@@ -51,14 +51,16 @@ FIELDS = (
     TOP_LOGPROBS,
     PROMPT_LOGPROBS,
     TEMPLATE_KWARGS,
-    Field("reasoning_effort", "string", "enable_thinking (none: off) and reasoning_effort for the chat template"),
+    Field(
+        "reasoning_effort", "string", "sets enable_thinking (none: false) and reasoning_effort for the chat template"
+    ),
     Field("verbosity", "string", "given to the chat template"),
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
-    Field("include_reasoning", "bool", "false: what the model thinks is left out", default=True),
-    Field("add_special_tokens", "bool", "let the tokenizer add BOS as well", default=False),
+    Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
     *PARSING,
     *SAMPLING_NAMES,
 )

@@ -47,13 +47,14 @@ FIELDS = (
         SAMPLING[SAMPLING.places["max_tokens"]],
         help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
     ),
-    Field("echo", "bool", "the prompt comes first in the answer", default=False),
-    Field("suffix", "string", "text behind what is generated, for models that fill in the middle"),
+    Field("echo", "bool", "begin the answer with the prompt", default=False),
+    Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
     Field(
         "logprobs",
         "int",
-        "log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
-        "with echo those of the prompt as well; without PAGED only the chosen tokens'",
+        "return the log probability of each chosen token and of this many of the likeliest, at most "
+        "--max_logprobs; -1: all. With echo also for the prompt. Without PAGED for the chosen tokens "
+        "alone",
         low=-1,
         wrong="logprobs accepts integer values",
     ),
@@ -84,7 +85,7 @@ class CompletionRequest:
     options: ChunkOptions
 
 
-@RouteDoc("How a text goes on", body=ALL_FIELDS, stream=True)
+@RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     default = 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
     completion = await services.parse_body(request, partial(parse_completion, default_max_tokens=default))

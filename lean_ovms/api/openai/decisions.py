@@ -34,9 +34,11 @@ TAIL = 400
 
 FIELDS = FieldSet((
     MODEL,
-    Field("input", "any", "a text, or items as those of responses: what the questions are about", required=True,
+    Field("input", "any", "what the questions are about: a text, or items as those of responses", required=True,
         schema=JUDGED),
-    Field("questions", "array", "predicate, choice or score, each with instructions and perhaps a name", required=True,
+    Field("questions", "array",
+        "objects of the type predicate, choice or score, each with instructions and, if you like, a name",
+        required=True,
         schema={"items": QUESTION, "minItems": 1}),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,

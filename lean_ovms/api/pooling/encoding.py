@@ -35,7 +35,12 @@ def _choice(name: str, choices: Sequence[str], help: str, default: str) -> Field
 
 
 ENCODING = (
-    _choice("encoding_format", FORMATS, "float, base64, bytes, bytes_only (the last two: raw bytes, vLLM's)", "float"),
+    _choice(
+        "encoding_format",
+        FORMATS,
+        "form of the vectors: float, base64, or vLLM's raw bytes: bytes, bytes_only",
+        "float",
+    ),
     _choice("embed_dtype", list(DTYPES), "vLLM's: type of the numbers in base64 and bytes", "float32"),
     _choice("endianness", ENDIANNESS, "vLLM's: byte order of the numbers in base64 and bytes", "native"),
 )

@@ -32,14 +32,21 @@ _INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schema
 
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
 _LOWEST = -INT64_MAX  # a lower number of JSON is rounded to -INT64_MAX - 1
-PRIORITY = Field("priority", "int", "lower is computed first", default=0, low=_LOWEST, high=INT64_MAX)
+PRIORITY = Field(
+    "priority",
+    "int",
+    "the waiting request with the lowest number is computed first",
+    default=0,
+    low=_LOWEST,
+    high=INT64_MAX,
+)
 COMMON = (
     MODEL,
     REQUEST_ID,
     KEEP_ALIVE,
     PRIORITY,
-    Field("user", "string", "accepted, without effect"),
-    Field("cache_salt", "string", "vLLM's: accepted; results are not cached"),
+    Field("user", "string", "accepted, no effect"),
+    Field("cache_salt", "string", "vLLM's: accepted, no effect: results are not cached"),
 )
 """Fields of every endpoint."""
 
@@ -47,22 +54,26 @@ TRUNCATION = (
     Field(
         "truncate_prompt_tokens",
         "int",
-        "tokens kept of an input, special tokens included; -1: as many as fit; absent: a longer input is an error",
+        "how many tokens of an input are kept, special tokens included; -1: as many as fit; absent: a "
+        "longer input is an error",
         low=-1,
         high=INT64_MAX,
         schema=schemas.NOT_ZERO,
     ),
-    replace(SAMPLING[SAMPLING.places["truncation_side"]], help="side that is cut: left or right", default="right"),
+    replace(SAMPLING[SAMPLING.places["truncation_side"]], help="which side is cut: left or right", default="right"),
 )
 PADDING = Field(
     "padding",
     "string",
-    "vLLM's: without effect, as padding never changes a result",
+    "vLLM's: no effect: padding never changes a result",
     choices=("max_length", "do_not_pad"),
     outside="padding should be either max_length or do_not_pad",
 )
 USE_ACTIVATION = Field(
-    "use_activation", "bool", "normalization of vectors, softmax or sigmoid of scores and classes; default: the model's"
+    "use_activation",
+    "bool",
+    "whether vectors are normalized, and scores and classes go through softmax or sigmoid; default: as the model's "
+    "files say",
 )
 NORMALIZE = Field("normalize", "bool", "another name of use_activation")
 TOKENIZING = (
@@ -72,7 +83,11 @@ TOKENIZING = (
 )
 CONVERSATION = (
     MESSAGES,
-    replace(ADD_GENERATION_PROMPT, help="assistant header at the end of the rendered messages", default=False),
+    replace(
+        ADD_GENERATION_PROMPT,
+        help="end the rendered messages with the header of the assistant's message",
+        default=False,
+    ),
     CONTINUE_FINAL_MESSAGE,
     TEMPLATE_KWARGS,
     CHAT_TEMPLATE,
@@ -83,13 +98,13 @@ INPUT = Field("input", "any", "a string, strings, token ids, lists of token ids,
 DIMENSIONS = Field(
     "dimensions",
     "int",
-    "numbers kept of a vector, for models trained for that (Matryoshka)",
+    "how many numbers of a vector are kept, for models trained for that (Matryoshka)",
     low=1,
     high=MAX_DIMENSIONS,
 )
 PROMPTS = (
-    Field("prompt_name", "string", "name of the model's prompt that is put before each input"),
-    Field("input_type", "string", "the same under Cohere's name, with its search_query and search_document"),
+    Field("prompt_name", "string", "name of the model's prompt to put before each input"),
+    Field("input_type", "string", "Cohere's name of prompt_name, with its values search_query and search_document"),
 )
 INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
 """Fields of the endpoints that take inputs one by one."""

@@ -21,7 +21,7 @@ TRUNCATION = (
     Field(
         "truncation_direction",
         "string",
-        "text-embeddings-inference's: side that is cut: Left or Right",
+        "text-embeddings-inference's: which side is cut: Left or Right",
         read=_direction,
         schema={"enum": ["Left", "Right", "left", "right"]},
     ),

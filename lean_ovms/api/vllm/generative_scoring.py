@@ -44,7 +44,7 @@ FIELDS = FieldSet(
         Field(
             "items",
             "array",
-            "texts, or lists of token ids",
+            "texts or lists of token ids, each scored with the query",
             required=True,
             schema=any_of(array(STRING, 1), array(TOKENS, 1)),
         ),
@@ -58,8 +58,8 @@ FIELDS = FieldSet(
         Field(
             "apply_softmax", "bool", "true: probability among the labels; false: in the whole vocabulary", default=True
         ),
-        Field("item_first", "bool", "the item comes before the query", default=False),
-        Field("add_special_tokens", "bool", "BOS and the like with the query", default=True),
+        Field("item_first", "bool", "put the item before the query", default=False),
+        Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
         REQUEST_ID,
         SAMPLING[SAMPLING.places["cache_salt"]],
     )

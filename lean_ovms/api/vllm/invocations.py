@@ -45,7 +45,13 @@ POOLING = {
 """The same for the other models, by task."""
 
 
-FIELDS = (Field("model", "string", "what it does decides, with the other members, on the endpoint"),)
+FIELDS = (
+    Field(
+        "model",
+        "string",
+        "name of a served model; its task, and the other members of the body, decide what is answered",
+    ),
+)
 
 
 @RouteDoc("Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="object or array")

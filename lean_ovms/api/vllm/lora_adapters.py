@@ -34,8 +34,8 @@ FIELDS = FieldSet(
             wrong=BOTH,
             schema={"minLength": 1},
         ),
-        Field("alpha", "number", "as in --lora_modules", wrong="alpha is not a number"),
-        Field("load_inplace", "bool", "true: replacement of a loaded adapter with this name"),
+        Field("alpha", "number", "scale of the adapter, as in --lora_modules", wrong="alpha is not a number"),
+        Field("load_inplace", "bool", "true: replace a loaded adapter of this name"),
     )
 )
 UNLOAD_FIELDS = FieldSet((NAME,))

@@ -58,7 +58,7 @@ FIELDS = FieldSet(
         ),
         *ENCODING,
         Field(
-            "dimensions", "any", "refused, as in vLLM: embeddings takes it", read=_dimensions, schema={"enum": [None]}
+            "dimensions", "any", "refused, as in vLLM; /embeddings takes it", read=_dimensions, schema={"enum": [None]}
         ),
         *shared.PROMPTS,
     )

@@ -34,7 +34,7 @@ FIELDS = FieldSet(
     (
         *PAIR_FIELDS,
         _field("queries", "a text, or texts: strings, or objects with content"),
-        _field("documents", "the other side: a text, or texts"),
+        _field("documents", "what each query is compared with: a text, or texts"),
         *(_field(name, f"another name of {'queries' if name.endswith('1') else 'documents'}") for name in
           ("items", "text_1", "text_2", "data_1", "data_2")),
     )

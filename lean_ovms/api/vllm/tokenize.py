@@ -49,13 +49,19 @@ def _max_length(value: Any) -> int:
 FIELDS = FieldSet(
     (
         MODEL,
-        Field("text", "any", "OVMS: a string or strings", schema=TEXTS),
-        Field("max_length", "any", "OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
-        Field("pad_to_max_length", "bool", "OVMS: fill up", wrong="pad_to_max_length should be boolean", default=False),
+        Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
+        Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length, schema=LENGTH),
+        Field(
+            "pad_to_max_length",
+            "bool",
+            "OVMS: fill up to max_length with padding",
+            wrong="pad_to_max_length should be boolean",
+            default=False,
+        ),
         Field(
             "padding_side",
             "string",
-            "OVMS: left or right",
+            "OVMS: side of the padding, left or right",
             default="right",
             choices=("left", "right"),
             wrong="padding_side should be string, either left or right",
@@ -64,17 +70,22 @@ FIELDS = FieldSet(
         Field(
             "add_special_tokens",
             "bool",
-            "add BOS and the like (default true; false for messages)",
+            "let the tokenizer add BOS and the like (default true; false for messages)",
             wrong="add_special_tokens should be boolean",
         ),
-        Field("prompt", "string", "vLLM: one text"),
+        Field("prompt", "string", "vLLM: the text to tokenize"),
         replace(MESSAGES, schema=TEXT_MESSAGES),
         *OF_TEMPLATE,
-        Field("return_token_strs", "bool", "vLLM: each token's text as well", default=False),
-        Field("content", "any", "llama.cpp: a text, or texts and token ids", schema=MIXED),
-        Field("add_special", "bool", "llama.cpp: add BOS and the like to content", default=False),
-        Field("parse_special", "bool", "llama.cpp: true; false has no effect", default=True),
-        Field("with_pieces", "bool", "llama.cpp: id and piece of each token", default=False),
+        Field("return_token_strs", "bool", "vLLM: return the text of each token as well", default=False),
+        Field("content", "any", "llama.cpp: the text to tokenize, or an array of texts and token ids", schema=MIXED),
+        Field("add_special", "bool", "llama.cpp: let the tokenizer add BOS and the like to content", default=False),
+        Field(
+            "parse_special",
+            "bool",
+            "llama.cpp: read special tokens in content as such; false has no effect",
+            default=True,
+        ),
+        Field("with_pieces", "bool", "llama.cpp: return id and text of each token", default=False),
     )
 )
 DETOKENIZE_FIELDS = FieldSet(
@@ -96,7 +107,7 @@ def _model(values: Values, services: Services) -> Tokenizing:
     return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
 
 
-@RouteDoc("Text to token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
+@RouteDoc("Turn a text into token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
 async def handle(request: Request, services: Services) -> Response:
     values, conversation = await services.parse_body(request, _read)
     model = _model(values, services)
@@ -121,7 +132,7 @@ async def _answer(body: Json, services: Services, strings: Callable[[list[int]],
     return await written(services.offload, ID_BYTES * count, work)
 
 
-@RouteDoc("Token ids to text", body=DETOKENIZE_FIELDS)
+@RouteDoc("Turn token ids into a text", body=DETOKENIZE_FIELDS)
 async def handle_detokenize(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, _tokens)
     model = _model(values, services)

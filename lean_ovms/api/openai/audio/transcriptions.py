@@ -28,12 +28,12 @@ FIELDS = TRANSCRIPTIONS
 MEDIA = ("text/plain", "text/vtt")
 
 
-@RouteDoc("What is said in an audio file", body=TRANSCRIPTIONS, form=True, media=MEDIA, stream=True)
+@RouteDoc("Transcribe an audio file", body=TRANSCRIPTIONS, form=True, media=MEDIA, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     return await _serve(request, services, TRANSCRIPTIONS, TRANSCRIBE)
 
 
-@RouteDoc("What is said in an audio file, in English", body=TRANSLATIONS, form=True, media=MEDIA, stream=True)
+@RouteDoc("Translate an audio file to English text", body=TRANSLATIONS, form=True, media=MEDIA, stream=True)
 async def handle_translations(request: Request, services: Services) -> Response:
     return await _serve(request, services, TRANSLATIONS, TRANSLATE)
 

@@ -70,7 +70,7 @@ def _metadata(value: Json) -> Json:
 METADATA = Field(
     name="metadata",
     kind="object",
-    help="up to 16 strings by name, kept and echoed",
+    help="up to 16 strings by name; kept, and returned as they came",
     read=_metadata,
     schema={
         "maxProperties": MAX_METADATA,
@@ -90,7 +90,13 @@ def _echoed(name: str) -> Field:
             )
         return value
 
-    return Field(name=name, kind="string", help="echoed", read=read, schema={"maxLength": MAX_ECHOED})
+    return Field(
+        name=name,
+        kind="string",
+        help="returned as it came",
+        read=read,
+        schema={"maxLength": MAX_ECHOED},
+    )
 
 
 def _include(value: list[Any]) -> list[str]:
@@ -150,25 +156,28 @@ FIELDS = (
     Field(name="input", kind="any", schema=schemas.INPUT,
         help="a text, or items: messages, reasoning, calls and their outputs, references"),
     Field(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
-    Field(name="previous_response_id", kind="string", help="go on from a stored response"),
-    Field(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation,
+    Field(name="previous_response_id", kind="string", help="id of the stored response that this one continues"),
+    Field(name="conversation", kind="any",
+        help="the stored conversation that this response continues and is added to", read=_conversation,
         schema=schemas.CONVERSATION),
-    Field(name="store", kind="bool", help="keep the response", default=True),
-    Field(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
+    Field(name="store", kind="bool", help="keep the response, so that it can be read and continued", default=True),
+    Field(name="background", kind="bool", help="answer at once, and go on generating; needs store", default=False),
     STREAM,
     RESPONSE_STREAM_OPTIONS,
-    replace(token_limit("max_output_tokens", "most tokens to generate, reasoning included"), schema={"minimum": 1}),
+    replace(token_limit("max_output_tokens", "maximum number of generated tokens, reasoning included"),
+        schema={"minimum": 1}),
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
-    Field(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
+    Field(name="max_tool_calls", kind="uint",
+        help="returned as it came; it counts built-in tools, of which there are none"),
     Field(name="reasoning", kind="object",
-        help="effort: enable_thinking and reasoning_effort for the chat template; context: current_turn leaves out the "
-        "reasoning before the last message of the user",
+        help="effort sets enable_thinking and reasoning_effort for the chat template; context current_turn "
+        "leaves out the reasoning before the user's last message",
         read=_reasoning),
     Field(name="text", kind="object", read=_text,
-        help="format: text, json_object or json_schema; verbosity: given to the chat template"),
+        help="format is text, json_object or json_schema; verbosity is given to the chat template"),
     RESPONSE_FORMAT,
-    Field(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
+    Field(name="truncation", kind="string", help="auto: leave out the oldest items of an input that is too long",
         schema={"enum": list(TRUNCATIONS)},
         read=_truncation),
     Field(name="include", kind="array", help="message.output_text.logprobs", read=_include,
@@ -180,7 +189,7 @@ FIELDS = (
     _echoed("safety_identifier"),
     _echoed("prompt_cache_key"),
     _echoed("prompt_cache_retention"),
-    Field(name="service_tier", kind="string", help="accepted; there is one"),
+    Field(name="service_tier", kind="string", help="accepted; there is only one"),
     TEMPLATE_KWARGS,
 )  # fmt: skip
 

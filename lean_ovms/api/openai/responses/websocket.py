@@ -48,8 +48,8 @@ MAX_ECHOED_BYTES = 1 << 16
 """The limit for the members of a refused steer event that the error event repeats."""
 FIELDS = FieldSet(
     (
-        Field(name="generate", kind="bool", help="false: only the prompt is computed", default=True),
-        Field(name="stream_id", kind="string", help="of the events that answer"),
+        Field(name="generate", kind="bool", help="false: compute the prompt, and generate nothing", default=True),
+        Field(name="stream_id", kind="string", help="id that the events of the answer get"),
     )
 )
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")

@@ -1,4 +1,4 @@
-# docker build -f docs/deploy/Containerfile -t lean_ovms .
+# docker build -t lean_ovms .
 # docker run --rm --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
 #   -p 8000:8000 -v "$PWD/models:/models:ro" lean_ovms --config_path /models/config.json
 # Without options: the models that /models/config.json names, or else all models in /models; with none it does not start.
@@ -8,7 +8,7 @@ FROM python:3.12-slim AS build
 WORKDIR /src
 COPY pyproject.toml setup.cfg setup.py README.md LICENSE ./
 COPY lean_ovms lean_ovms
-RUN python -m venv /opt/lean_ovms && /opt/lean_ovms/bin/pip install --no-cache-dir ".[audio,hub,vision]"
+RUN python -m venv /opt/lean_ovms && /opt/lean_ovms/bin/pip install --no-cache-dir ".[audio,vision]"
 
 FROM python:3.12-slim
 # A number, so that Kubernetes' runAsNonRoot can tell.

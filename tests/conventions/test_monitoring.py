@@ -1,4 +1,4 @@
-"""The dashboard in docs/ asks for nothing that the server does not expose."""
+"""The dashboard and the alerts in docs/ ask for nothing that the server does not expose."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.engine_types import EngineStats
@@ -15,10 +16,17 @@ from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Metrics
 from lean_ovms.observability.records import GenerationRecord, RequestRecord
 
-BOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text("utf-8"))
+DOCS = Path(__file__).parents[2] / "docs"
+BOARD = json.loads((DOCS / "grafana.json").read_text("utf-8"))
+RULES = [
+    rule for group in yaml.safe_load((DOCS / "deploy/alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
 QUERIES = {f"{p['title']}, {t['refId']}": t["expr"] for p in BOARD["panels"] for t in p["targets"]}
-NAME = re.compile(r"\b(?:vllm:|ovms_|lean_ovms_|process_)\w+")
-SELECTION = re.compile(r"\b((?:vllm:|ovms_|lean_ovms_)\w+)\{(\w+)=~")
+QUERIES |= {rule["alert"]: rule["expr"] for rule in RULES}
+OF_PROMETHEUS = {"up", "instance", "job"}
+"""What Prometheus itself adds: a metric, and labels of every sample."""
+NAME = re.compile(r"\b(?:vllm:|ovms_|lean_ovms_|process_)\w+|\bup\b")
+SELECTION = re.compile(r"\b((?:vllm:|ovms_|lean_ovms_)\w+)\{(\w+)=")
 GROUPING = re.compile(r"by \(([\w, ]+)\)")
 
 
@@ -64,11 +72,29 @@ def test_every_query_names_metrics_and_labels_that_exist(query: str, samples: di
     names = NAME.findall(query)
     assert names
     for name in names:
-        assert name in samples
+        assert name in samples or name in OF_PROMETHEUS
     for name, label in SELECTION.findall(query):
         assert label in samples[name]
     for labels in GROUPING.findall(query):
-        assert set(labels.split(", ")) <= set().union(*(samples[name] for name in names))
+        assert set(labels.split(", ")) <= set().union(*(samples[name] for name in names)) | OF_PROMETHEUS
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_prometheus_understands_every_query(query: str) -> None:
+    promql_parser = pytest.importorskip("promql_parser")
+    for variable, value in (("$__rate_interval", "5m"), ("$__interval", "1m"), ("${model:regex}", "m")):
+        query = query.replace(variable, value)
+    promql_parser.parse(query)
+
+
+def test_alerts_name_labels_that_their_expressions_leave() -> None:
+    """After a grouping only its labels are there."""
+    for rule in RULES:
+        named = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        if grouped := GROUPING.search(rule["expr"]):
+            assert named <= set(grouped[1].split(", ")), rule["alert"]
+        assert named <= {"instance", "model_name"}
+        assert rule["labels"]["severity"] in ("critical", "warning")
 
 
 def test_every_family_is_exposed_by_a_server_that_has_had_all_events(samples: dict[str, set[str]]) -> None:

@@ -1,0 +1,148 @@
+"""The files of docs/deploy: options that exist, probes of paths that are served, parts that fit each other."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lean_ovms import __version__
+from lean_ovms.api import routes
+from lean_ovms.cli.arguments import parse
+from lean_ovms.config import Config
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "docs" / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+OBJECTS = {
+    document["kind"]: document
+    for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    for document in yaml.safe_load_all(file.read_text())
+}
+POD = OBJECTS["Deployment"]["spec"]["template"]
+SERVER = POD["spec"]["containers"][0]
+KSERVE = OBJECTS["ServingRuntime"]["spec"]["containers"][0]
+COMMANDS = {
+    "compose": COMPOSE["services"]["lean_ovms"]["command"],
+    "Deployment": SERVER["args"],
+    "ServingRuntime": KSERVE["args"],
+}
+LABELS = {"app.kubernetes.io/name": "lean-ovms"}
+OURS = ("Deployment", "Service", "PodDisruptionBudget")
+"""Kinds of Kubernetes itself; the schemas of the others are their projects'."""
+
+
+def environment() -> dict[str, str]:
+    """What the Dockerfile sets: names of one line, or of several joined by backslashes."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line.removeprefix("ENV ") for line in text.splitlines() if line.startswith("ENV ")]
+    return dict(word.split("=", 1) for line in lines for word in shlex.split(line))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_line_is_understood(name: str) -> None:
+    config = parse(COMMANDS[name], environment())
+    assert config.metrics_enable
+    assert (config.model_path == "/mnt/models") == (name == "ServingRuntime")
+
+
+def test_an_option_that_does_not_exist_would_be_seen() -> None:
+    with pytest.raises(Exception, match="--metrics_enabled"):
+        parse(["--metrics_enabled=true"], environment())
+
+
+@pytest.mark.parametrize("container", [SERVER, KSERVE], ids=["Deployment", "ServingRuntime"])
+def test_probes_ask_paths_that_are_served_at_the_port_that_is_open(container: dict[str, Any]) -> None:
+    served = {route.path for route in routes.every() if route.method == "GET" and route.vital}
+    port = parse(container["args"], environment()).rest_port
+    [opened] = container["ports"]
+    assert opened["containerPort"] == port
+    for kind in ("livenessProbe", "readinessProbe"):
+        probe = container[kind]["httpGet"]
+        assert probe["path"] in served
+        assert probe["port"] in (port, opened["name"])
+    assert container["livenessProbe"]["httpGet"]["path"] != container["readinessProbe"]["httpGet"]["path"]
+
+
+@pytest.mark.parametrize("container", [SERVER, KSERVE], ids=["Deployment", "ServingRuntime"])
+def test_containers_are_read_only_and_have_a_place_for_temporary_files(container: dict[str, Any]) -> None:
+    secure = container["securityContext"]
+    assert secure["readOnlyRootFilesystem"]
+    assert secure["runAsNonRoot"]
+    assert not secure["allowPrivilegeEscalation"]
+    assert secure["capabilities"] == {"drop": ["ALL"]}
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+
+
+def test_a_pod_has_time_to_finish_its_requests() -> None:
+    config = parse(SERVER["args"], environment())
+    assert POD["spec"]["terminationGracePeriodSeconds"] > config.drain_delay_s + config.drain_timeout_s
+    assert config.drain_delay_s > SERVER["readinessProbe"]["periodSeconds"]
+    grace = COMPOSE["services"]["lean_ovms"]["stop_grace_period"]
+    assert float(grace.removesuffix("s")) > Config().drain_timeout_s
+
+
+def test_everything_selects_the_pods_of_the_deployment() -> None:
+    spec = {kind: found["spec"] for kind, found in OBJECTS.items()}
+    assert POD["metadata"]["labels"] == LABELS
+    assert spec["Deployment"]["selector"]["matchLabels"] == LABELS
+    assert spec["Service"]["selector"] == LABELS
+    assert spec["PodDisruptionBudget"]["selector"]["matchLabels"] == LABELS
+    assert spec["PodDisruptionBudget"]["minAvailable"] < spec["Deployment"]["replicas"]
+    assert OBJECTS["Service"]["metadata"]["labels"] == spec["ServiceMonitor"]["selector"]["matchLabels"]
+    [port], [endpoint] = spec["Service"]["ports"], spec["ServiceMonitor"]["endpoints"]
+    assert endpoint["port"] == port["name"] == port["targetPort"] == SERVER["ports"][0]["name"]
+    assert spec["InferenceService"]["predictor"]["model"]["runtime"] == OBJECTS["ServingRuntime"]["metadata"]["name"]
+    [model_format] = spec["ServingRuntime"]["supportedModelFormats"]
+    assert spec["InferenceService"]["predictor"]["model"]["modelFormat"]["name"] == model_format["name"]
+
+
+def test_images_have_the_version_of_the_package() -> None:
+    version = __version__.partition(".dev")[0]
+    assert SERVER["image"] == KSERVE["image"] == f"registry.example.org/lean_ovms:{version}"
+
+
+def test_alerts_and_scrapes_name_the_same_job() -> None:
+    [scrape] = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
+    [relabeling] = OBJECTS["ServiceMonitor"]["spec"]["endpoints"][0]["relabelings"]
+    assert scrape["job_name"] == relabeling["replacement"]
+    assert f'job="{scrape["job_name"]}"' in (DEPLOY / "alerts.yaml").read_text()
+    [target] = scrape["static_configs"][0]["targets"]
+    host, _, port = target.partition(":")
+    assert host in COMPOSE["services"]
+    assert int(port) == parse(COMMANDS["compose"], environment()).rest_port
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Files of the repository by the path in the container."""
+    volumes = [volume.split(":") for volume in COMPOSE["services"][service]["volumes"]]
+    return {inside: outside for outside, inside, *_ in volumes if outside.startswith(".")}
+
+
+def test_compose_mounts_files_that_exist_where_their_programs_read_them() -> None:
+    every = {**mounts("prometheus"), **mounts("grafana")}
+    assert every
+    assert all((DEPLOY / file).is_file() for file in every.values())
+    assert set(yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["rule_files"]) <= set(mounts("prometheus"))
+    [provider] = yaml.safe_load((DEPLOY / "grafana_dashboards.yaml").read_text())["providers"]
+    assert f"{provider['options']['path']}/lean_ovms.json" in mounts("grafana")
+    [source] = yaml.safe_load((DEPLOY / "grafana_datasource.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert "prometheus" in COMPOSE["services"]
+
+
+def test_the_build_context_has_what_the_dockerfile_copies_and_nothing_secret() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    copied = [line.split()[1:-1] for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("COPY ")]
+    names = {name for words in copied for name in words if not name.startswith(("--", "/"))}
+    assert {f"!{name}" for name in names} == {line for line in lines if line.startswith("!")}
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_kubernetes_accepts_the_objects(kind: str) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    validator.validate(OBJECTS[kind], validator.latest_version(), strict=True)
