@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Parent = int | str | tuple[str, str]
 """What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,
@@ -24,7 +24,8 @@ class OutOfBlocks(Exception):
 class BlockManager:
     """Counts the references to blocks and keeps the prefix cache."""
 
-    def __init__(self, total: int, block_size: int) -> None:
+    def __init__(self, total: int, block_size: int, forget: Callable[[int], None] = lambda serial: None) -> None:
+        """forget: is told the serial number of each block that leaves the prefix cache."""
         self.total = total
         self.block_size = block_size
         self._free = list(range(total - 1, -1, -1))
@@ -33,6 +34,7 @@ class BlockManager:
         self._keys: list[tuple[Parent, bytes] | None] = [None] * total
         self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
         self._serial = 0
+        self._forget = forget
 
     @property
     def available(self) -> int:
@@ -132,5 +134,6 @@ class BlockManager:
     def _unregister(self, block: int) -> None:
         key = self._keys[block]
         if key is not None:
-            del self._found[key]
+            _, serial = self._found.pop(key)
             self._keys[block] = None
+            self._forget(serial)

@@ -16,6 +16,7 @@ from .params import Params
 from .sampling.logprobs import TokenLogprobs
 from .sampling.thinking_budget import ThinkingState
 from .sampling.token_counts import TokenCounts
+from .state_cache import NO_STATE
 
 JUMP_FORWARD_SCORE = 4
 """By how many the wrong draft tokens of a grammar may exceed the right ones before its sequence gets none any more."""
@@ -47,7 +48,9 @@ class Sequence(generation.QueuedSequence):
 
     prompt: tokens of the prompt. limit: most tokens of the text. arrival: the order in which requests came.
     row: its place in the block tables of running sequences, -1 if it does not run. blocks: its KV blocks in order;
-    chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
+    chain: the serial numbers of those that are in the prefix cache. state_slot: of its state, with a hybrid network; written: the slots that the running step writes its next states to. shared_ends: tokens of beginnings that other
+    prompts share, behind which a checkpoint is wanted. answer_end: the serial number of the last block of generated
+    tokens that has a checkpoint, 0 before there is one. cached: prompt tokens that were found there, -1
     before that is known.
     draft_tokens: tokens that the running step computes for, behind ids. jump_forward: they are its grammar's.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
@@ -67,6 +70,10 @@ class Sequence(generation.QueuedSequence):
     row: int = -1
     blocks: list[int] = field(default_factory=list)
     chain: list[int] = field(default_factory=list)
+    state_slot: int = NO_STATE
+    written: list[int] = field(default_factory=list)
+    shared_ends: set[int] = field(default_factory=set)
+    answer_end: int = 0
     cached: int = -1
     matcher: Matcher | None = None
     arrays: LogitArrays | None = None
