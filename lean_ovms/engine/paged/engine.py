@@ -151,7 +151,7 @@ class Engine(StepRunner):
             if asked.beams > 1:
                 sequence.search = BeamSearch(sequence)
             request.sequences.append(sequence)
-        self.scheduler.waiting.add(request)
+        self.scheduler.add(request)
 
     def cancel(self, request_id: int, index: int | None) -> None:
         request = self.requests.get(request_id)

@@ -35,6 +35,8 @@ from .state_cache import StateCache
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
+MOST_SHARED_ENDS = 4
+"""Places in a prompt at most where a hybrid network keeps its state because other prompts begin alike."""
 MAX_JUMPING = 2
 """Decoding sequences up to which grammars jump forward: a step of few of them reads weights more than it computes.
 With the demo model, whose steps take a quarter of a millisecond, 4 streams took up to a third more CPU time with
@@ -93,6 +95,14 @@ class Scheduler(RunningSequences):
         self._policy = AdmissionPolicy(waiting, self)
         self._grammar_load = GrammarLoad(lambda: waiting.clock())
         self._searching: list[Sequence] = []  # the sequence that began each running beam search
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queues the sequences of a request."""
+        self.waiting.add(request)
+        if self.states.total:
+            for sequence in request.sequences:
+                for other in self.prefilling:
+                    self._leads(other, sequence)
 
     def admit(self) -> None:
         """Starts waiting sequences as far as slots, rows, blocks and the next step allow."""
@@ -166,11 +176,14 @@ class Scheduler(RunningSequences):
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
         sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
-        if sequence.chain:
-            self._restore(sequence)
-        elif self.states.total:
-            sequence.state_slot = self.states.allocate()
-            self._network.clear_state(sequence.state_slot)
+        if self.states.total:
+            if sequence.chain:
+                self._restore(sequence)
+            else:
+                sequence.state_slot = self.states.allocate()
+                self._network.clear_state(sequence.state_slot)
+            for other in self.waiting:
+                self._leads(sequence, other)
         self.prefilling.append(sequence)
         if sequence.search is not None:
             self._searching.append(sequence)
@@ -223,6 +236,12 @@ class Scheduler(RunningSequences):
         sequence.state, sequence.has_output, sequence.output_since = "decode", True, self.steps
         self.suspects.discard(sequence)
         self._regroup = True
+
+    def finish(self, sequence: Sequence) -> None:
+        """Ends a sequence that has all its tokens, between two steps."""
+        if sequence.row >= 0:
+            self._keep_answer(sequence)
+        self.end(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Ends a sequence, or its beam search, that is over or not wanted any more, whatever its state."""
@@ -354,10 +373,7 @@ class Scheduler(RunningSequences):
         return chunks
 
     def _leaders(self, prompts: list[Sequence]) -> dict[Sequence, Sequence]:
-        """Returns for which other prompt of a step a prompt waits, because that computes what both begin with.
-
-        Hybrid networks keep their states at the end of that.
-        """
+        """Returns for which other prompt of a step a prompt waits, because that computes what both begin with."""
         leaders: dict[Sequence, Sequence] = {}
         known: dict[tuple[Parent, bytes], list[Sequence]] = {}
         size, computed = self.blocks.block_size, self.tables.computed
@@ -368,14 +384,29 @@ class Scheduler(RunningSequences):
             self._catch_up(sequence)
             alike = known.setdefault((beginning, sequence.ids[:size].tobytes()), [])
             for other in alike if not sequence.needs_prompt_logprobs else ():
-                common = _common(other.ids, sequence.ids) // size * size
-                if common > computed[other.row] >= computed[sequence.row]:
-                    other.shared_ends.add(common)
+                if self._leads(other, sequence) and computed[other.row] >= computed[sequence.row]:
                     leaders[sequence] = other
                     break
             else:
                 alike.append(sequence)
         return leaders
+
+    def _leads(self, first: Sequence, second: Sequence) -> bool:
+        """Returns whether a running prompt is yet to compute blocks with which another begins too.
+
+        A hybrid network keeps its state at their end.
+        """
+        size, start = self.blocks.block_size, int(self.tables.computed[first.row])
+        beginning = self._beginning(first)
+        at = start // size * size
+        if beginning is None or self._beginning(second) != beginning or len(second.ids) <= at + size:
+            return False
+        if first.ids[at : at + size] != second.ids[at : at + size]:
+            return False
+        common = _common(first.ids, second.ids) // size * size
+        if common > start and len(first.shared_ends) < MOST_SHARED_ENDS:
+            first.shared_ends.add(common)
+        return common > start
 
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Returns prompts in the order in which they are computed, each with the work to keep for those behind.

@@ -251,7 +251,7 @@ class StepRunner:
         over += [s for s in batch.repeating if s.row >= 0 and s.reason is None and _repeats(s)]
         over += [s for i in batch.edited if (s := sequences[i]).row >= 0 and _grammar_over(s, tokens[i])]
         for sequence in over:
-            self.scheduler.end(sequence)
+            self.scheduler.finish(sequence)
 
     def _search(self, beams: list[Sequence], lines: Lines) -> None:
         """Processes the logits of one step of a beam search."""
