@@ -204,7 +204,7 @@ class RunningSequences:
         sequence.state_slot = self.states.restore(sequence.chain, counts=first)
 
     def _write_states(self, sequence: Sequence, count: int) -> int:
-        """Allocates slots for the states that a step writes for a sequence; returns how many there are, at most `count`."""
+        """Allocates slots for the states that a step writes for a sequence; returns how many, at most `count`."""
         sequence.written = []
         slot = self.states.writable(sequence.state_slot)
         while slot != NO_STATE:

@@ -74,8 +74,8 @@ class Scheduler(RunningSequences):
         fail: Callable[[GenerationRequest, RequestError], None],
     ) -> None:
         """slots: sequences that run at once. split: a prompt may be computed over several steps. caching: prompts begin
-        with the blocks of others. interval: of RunningSequences. across: as in FairQueue. matcher: of a sequence's grammar; raises BadRequest. fail:
-        ends a request.
+        with the blocks of others. interval: of RunningSequences. across: as in FairQueue. matcher: of a sequence's
+        grammar; raises BadRequest. fail: ends a request.
         """
         reserved = min(PREFILL_TOKENS, step_tokens // 4)
         most = min(tables.total, max(1, step_tokens - reserved))

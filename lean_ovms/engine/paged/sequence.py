@@ -48,10 +48,11 @@ class Sequence(generation.QueuedSequence):
 
     prompt: tokens of the prompt. limit: most tokens of the text. arrival: the order in which requests came.
     row: its place in the block tables of running sequences, -1 if it does not run. blocks: its KV blocks in order;
-    chain: the serial numbers of those that are in the prefix cache. state_slot: of its state, with a hybrid network; written: the slots that the running step writes its next states to. shared_ends: tokens of beginnings that other
-    prompts share, behind which a checkpoint is wanted. answer_end: the serial number of the last block of generated
-    tokens that has a checkpoint, 0 before there is one. cached: prompt tokens that were found there, -1
+    chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
     before that is known.
+    state_slot: of its state, with a hybrid network. written: slots to which the running step writes its next states.
+    shared_ends: tokens of beginnings that other prompts share, behind which a checkpoint is wanted. answer_end: the
+    serial number of the last generated block that has a checkpoint, 0 before there is one.
     draft_tokens: tokens that the running step computes for, behind ids. jump_forward: they are its grammar's.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
     echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.

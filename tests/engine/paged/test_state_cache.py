@@ -178,7 +178,7 @@ def test_a_text_is_what_the_definition_says_with_an_empty_cache_and_with_a_full_
 
 
 def test_the_next_turn_of_a_conversation_goes_on_behind_the_answers_last_block():
-    made, ids = hybrid(), prompt(41)
+    made, ids, length = hybrid(), prompt(41), 0
     for turn in range(5):
         answer, cached = asked_of(made, ids, max_tokens=10)
         assert cached == (0 if not turn else (length + 9) // SIZE * SIZE)  # the last token was not computed
