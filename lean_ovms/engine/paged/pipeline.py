@@ -143,6 +143,7 @@ class PagedPipeline(Engine):
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
         self.long_text_encoder: LongTextEncoder | None = self._encode
+        self.scheduler.message_starts = self._encode.dividers
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)

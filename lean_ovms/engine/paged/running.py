@@ -21,6 +21,7 @@ class RunningSequences:
     """Adds sequences and removes them; `scheduler` decides which.
 
     prefilling: sequences whose prompts are computed, in this order. caching: prompts may share the blocks of others.
+    message_starts: tokens that a message of a chat may begin with.
     changed: the decoding sequences, or their blocks, are others than in the last step.
     """
 
@@ -45,6 +46,7 @@ class RunningSequences:
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self.caching = caching
+        self.message_starts: frozenset[int] = frozenset()
         self.changed = True
         self._network = network
         self._proposer = proposer
@@ -235,12 +237,23 @@ class RunningSequences:
             return "shared"
         if end == self._last_end(sequence):
             return "prompt"
-        return "inner" if end % self._interval == 0 else None
+        return "inner" if end in (sequence.message_end, end // self._interval * self._interval) else None
 
     def _last_end(self, sequence: Sequence) -> int:
         """Returns the end of the last block that another prompt could share with a sequence that is the same."""
         size = self.blocks.block_size
         return (len(sequence.ids) - 1) // size * size
+
+    def _first_message_end(self, sequence: Sequence) -> int:
+        """Returns the end of the last whole block of a chat's first message, 0 if there is none.
+
+        Other chats may begin with it. The next message begins with the same token, as the first one behind a token for
+        the beginning of texts.
+        """
+        for place, token in enumerate(sequence.ids[:2]):
+            if token in self.message_starts and sequence.ids.count(token) > 1:
+                return sequence.ids.index(token, place + 1) // self.blocks.block_size * self.blocks.block_size
+        return 0
 
     def _checkpoint_ends(self, sequence: Sequence, start: int, end: int) -> list[int]:
         """Returns where the states of a prompt are to be written while its tokens from start to end are computed.
@@ -250,7 +263,7 @@ class RunningSequences:
         if not self.states.total or self._beginning(sequence) is None:
             return [end]
         inner = range(start // self._interval * self._interval, end, self._interval)
-        wanted = {*inner, self._last_end(sequence), *sequence.shared_ends}
+        wanted = {*inner, self._last_end(sequence), sequence.message_end, *sequence.shared_ends}
         ends = [*sorted(at for at in wanted if start < at < end), end]
         if len(ends) > 2 and ends[1] - ends[0] < max(ends[0] - start, ends[2] - ends[1]):
             return ends[:2]  # the network writes states at equal distances

@@ -182,6 +182,7 @@ class Scheduler(RunningSequences):
             else:
                 sequence.state_slot = self.states.allocate()
                 self._network.clear_state(sequence.state_slot)
+            sequence.message_end = self._first_message_end(sequence)
             for other in self.waiting:
                 self._leads(sequence, other)
         self.prefilling.append(sequence)

@@ -7,7 +7,7 @@ import pytest
 
 from lean_ovms.engine.paged.state_cache import NO_STATE, StateCache
 from tests.engine.paged.harness import Params
-from tests.engine.paged.network import HybridNetwork
+from tests.engine.paged.network import VOCAB, HybridNetwork
 from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, best, disturbed_step, engine, prompt, run
 
@@ -197,6 +197,14 @@ def test_the_third_prompt_with_a_beginning_goes_on_behind_it():
     """The second one computes it, and leaves its state there."""
     made, system = hybrid(interval=400), prompt(90)
     assert [asked_of(made, system + prompt(9, number))[1] for number in range(1, 5)] == [0, 0, 88, 88]
+
+
+@pytest.mark.parametrize("before", [[], [3]])
+def test_the_second_chat_with_a_system_message_goes_on_behind_it(before):
+    made, start = hybrid(interval=400), VOCAB - 1
+    made.scheduler.message_starts = frozenset({start})
+    system = [*before, start, *(token % start for token in prompt(90)), start]
+    assert [asked_of(made, system + prompt(9, number))[1] for number in (1, 2)] == [0, (len(system) - 1) // SIZE * SIZE]
 
 
 @pytest.mark.parametrize("agents", [2, 8])
