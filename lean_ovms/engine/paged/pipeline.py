@@ -130,7 +130,6 @@ class PagedPipeline(Engine):
             )
             self._speculative = bool(settings.speculative)
             self._warm_up(settings)
-        settings = replace(settings, prefix_caching=self.scheduler.caching)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         if capacity.states:
             self._state_bytes = self._model.state_bytes

@@ -80,10 +80,10 @@ class RunningSequences:
     def decoded(self, rows: NDArray[np.int64]) -> None:
         """Records that a step has computed one token of each of these plain sequences."""
         self.tables.computed[rows] += 1
-        moved, self._moving = [s for s in self._moving if s.row >= 0], []
-        for sequence in moved:
-            self._advance(sequence)
-            self.changed = True
+        for sequence in self._moving:
+            if sequence.row >= 0:
+                self._advance(sequence)
+                self.changed = True
 
     def accept(self, sequence: Sequence, tokens: int) -> None:
         """Records that the first tokens of a sequence with draft tokens are in the KV cache, one more than before."""

@@ -31,7 +31,7 @@ from .model_inputs import ONE_STATE, Chunk
 from .network import Network
 from .running import RunningSequences
 from .sequence import Sequence
-from .state_cache import StateCache
+from .state_cache import NO_STATE, StateCache
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
@@ -331,10 +331,18 @@ class Scheduler(RunningSequences):
             self._grow(sequence, computed + 1)
         self._moving = []
         if self.states.total and self.changed:
-            for sequence in sorted(self._plain, key=lambda s: s.search is None):  # beams need more slots than they have
-                if sequence.row >= 0 and self._write_states(sequence, 1):
-                    self.tables.states[sequence.row] = sequence.state_slot, sequence.written[0]
-                    self._moving.append(sequence)
+            for sequence in sorted(self._plain, key=lambda s: s.search is None):  # beams must have a slot each
+                if sequence.row >= 0:
+                    self._move(sequence)
+
+    def _move(self, sequence: Sequence) -> None:
+        """Chooses the slots in which the next decode steps read and write a state: one, unless others use it."""
+        slot = self.states.writable(sequence.state_slot)
+        assert slot != NO_STATE  # capacity.rows_of leaves enough of them
+        self.tables.states[sequence.row] = sequence.state_slot, slot
+        if slot != sequence.state_slot:
+            sequence.written = [slot]
+            self._moving.append(sequence)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
