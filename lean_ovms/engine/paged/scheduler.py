@@ -7,7 +7,6 @@ later from its tokens and the prefix cache. Only a sequence that runs alone and 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,22 +20,20 @@ from ..generation.fair_queue import FairQueue
 from ..generation.grammar_load import GrammarLoad
 from ..generation.sequence import ClientQueue, GenerationRequest
 from ..generation.suspects import Suspects
-from .block_manager import BlockManager, Parent
+from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher
 from .lora.adapters import AdapterTable
-from .model_inputs import ONE_STATE, Chunk
+from .model_inputs import Chunk
 from .network import Network
 from .running import RunningSequences
 from .sequence import Sequence
-from .state_cache import NO_STATE, StateCache
+from .state_cache import StateCache
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
-MOST_SHARED_ENDS = 4
-"""Places in a prompt at most where a hybrid network keeps its state because other prompts begin alike."""
 MAX_JUMPING = 2
 """Decoding sequences up to which grammars jump forward: a step of few of them reads weights more than it computes.
 With the demo model, whose steps take a quarter of a millisecond, 4 streams took up to a third more CPU time with
@@ -177,14 +174,7 @@ class Scheduler(RunningSequences):
         found = len(sequence.blocks) * self.blocks.block_size
         sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
         if self.states.total:
-            if sequence.chain:
-                self._restore(sequence)
-            else:
-                sequence.state_slot = self.states.allocate()
-                self._network.clear_state(sequence.state_slot)
-            sequence.message_end = self._first_message_end(sequence)
-            for other in self.waiting:
-                self._leads(sequence, other)
+            self._begin_state(sequence, self.waiting)
         self.prefilling.append(sequence)
         if sequence.search is not None:
             self._searching.append(sequence)
@@ -194,9 +184,7 @@ class Scheduler(RunningSequences):
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
     def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
-        if sequence.search is None:
-            self._register(sequence, int(self.tables.computed[sequence.row]))
-            self._keep(sequence, "answer")
+        self._keep_computed(sequence)
         self._requeue(sequence, first=first)
         self.preemptions += 1
 
@@ -240,8 +228,7 @@ class Scheduler(RunningSequences):
 
     def finish(self, sequence: Sequence) -> None:
         """Ends a sequence that has all its tokens, between two steps."""
-        if sequence.row >= 0:
-            self._keep_answer(sequence)
+        self._keep_answer(sequence)
         self.end(sequence)
 
     def end(self, sequence: Sequence) -> None:
@@ -329,20 +316,7 @@ class Scheduler(RunningSequences):
             self._register(sequence, computed)
             self._keep_answer(sequence)
             self._grow(sequence, computed + 1)
-        self._moving = []
-        if self.states.total and self.changed:
-            for sequence in sorted(self._plain, key=lambda s: s.search is None):  # beams must have a slot each
-                if sequence.row >= 0:
-                    self._move(sequence)
-
-    def _move(self, sequence: Sequence) -> None:
-        """Chooses the slots in which the next decode steps read and write a state: one, unless others use it."""
-        slot = self.states.writable(sequence.state_slot)
-        assert slot != NO_STATE  # capacity.rows_of leaves enough of them
-        self.tables.states[sequence.row] = sequence.state_slot, slot
-        if slot != sequence.state_slot:
-            sequence.written = [slot]
-            self._moving.append(sequence)
+        self._move(self._plain)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
@@ -380,42 +354,6 @@ class Scheduler(RunningSequences):
                     computing.add(sequence)
                 budget -= taken
         return chunks
-
-    def _leaders(self, prompts: list[Sequence]) -> dict[Sequence, Sequence]:
-        """Returns for which other prompt of a step a prompt waits, because that computes what both begin with."""
-        leaders: dict[Sequence, Sequence] = {}
-        known: dict[tuple[Parent, bytes], list[Sequence]] = {}
-        size, computed = self.blocks.block_size, self.tables.computed
-        for sequence in prompts:
-            beginning = self._beginning(sequence)
-            if beginning is None or sequence.row < 0:
-                continue
-            self._catch_up(sequence)
-            alike = known.setdefault((beginning, sequence.ids[:size].tobytes()), [])
-            for other in alike if not sequence.needs_prompt_logprobs else ():
-                if self._leads(other, sequence) and computed[other.row] >= computed[sequence.row]:
-                    leaders[sequence] = other
-                    break
-            else:
-                alike.append(sequence)
-        return leaders
-
-    def _leads(self, first: Sequence, second: Sequence) -> bool:
-        """Returns whether a running prompt is yet to compute blocks with which another begins too.
-
-        A hybrid network keeps its state at their end.
-        """
-        size, start = self.blocks.block_size, int(self.tables.computed[first.row])
-        beginning = self._beginning(first)
-        at = start // size * size
-        if beginning is None or self._beginning(second) != beginning or len(second.ids) <= at + size:
-            return False
-        if first.ids[at : at + size] != second.ids[at : at + size]:
-            return False
-        common = _common(first.ids, second.ids) // size * size
-        if common > start and len(first.shared_ends) < MOST_SHARED_ENDS:
-            first.shared_ends.add(common)
-        return common > start
 
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
@@ -457,10 +395,6 @@ class Scheduler(RunningSequences):
         free = (len(sequence.blocks) + self.blocks.available) * self.blocks.block_size - known
         return min(sequence.limit - known - 1, free, self._spare_states())
 
-    def _spare_states(self) -> int:
-        """Returns how many states may be written for draft tokens; the other sequences need a slot more at most."""
-        return self.states.available - len(self.running) if self.states.total else self._step_tokens
-
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
         """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""
         known = len(sequence.ids)
@@ -476,10 +410,6 @@ class Scheduler(RunningSequences):
         chunks.append(Chunk(sequence, known - 1, count, count, self._slots(sequence), 1, 1))
         return count
 
-    def _slots(self, sequence: Sequence) -> tuple[int, ...]:
-        """Returns Chunk.states of a sequence."""
-        return (sequence.state_slot, *sequence.written) if self.states.total else ()
-
     def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
         """Adds a chunk of a sequence's prompt; returns how much of the budget it takes, as work (ChunkSizes).
 
@@ -491,26 +421,10 @@ class Scheduler(RunningSequences):
             count = taken = min(count, budget)
         elif self._split:
             count, taken = self.chunk_sizes.part(start, count, budget)
-        ends = self._checkpoint_ends(sequence, start, start + count)
-        if self.states.total and self._write_states(sequence, len(ends)) < len(ends):
-            for slot in sequence.written[1:]:
-                self.states.release(slot)
-            del sequence.written[1:]
-            ends = ends[-1:]
-            if not sequence.written:
-                return 0
-        if not self._grow(sequence, ends[-1]):
+        ends = self._write_prompt_states(sequence, start, start + count)
+        if not ends or not self._grow(sequence, ends[-1]):
             return 0
         count = ends[-1] - start
         wanted = count if sequence.needs_prompt_logprobs else int(ends[-1] == known)
-        first = ends[0] - start if len(ends) > 1 else 0
-        every = ends[1] - ends[0] if len(ends) > 2 else ONE_STATE
-        chunks.append(Chunk(sequence, start, count, wanted, self._slots(sequence), first, every))
+        chunks.append(self._prompt_chunk(sequence, start, ends, wanted))
         return taken
-
-
-def _common(ids: array[int], others: array[int]) -> int:
-    """Returns how many tokens two sequences begin with alike; the last one of the second is not among them."""
-    most = min(len(ids), len(others) - 1)
-    equal = np.frombuffer(ids, np.int64, most) == np.frombuffer(others, np.int64, most)
-    return most if equal.all() else int(equal.argmin())
