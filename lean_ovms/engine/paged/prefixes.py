@@ -97,7 +97,7 @@ class Prefixes:
         usable = self.states.matched([serial for _, serial in found])
         if usable < len(found):
             self.blocks.release([block for block, _ in found[usable:]])
-            sequence.shared_ends.add(start + len(found) * self.blocks.block_size)
+            sequence.known_end = start + len(found) * self.blocks.block_size
         return found[:usable]
 
     def _beginning(self, sequence: Sequence) -> Parent | None:
@@ -164,9 +164,12 @@ class Prefixes:
         if first.ids[at : at + size] != second.ids[at : at + size]:
             return False
         common = _common(first.ids, second.ids) // size * size
-        if common > start and len(first.shared_ends) < MOST_SHARED_ENDS:
+        if common <= start or not self.states.total:
+            return common > start
+        first.shared_ends = {end for end in first.shared_ends if end > start}
+        if len(first.shared_ends) < MOST_SHARED_ENDS:
             first.shared_ends.add(common)
-        return common > start
+        return common in first.shared_ends
 
     # --- states of hybrid networks
 
@@ -252,7 +255,7 @@ class Prefixes:
 
     def _checkpoint_kind(self, sequence: Sequence, end: int) -> Kind | None:
         """Returns which kind of checkpoint is wanted behind so many tokens of a prompt; None: none."""
-        if end in sequence.shared_ends:
+        if end == sequence.known_end or end in sequence.shared_ends:
             return "shared"
         if end == self._last_end(sequence):
             return "prompt"
@@ -282,7 +285,7 @@ class Prefixes:
         if not self.states.total or self._beginning(sequence) is None:
             return [end]
         inner = range(start // self._interval * self._interval, end, self._interval)
-        wanted = {*inner, self._last_end(sequence), sequence.message_end, *sequence.shared_ends}
+        wanted = {*inner, sequence.message_end, sequence.known_end, *sequence.shared_ends, self._last_end(sequence)}
         ends = [*sorted(at for at in wanted if start < at < end), end]
         if len(ends) > 2 and ends[1] - ends[0] < max(ends[0] - start, ends[2] - ends[1]):
             return ends[:2]  # the network writes states at equal distances
@@ -305,9 +308,9 @@ class Prefixes:
         computed = int(self.tables.computed[sequence.row])
         if (
             not self.states.total
-            or computed % self.blocks.block_size
-            or sequence.search is not None
             or sequence.row < 0
+            or sequence.search is not None
+            or computed % self.blocks.block_size
         ):
             return
         self._register(sequence, computed)

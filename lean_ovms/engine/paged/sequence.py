@@ -51,9 +51,9 @@ class Sequence(generation.QueuedSequence):
     chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
     before that is known.
     state_slot: of its state, with a hybrid network. written: slots to which the running step writes its next states.
-    shared_ends: tokens of beginnings that other prompts share, behind which a checkpoint is wanted. message_end: those
-    of a chat's first message, behind which one is wanted too, 0 if there is none. answer_end: the serial number of the
-    last generated block that has a checkpoint, 0 before there is one.
+    Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of beginnings that other prompts share;
+    known_end: of the cached blocks, if they have none; message_end: of a chat's first message. answer_end: the serial
+    number of the last generated block that has a checkpoint, 0 before there is one.
     draft_tokens: tokens that the running step computes for, behind ids. jump_forward: they are its grammar's.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
     echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.
@@ -75,6 +75,7 @@ class Sequence(generation.QueuedSequence):
     state_slot: int = NO_STATE
     written: list[int] = field(default_factory=list)
     shared_ends: set[int] = field(default_factory=set)
+    known_end: int = 0
     message_end: int = 0
     answer_end: int = 0
     cached: int = -1

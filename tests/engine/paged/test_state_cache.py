@@ -218,6 +218,19 @@ def test_prompts_with_one_beginning_that_come_together_compute_it_once(agents):
     assert made.states.checkpoints <= 3 + 2 * agents
 
 
+def test_a_prompt_that_waits_for_a_place_wants_one_state_of_what_is_computed_meanwhile():
+    made, system = hybrid(interval=400, step_tokens=8, max_running=1), prompt(90)
+    first, second = (made.add(system + prompt(9, number), Params(max_tokens=2)) for number in (1, 2))
+    first.sequences[0].shared_ends.clear()
+    for _ in range(8):
+        made.step()
+        made.scheduler._known(second.sequences[0], 0)
+    assert (second.sequences[0].known_end, second.sequences[0].shared_ends) == (64, set())
+    first.cancel()
+    run(made, second)
+    assert made.states.checkpoints <= 4
+
+
 def test_a_prompt_that_leaves_another_in_the_middle_goes_on_from_the_checkpoint_before():
     made, long = hybrid(interval=16), prompt(100)
     asked_of(made, long)
