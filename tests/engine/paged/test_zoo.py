@@ -179,7 +179,7 @@ def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, draft
             assert answer.tokens[0] == texts[which][length:]
             assert answer.logprobs[0] == pytest.approx(RECORDED[name][which][1][-left:], abs=5e-3)
             cached = max(cached, answer.cached)
-    assert cached == 96
+    assert (cached, pipe.scheduler._interval) == (96, 32)
     assert pipe.scheduler.preemptions
     assert bool(pipe.stats().accepted) is drafts
     assert pipe.states.available == pipe.states.total
