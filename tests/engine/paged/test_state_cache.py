@@ -1,10 +1,12 @@
 """States of hybrid networks and their checkpoints: the policy without a network, then the engine on a scripted one."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
 from lean_ovms.engine.paged.state_cache import NO_STATE, StateCache
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, HybridNetwork
@@ -331,6 +333,23 @@ def test_what_a_grammar_leaves_no_choice_about_saves_steps_and_changes_nothing(w
     assert steps[0] < steps[1]
 
 
+def assert_counted(made):
+    """References to blocks and slots are those of the running sequences, and no slot is lost or has two checkpoints."""
+    states, running = made.states, made.scheduler.running
+    holders = Counter(block for one in running for block in one.blocks)
+    assert made.blocks._holders == [holders[block] for block in range(made.blocks.total)]
+    users = Counter(slot for one in running for slot in {one.state_slot, *one.written})
+    assert states._users == [users[slot] for slot in range(states.total)]
+    kept = [one.slot for one in states._checkpoints.values()]
+    assert sorted([*states._free, *{*users, *kept}]) == list(range(states.total))
+    assert len({*kept}) == len(kept)
+    assert {*states._checkpoints} <= {serial for _, serial in made.blocks._found.values()}
+
+
+def in_common(ids, others):
+    return next((at for at, (one, other) in enumerate(zip(ids, others)) if one != other), min(len(ids), len(others)))  # noqa: B905
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
@@ -338,30 +357,49 @@ def test_what_a_grammar_leaves_no_choice_about_saves_steps_and_changes_nothing(w
     [(400, 0, 32, True), (60, 14, 32, True), (48, 12, 16, False), (60, 13, 64, True)],
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_tokens, caching):
-    """Random arrivals, shared beginnings, next turns, n, beams, draft tokens, cancellations, failed steps, and with few
-    blocks and slots many preemptions.
+    """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed steps,
+    and with few blocks and slots many preemptions.
     """
     dice = random.Random(seed)
-    proposer = draft(2) if seed % 2 else None
-    made = hybrid(blocks, step_tokens=step_tokens, states=states, caching=caching, interval=20, proposer=proposer)
+    proposer, adapters = draft(2) if seed % 2 else None, AdapterTable(None, (), 3)
+    made = hybrid(
+        blocks,
+        step_tokens=step_tokens,
+        states=states,
+        caching=caching,
+        interval=20,
+        proposer=proposer,
+        adapters=adapters,
+    )
     base, turns = prompt(60, seed), []
     kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
-    live, texts, wanted = [], {}, {}
+    apart = [{"salt": salt, "adapter": adapter} for salt in ("", "a") for adapter in (None, Adapter("one", 1.0, {}))]
+    live, texts, wanted, cachable = [], {}, {}, []
     for number in range(30):
         own = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
         if turns and dice.random() < 0.3:
             own = dice.choice(turns)[:80] + prompt(dice.randrange(1, 5), number)
+        which = dice.choice([0, 0, 0, 1, 2, 3])
         asked = replace(dice.choice(kinds), priority=dice.randrange(3), seed=number)
         wanted[number] = best(own, asked) if asked.beams > 1 else alone(own, asked)
         turns.append(own + wanted[number])
         texts[number] = []
-        live.append((number, made.add(own, asked)))
+        live.append((number, made.add(own, replace(asked, **apart[which]))))
+        cachable.append((live[-1][1], which, own, own + wanted[number]))
         for _ in range(dice.randrange(5)):
             disturbed_step(made, dice, live, texts, wanted)
+            if made._running is None:
+                assert_counted(made)
     while made.busy():
         disturbed_step(made, dice, live, texts, wanted)
+        if made._running is None:
+            assert_counted(made)
     assert {number: texts[number] for number in wanted} == wanted
     assert made._tables.available == made._tables.total
     assert made.blocks.available == blocks
     assert made.states.available == made.states.total
+    assert not any(adapters._users.values())
     assert bool(made.scheduler.preemptions) is (blocks < 100)
+    for request, which, own, _ in cachable:
+        shared = (in_common(own, text) for other, same, _, text in cachable if same == which and other is not request)
+        assert request.cached <= max(shared, default=0)
