@@ -357,8 +357,8 @@ def in_common(ids, others):
     [(400, 0, 32, True), (60, 14, 32, True), (48, 12, 16, False), (60, 13, 64, True)],
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_tokens, caching):
-    """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed steps,
-    and with few blocks and slots many preemptions.
+    """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed
+    steps, and with few blocks and slots many preemptions.
     """
     dice = random.Random(seed)
     proposer, adapters = draft(2) if seed % 2 else None, AdapterTable(None, (), 3)
