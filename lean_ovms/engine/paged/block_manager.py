@@ -24,8 +24,8 @@ class OutOfBlocks(Exception):
 class BlockManager:
     """Counts the references to blocks and keeps the prefix cache."""
 
-    def __init__(self, total: int, block_size: int, forget: Callable[[int], None] = lambda serial: None) -> None:
-        """forget: is told the serial number of each block that leaves the prefix cache."""
+    def __init__(self, total: int, block_size: int, evicted: Callable[[int], None] = lambda serial: None) -> None:
+        """evicted: is told the serial number of each block that leaves the prefix cache."""
         self.total = total
         self.block_size = block_size
         self._free = list(range(total - 1, -1, -1))
@@ -34,7 +34,7 @@ class BlockManager:
         self._keys: list[tuple[Parent, bytes] | None] = [None] * total
         self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
         self._serial = 0
-        self._forget = forget
+        self._evicted = evicted
 
     @property
     def available(self) -> int:
@@ -136,4 +136,4 @@ class BlockManager:
         if key is not None:
             _, serial = self._found.pop(key)
             self._keys[block] = None
-            self._forget(serial)
+            self._evicted(serial)

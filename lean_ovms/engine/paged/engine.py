@@ -88,7 +88,7 @@ class Engine(StepRunner):
         inputs = ModelInputs(network, tables, tile=tile, spare=blocks, adapters=adapters)
         super().__init__(network, tables, inputs, prepare, clock)
         self.out = self._outputs.out
-        self.blocks = BlockManager(blocks, block_size, self.states.forget)
+        self.blocks = BlockManager(blocks, block_size, self.states.remove)
         self.scheduler = Scheduler(
             network,
             self.blocks,

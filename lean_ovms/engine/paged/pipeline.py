@@ -290,7 +290,7 @@ def _draft_network(config: EngineConfig, settings: PipelineSettings) -> PagedMod
     except NotPageable as error:
         raise NotPageable(f"the draft model: {error}") from error
     if network.hybrid:
-        raise NotPageable("the draft model keeps a state that cannot go back to before a wrong guess")
+        raise NotPageable("the draft model keeps a state that cannot go back to before a wrong draft token")
     return network
 
 

@@ -60,7 +60,7 @@ class Prefixes:
             self._register(sequence, end)
             self._advance(sequence)
             if (kind := self._checkpoint_kind(sequence, end)) is not None:
-                self._keep(sequence, kind)
+                self._add_checkpoint(sequence, kind)
 
     def decoded(self, rows: NDArray[np.int64]) -> None:
         """Records that a step has computed one token of each of these plain sequences."""
@@ -74,7 +74,7 @@ class Prefixes:
         """Records that the first tokens of a sequence with draft tokens are in the KV cache, one more than before."""
         self.tables.computed[sequence.row] = tokens
         self._advance(sequence)
-        self._keep_answer(sequence)
+        self._checkpoint_completion(sequence)
 
     def reject(self, sequence: Sequence) -> None:
         """Drops the draft tokens of a sequence that are left, with the states behind them."""
@@ -97,7 +97,7 @@ class Prefixes:
         usable = self.states.matched([serial for _, serial in found])
         if usable < len(found):
             self.blocks.release([block for block, _ in found[usable:]])
-            sequence.known_end = start + len(found) * self.blocks.block_size
+            sequence.cached_end = start + len(found) * self.blocks.block_size
         return found[:usable]
 
     def _beginning(self, sequence: Sequence) -> Parent | None:
@@ -177,7 +177,7 @@ class Prefixes:
         """Gives a sequence that starts the state behind its cached blocks, or that of no tokens."""
         for other in waiting:
             self._leads(sequence, other)
-        sequence.message_end = self._first_message_end(sequence)
+        sequence.message_ends = self._message_ends(sequence)
         if sequence.chain:
             self._restore(sequence)
         else:
@@ -255,27 +255,28 @@ class Prefixes:
 
     def _checkpoint_kind(self, sequence: Sequence, end: int) -> Kind | None:
         """Returns which kind of checkpoint is wanted behind so many tokens of a prompt; None: none."""
-        if end == sequence.known_end or end in sequence.shared_ends:
+        if end == sequence.cached_end or end in sequence.shared_ends:
             return "shared"
         if end == self._last_end(sequence):
             return "prompt"
-        return "inner" if end in (sequence.message_end, end // self._interval * self._interval) else None
+        return "inner" if end in sequence.message_ends or end % self._interval == 0 else None
 
     def _last_end(self, sequence: Sequence) -> int:
         """Returns the end of the last block that another prompt could share with a sequence that is the same."""
         size = self.blocks.block_size
         return (len(sequence.ids) - 1) // size * size
 
-    def _first_message_end(self, sequence: Sequence) -> int:
-        """Returns the end of the last whole block of a chat's first message, 0 if there is none.
+    def _message_ends(self, sequence: Sequence) -> tuple[int, ...]:
+        """Returns the ends of the last whole blocks of a chat's first message, and of all before its last message.
 
-        Other chats may begin with it. The next message begins with the same token, as the first one behind a token for
-        the beginning of texts.
+        Other chats may begin with these. Messages begin with the same token, as the first one behind a token for the
+        beginning of texts; so does the answer that is to be generated.
         """
-        for place, token in enumerate(sequence.ids[:2]):
+        for token in sequence.ids[:2]:
             if token in self.message_starts and sequence.ids.count(token) > 1:
-                return sequence.ids.index(token, place + 1) // self.blocks.block_size * self.blocks.block_size
-        return 0
+                starts = np.flatnonzero(np.frombuffer(sequence.ids, np.int64) == token)
+                return tuple((starts[[1, -2]] // self.blocks.block_size * self.blocks.block_size).tolist())
+        return ()
 
     def _checkpoint_ends(self, sequence: Sequence, start: int, end: int) -> list[int]:
         """Returns where the states of a prompt are to be written while its tokens from start to end are computed.
@@ -285,25 +286,25 @@ class Prefixes:
         if not self.states.total or self._beginning(sequence) is None:
             return [end]
         inner = range(start // self._interval * self._interval, end, self._interval)
-        wanted = {*inner, sequence.message_end, sequence.known_end, *sequence.shared_ends, self._last_end(sequence)}
+        wanted = {*inner, *sequence.message_ends, sequence.cached_end, *sequence.shared_ends, self._last_end(sequence)}
         ends = [*sorted(at for at in wanted if start < at < end), end]
         if len(ends) > 2 and ends[1] - ends[0] < max(ends[0] - start, ends[2] - ends[1]):
             return ends[:2]  # the network writes states at equal distances
         return ends[:3]
 
-    def _keep(self, sequence: Sequence, kind: Kind) -> None:
+    def _add_checkpoint(self, sequence: Sequence, kind: Kind) -> None:
         """Makes a sequence's state a checkpoint, if it is behind a cached block."""
         computed = int(self.tables.computed[sequence.row])
         if self.states.total and computed and computed == len(sequence.chain) * self.blocks.block_size:
-            self.states.keep(sequence.chain, sequence.state_slot, kind)
+            self.states.add(sequence.chain, sequence.state_slot, kind)
 
-    def _keep_computed(self, sequence: Sequence) -> None:
+    def _checkpoint_computed(self, sequence: Sequence) -> None:
         """Makes the state of a sequence that is preempted a checkpoint, if it is at the end of a block."""
         if sequence.row >= 0 and sequence.search is None:
             self._register(sequence, int(self.tables.computed[sequence.row]))
-            self._keep(sequence, "answer")
+            self._add_checkpoint(sequence, "completion")
 
-    def _keep_answer(self, sequence: Sequence) -> None:
+    def _checkpoint_completion(self, sequence: Sequence) -> None:
         """Makes the state of a decoding sequence a checkpoint at the end of a block, in place of its last one."""
         computed = int(self.tables.computed[sequence.row])
         if (
@@ -314,10 +315,10 @@ class Prefixes:
         ):
             return
         self._register(sequence, computed)
-        if sequence.answer_end and self.states.unused(sequence.answer_end):
-            self.states.forget(sequence.answer_end)
-        self._keep(sequence, "answer")
-        sequence.answer_end = sequence.chain[-1] if sequence.chain else 0
+        if sequence.completion_end and self.states.unused(sequence.completion_end):
+            self.states.remove(sequence.completion_end)
+        self._add_checkpoint(sequence, "completion")
+        sequence.completion_end = sequence.chain[-1] if sequence.chain else 0
 
 
 def _common(ids: array[int], others: array[int]) -> int:

@@ -184,7 +184,7 @@ class Scheduler(RunningSequences):
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
     def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
-        self._keep_computed(sequence)
+        self._checkpoint_computed(sequence)
         self._requeue(sequence, first=first)
         self.preemptions += 1
 
@@ -228,7 +228,7 @@ class Scheduler(RunningSequences):
 
     def finish(self, sequence: Sequence) -> None:
         """Ends a sequence that has all its tokens, between two steps."""
-        self._keep_answer(sequence)
+        self._checkpoint_completion(sequence)
         self.end(sequence)
 
     def end(self, sequence: Sequence) -> None:
@@ -314,7 +314,7 @@ class Scheduler(RunningSequences):
                 continue  # preempted for one before it
             computed = int(self.tables.computed[sequence.row])
             self._register(sequence, computed)
-            self._keep_answer(sequence)
+            self._checkpoint_completion(sequence)
             self._grow(sequence, computed + 1)
         self._move(self._plain)
 

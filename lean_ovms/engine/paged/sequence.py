@@ -51,8 +51,8 @@ class Sequence(generation.QueuedSequence):
     chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
     before that is known.
     state_slot: of its state, with a hybrid network. written: slots to which the running step writes its next states.
-    Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of beginnings that other prompts share;
-    known_end: of the cached blocks, if they have none; message_end: of a chat's first message. answer_end: the serial
+    Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of prefixes that other prompts share;
+    cached_end: of the cached blocks, if they have none; message_ends: of messages of a chat. completion_end: the serial
     number of the last generated block that has a checkpoint, 0 before there is one.
     draft_tokens: tokens that the running step computes for, behind ids. jump_forward: they are its grammar's.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
@@ -75,9 +75,9 @@ class Sequence(generation.QueuedSequence):
     state_slot: int = NO_STATE
     written: list[int] = field(default_factory=list)
     shared_ends: set[int] = field(default_factory=set)
-    known_end: int = 0
-    message_end: int = 0
-    answer_end: int = 0
+    cached_end: int = 0
+    message_ends: tuple[int, ...] = ()
+    completion_end: int = 0
     cached: int = -1
     matcher: Matcher | None = None
     arrays: LogitArrays | None = None

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["shared", "prompt", "answer", "inner"]
-"""Where a checkpoint is: at the end of a beginning that several prompts share, of the last whole block of a prompt or
-an answer, or in the middle of a prompt."""
+Kind = Literal["shared", "prompt", "completion", "inner"]
+"""Where a checkpoint is: at the end of a prefix that several prompts share, of the last whole block of a prompt or a
+completion, or in the middle of a prompt."""
 NO_STATE = -1
 SHARED = 2
-"""Prompts that go on from a checkpoint, from which on it is a shared beginning."""
+"""Prompts that go on from a checkpoint, from which on its prefix is a shared one."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class StateCache:
         self._free = list(range(total - 1, -1, -1))
         self._users = [0] * total  # sequences, by slot
         self._used = 0
-        self._kept = [False] * total  # slots of checkpoints
+        self._checkpointed = [False] * total  # slots of checkpoints
         self._checkpoints: OrderedDict[int, Checkpoint] = OrderedDict()  # by serial number, the first to replace first
 
     @property
@@ -65,7 +65,7 @@ class StateCache:
             serial = next(idle, None)
             if serial is None:
                 return NO_STATE
-            self.forget(serial)
+            self.remove(serial)
         return self.share(self._free.pop())
 
     def share(self, slot: int) -> int:
@@ -83,7 +83,7 @@ class StateCache:
         assert self._users[slot] >= 0
         if not self._users[slot]:
             self._used -= 1
-            if not self._kept[slot]:
+            if not self._checkpointed[slot]:
                 self._free.append(slot)
 
     def writable(self, slot: int) -> int:
@@ -91,11 +91,11 @@ class StateCache:
 
         It is the same slot if that is this sequence's alone. Else it is a new one, and the sequence uses both.
         """
-        if self._users[slot] == 1 and not self._kept[slot]:
+        if self._users[slot] == 1 and not self._checkpointed[slot]:
             return slot
         new = self.allocate()
         if new == NO_STATE and self._users[slot] == 1:
-            self.forget(next(serial for serial, one in self._checkpoints.items() if one.slot == slot))
+            self.remove(next(serial for serial, one in self._checkpoints.items() if one.slot == slot))
             return slot
         return new
 
@@ -120,13 +120,13 @@ class StateCache:
         self._touch(chain[:-1], demote=False)
         return self.share(found.slot)
 
-    def keep(self, chain: Sequence[int], slot: int, kind: Kind) -> None:
+    def add(self, chain: Sequence[int], slot: int, kind: Kind) -> None:
         """Makes a slot the checkpoint behind a chain of cached blocks, unless it has one."""
         serial = chain[-1]
         known = self._checkpoints.get(serial)
         if known is None:
             known = self._checkpoints[serial] = Checkpoint(slot)
-            self._kept[slot] = True
+            self._checkpointed[slot] = True
             self._checkpoints.move_to_end(serial, last=kind != "inner")
         if kind == "shared":
             known.uses = max(known.uses, SHARED)
@@ -134,11 +134,11 @@ class StateCache:
             self._checkpoints.move_to_end(serial)
             self._touch(chain[:-1], demote=kind == "prompt")
 
-    def forget(self, serial: int) -> None:
+    def remove(self, serial: int) -> None:
         """Drops the checkpoint behind a block, if there is one."""
         found = self._checkpoints.pop(serial, None)
         if found is not None:
-            self._kept[found.slot] = False
+            self._checkpointed[found.slot] = False
             if not self._users[found.slot]:
                 self._free.append(found.slot)
 
@@ -148,7 +148,7 @@ class StateCache:
         return found is not None and not found.uses
 
     def _touch(self, chain: Sequence[int], *, demote: bool) -> None:
-        """Counts the shared beginnings of a prompt as used. demote: the other checkpoints in it are replaced first."""
+        """Counts the shared prefixes of a prompt as used. demote: the other checkpoints in it are replaced first."""
         for serial in reversed(chain):
             found = self._checkpoints.get(serial)
             if found is not None and (demote or found.uses >= SHARED):

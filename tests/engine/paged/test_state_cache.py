@@ -17,7 +17,7 @@ from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, best, dist
 def checkpoint(cache, chain, kind="prompt"):
     """Makes a checkpoint that no sequence uses."""
     slot = cache.allocate()
-    cache.keep(chain, slot, kind)
+    cache.add(chain, slot, kind)
     cache.release(slot)
     return slot
 
@@ -40,14 +40,14 @@ def test_a_slot_that_others_use_is_not_written():
     assert other not in (slot, NO_STATE)
     cache.release(slot)
     assert cache.writable(slot) == slot
-    cache.keep([1], slot, "prompt")
+    cache.add([1], slot, "prompt")
     assert cache.writable(slot) not in (slot, other, NO_STATE)
 
 
 def test_a_checkpoint_that_a_sequence_is_at_gives_way_when_there_is_no_other_slot():
     cache = StateCache(1)
     slot = cache.allocate()
-    cache.keep([1], slot, "prompt")
+    cache.add([1], slot, "prompt")
     assert (cache.writable(slot), cache.checkpoints) == (slot, 0)
     cache.share(slot)
     assert cache.writable(slot) == NO_STATE
@@ -101,8 +101,8 @@ def test_a_beginning_that_several_share_stays_longer_than_what_is_behind_it():
         go_on(cache, [1, 11])  # the beginning counts as used, too
         checkpoint(cache, [30])
         checkpoint(cache, [31])
-        cache.forget(30)
-        cache.forget(31)
+        cache.remove(30)
+        cache.remove(31)
     assert {1, 11} <= {*kept(cache)}
 
 
@@ -144,15 +144,15 @@ def test_no_slot_is_lost_written_by_two_or_changed_behind_a_checkpoint(seed):
                 if new != slot:
                     cache.release(slot)
                     running[place] = new
-            elif slot in written and not cache._kept[slot]:
-                cache.keep([serial], slot, dice.choice(["inner", "prompt", "shared", "answer"]))
+            elif slot in written and not cache._checkpointed[slot]:
+                cache.add([serial], slot, dice.choice(["inner", "prompt", "shared", "completion"]))
                 checkpoints[serial] = written[slot]
         assert cache.available == cache.total - len({*running})
         assert len(cache._free) + len({*running, *(one.slot for one in cache._checkpoints.values())}) == cache.total
     for slot in running:
         cache.release(slot)
     for serial in checkpoints:
-        cache.forget(serial)
+        cache.remove(serial)
     assert sorted(cache._free) == list(range(7))
 
 
@@ -209,6 +209,19 @@ def test_the_second_chat_with_a_system_message_goes_on_behind_it(before):
     assert [asked_of(made, system + prompt(9, number))[1] for number in (1, 2)] == [0, (len(system) - 1) // SIZE * SIZE]
 
 
+def test_the_second_chat_with_other_last_message_goes_on_behind_those_before():
+    made, start = hybrid(interval=400), VOCAB - 1
+    made.scheduler.message_starts = frozenset({start})
+
+    def message(length, seed):
+        return [start, *(token % start for token in prompt(length, seed))]
+
+    known = message(30, 1) + message(20, 2) + message(25, 3)
+    chats = [known + message(15, number) + message(2, 0) for number in (4, 5)]
+    assert [asked_of(made, ids)[1] for ids in chats] == [0, len(known) // SIZE * SIZE]
+    assert asked_of(made, message(30, 1) + message(9, 6))[1] == 31 // SIZE * SIZE
+
+
 @pytest.mark.parametrize("agents", [2, 8])
 def test_prompts_with_one_beginning_that_come_together_compute_it_once(agents):
     made, system = hybrid(interval=400), prompt(90)
@@ -227,7 +240,7 @@ def test_a_prompt_that_waits_for_a_place_wants_one_state_of_what_is_computed_mea
     for _ in range(8):
         made.step()
         made.scheduler._known(second.sequences[0], 0)
-    assert (second.sequences[0].known_end, second.sequences[0].shared_ends) == (64, set())
+    assert (second.sequences[0].cached_end, second.sequences[0].shared_ends) == (64, set())
     first.cancel()
     run(made, second)
     assert made.states.checkpoints <= 4

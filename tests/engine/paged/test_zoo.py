@@ -15,7 +15,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
-from lean_ovms.engine.paged.model import Miscounting, PagedModel
+from lean_ovms.engine.paged.model import Miscounting, NotPageable, PagedModel
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.real import EXACT, load
@@ -70,6 +70,12 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
     assert [ids for ids, _ in plain] == [ids for ids, _ in assisted]
     for (_, wanted), (_, found) in zip(plain, assisted, strict=True):
         assert found == pytest.approx(wanted, abs=1e-3)
+
+
+def test_a_hybrid_is_no_draft_model(tmp_path):
+    path = unpacked("lfm2", tmp_path)
+    with pytest.raises(NotPageable, match="the draft model keeps a state"):
+        load(pipeline_type="PAGED", blocks=60, model_path=path, draft_model_path=path)
 
 
 @pytest.mark.parametrize("name", ["granitemoehybrid-rope", "qwen3_5_text"])
