@@ -34,6 +34,7 @@ class BlockManager:
         self._keys: list[tuple[Parent, bytes] | None] = [None] * total
         self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
         self._serial = 0
+        self._serials: set[int] = set()  # of the blocks in the prefix cache
         self._evicted = evicted
 
     @property
@@ -82,6 +83,13 @@ class BlockManager:
 
     # --- the prefix cache
 
+    def has(self, serial: int) -> bool:
+        """Returns whether the block of a serial number is in the prefix cache.
+
+        A sequence can outlive it: the block may be another's, with the same prefix.
+        """
+        return serial in self._serials
+
     def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:
         """Returns the cached blocks, with serial numbers, of the longest known prefix of tokens[start:end].
 
@@ -109,6 +117,7 @@ class BlockManager:
             self._serial += 1
             hit = (block, self._serial)
             self._found[key], self._keys[block] = hit, key
+            self._serials.add(self._serial)
         return hit[1]
 
     def register_all(
@@ -136,4 +145,5 @@ class BlockManager:
         if key is not None:
             _, serial = self._found.pop(key)
             self._keys[block] = None
+            self._serials.remove(serial)
             self._evicted(serial)

@@ -294,9 +294,10 @@ class Prefixes:
 
     def _add_checkpoint(self, sequence: Sequence, kind: Kind) -> None:
         """Makes a sequence's state a checkpoint, if it is behind a cached block."""
-        computed = int(self.tables.computed[sequence.row])
-        if self.states.total and computed and computed == len(sequence.chain) * self.blocks.block_size:
-            self.states.add(sequence.chain, sequence.state_slot, kind)
+        computed, chain = int(self.tables.computed[sequence.row]), sequence.chain
+        at_end = chain and computed == len(chain) * self.blocks.block_size
+        if self.states.total and at_end and self.blocks.has(chain[-1]):
+            self.states.add(chain, sequence.state_slot, kind)
 
     def _checkpoint_computed(self, sequence: Sequence) -> None:
         """Makes the state of a sequence that is preempted a checkpoint, if it is at the end of a block."""
