@@ -82,7 +82,7 @@ class EngineOptions(Options):
     )
     cache_interval_multiplier: int = option(
         0,
-        "for hybrid models: KV blocks between saved states of a prompt; 0: 64 with PAGED, else openvino-genai's default",
+        "for hybrid models: KV blocks between saved states of a prompt; 0: 64 with PAGED, else openvino-genai's own",
         group="engine",
         low=0,
     )
