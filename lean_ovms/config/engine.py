@@ -82,7 +82,7 @@ class EngineOptions(Options):
     )
     cache_interval_multiplier: int = option(
         0,
-        "for models with linear attention in openvino-genai: KV blocks between saved states; 0: its default",
+        "for hybrid models: KV blocks between saved states of a prompt; 0: 64 with PAGED, else openvino-genai's own",
         group="engine",
         low=0,
     )

@@ -75,6 +75,11 @@ class TextEncoder:
             ids += self._segment(self._json, part)
         return self._framed(ids) if add_special_tokens else ids
 
+    @property
+    def dividers(self) -> frozenset[int]:
+        """The tokens between which texts are tokenized by themselves, among them those that messages begin with."""
+        return frozenset(self._literals.values())
+
     def is_long(self, text: str) -> bool:
         """Returns whether a call would take too long between two steps."""
         if len(text) <= LONG_CHARACTERS:

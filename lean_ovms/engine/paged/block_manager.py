@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Parent = int | str | tuple[str, str]
 """What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,
@@ -24,7 +24,8 @@ class OutOfBlocks(Exception):
 class BlockManager:
     """Counts the references to blocks and keeps the prefix cache."""
 
-    def __init__(self, total: int, block_size: int) -> None:
+    def __init__(self, total: int, block_size: int, evicted: Callable[[int], None] = lambda serial: None) -> None:
+        """evicted: is told the serial number of each block that leaves the prefix cache."""
         self.total = total
         self.block_size = block_size
         self._free = list(range(total - 1, -1, -1))
@@ -33,6 +34,8 @@ class BlockManager:
         self._keys: list[tuple[Parent, bytes] | None] = [None] * total
         self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
         self._serial = 0
+        self._serials: set[int] = set()  # of the blocks in the prefix cache
+        self._evicted = evicted
 
     @property
     def available(self) -> int:
@@ -80,6 +83,13 @@ class BlockManager:
 
     # --- the prefix cache
 
+    def has(self, serial: int) -> bool:
+        """Returns whether the block of a serial number is in the prefix cache.
+
+        A sequence can outlive it: the block may be another's, with the same prefix.
+        """
+        return serial in self._serials
+
     def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:
         """Returns the cached blocks, with serial numbers, of the longest known prefix of tokens[start:end].
 
@@ -107,6 +117,7 @@ class BlockManager:
             self._serial += 1
             hit = (block, self._serial)
             self._found[key], self._keys[block] = hit, key
+            self._serials.add(self._serial)
         return hit[1]
 
     def register_all(
@@ -132,5 +143,7 @@ class BlockManager:
     def _unregister(self, block: int) -> None:
         key = self._keys[block]
         if key is not None:
-            del self._found[key]
+            _, serial = self._found.pop(key)
             self._keys[block] = None
+            self._serials.remove(serial)
+            self._evicted(serial)

@@ -13,6 +13,7 @@ class BlockTables:
 
     table: [rows, most blocks of a sequence], block numbers; only the first `held` of a row mean anything. held: blocks.
     computed: tokens in the KV cache. newest: the newest token, which a decode step computes. adapters: by row.
+    states: [rows, 2], the slots that a decode step of a hybrid network reads the state from and writes it to.
     """
 
     def __init__(self, rows: int, context: int, block_size: int) -> None:
@@ -21,6 +22,7 @@ class BlockTables:
         self.computed = np.zeros(rows, np.int32)
         self.held = np.zeros(rows, np.int32)
         self.newest = np.zeros(rows, np.int64)
+        self.states = np.zeros((rows, 2), np.int32)
         self.adapters: list[Adapter | None] = [None] * rows
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)
         self._free = list(range(rows - 1, -1, -1))

@@ -17,6 +17,7 @@ from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
 from .block_manager import BlockManager
 from .block_tables import BlockTables
+from .capacity import rows_of, slots_for
 from .drafting.prompt_lookup import PromptLookup
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
@@ -27,6 +28,7 @@ from .params import Params
 from .sampling.beam_search import BeamSearch
 from .scheduler import Scheduler
 from .sequence import Sequence
+from .state_cache import StateCache
 from .step_runner import StepRunner
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class Engine(StepRunner):
         max_sequences: int,
         max_running: int = MAX_ROWS,
         states: int = 0,
+        interval: int = 2048,
         split: bool = True,
         caching: bool = True,
         across: bool = False,
@@ -68,7 +71,8 @@ class Engine(StepRunner):
         clock: Callable[[], float] = time.process_time,
     ) -> None:
         """max_sequences: of one request (beams). max_running: at once. split, caching, across, matcher: of Scheduler.
-        prepare: a step's masks. states: sequences for whose states there is memory; 0: no limit. Others wait.
+        prepare: a step's masks. states: of a hybrid network for which there is memory; 0: no limit. interval: tokens of
+        a prompt between two of them that are kept for the prefix cache.
 
         overlapping: results of a step are told while the next one is computed.
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
@@ -76,13 +80,15 @@ class Engine(StepRunner):
         clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
         most = max(min(step_tokens, MAX_ROWS), max_sequences)
-        tables = BlockTables(min(most, states or most), context, block_size)
-        network.allocate(blocks + (tile > 1), tables.total)
+        slots = (states or slots_for(most, caching)) if network.hybrid else 0
+        tables = BlockTables(min(most, rows_of(slots)) if slots else most, context, block_size)
+        network.allocate(blocks + (tile > 1), slots)
+        self.states = StateCache(slots)
         adapters = adapters or AdapterTable(network, (), 0)
         inputs = ModelInputs(network, tables, tile=tile, spare=blocks, adapters=adapters)
         super().__init__(network, tables, inputs, prepare, clock)
         self.out = self._outputs.out
-        self.blocks = BlockManager(blocks, block_size)
+        self.blocks = BlockManager(blocks, block_size, self.states.remove)
         self.scheduler = Scheduler(
             network,
             self.blocks,
@@ -90,9 +96,11 @@ class Engine(StepRunner):
             step_tokens,
             proposer or PromptLookup(),
             adapters,
+            self.states,
             slots=max_running,
             split=split,
             caching=caching,
+            interval=interval,
             across=across,
             matcher=matcher,
             fail=self._fail,
@@ -143,7 +151,7 @@ class Engine(StepRunner):
             if asked.beams > 1:
                 sequence.search = BeamSearch(sequence)
             request.sequences.append(sequence)
-        self.scheduler.waiting.add(request)
+        self.scheduler.add(request)
 
     def cancel(self, request_id: int, index: int | None) -> None:
         request = self.requests.get(request_id)

@@ -35,7 +35,7 @@ ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 """What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
 CACHES = ("key_cache.", "value_cache.")
 STATES = "_state_table."
-"""In the names of inputs with the states of linear attention and short convolutions: a row for each sequence."""
+"""In the names of inputs with the states of linear attention and short convolutions: a row for each slot."""
 
 Kinds = tuple[tuple[bool, bool], ...]
 """Kinds of steps: (has a row with an adapter, has parts of prompts or guesses)."""
@@ -137,10 +137,10 @@ class PagedModel:
         """The names of the network's inputs, caches left out."""
         return frozenset(n for n in self._ports if not n.startswith(CACHES) and STATES not in n)
 
-    def allocate(self, blocks: int, rows: int) -> None:
-        """Makes the KV cache, and the states of so many sequences. Memory is committed as it is used."""
+    def allocate(self, blocks: int, states: int) -> None:
+        """Makes the KV cache, and so many slots for states. Memory is committed as it is used."""
         self._caches = [self._table(name, blocks) for name in self._ports if name.startswith(CACHES)]
-        self._states = [self._table(name, rows) for name in self._ports if STATES in name]
+        self._states = [self._table(name, states) for name in self._ports if STATES in name]
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block, in all layers."""
@@ -148,15 +148,9 @@ class PagedModel:
             data = tensor.data
             data[target] = data[source]
 
-    def copy_state(self, source: int, target: int) -> None:
-        """Copies the states of one sequence to another's row."""
+    def clear_state(self, slot: int) -> None:
         for tensor in self._states:
-            data = tensor.data
-            data[target] = data[source]
-
-    def clear_state(self, row: int) -> None:
-        for tensor in self._states:
-            tensor.data[row] = 0
+            tensor.data[slot] = 0
 
     def tensor(self, name: str, shape: list[int]) -> Any:
         """Makes an input's tensor and sets it on the requests; its owner writes into it and may shrink its shape."""

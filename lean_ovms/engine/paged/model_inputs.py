@@ -28,12 +28,26 @@ operation (PagedSelectiveSSM) writes no state at all, and each step begins with 
 
 
 class Chunk(NamedTuple):
-    """The `length` tokens of a sequence from `start` on; logits are wanted for the last `wanted` of them."""
+    """The `length` tokens of a sequence from `start` on; logits are wanted for the last `wanted` of them.
+
+    states: the slot that a hybrid network reads the sequence's state from, then those that it writes: the state behind
+    the `first` tokens (at most `every`), then behind every `every` tokens more, and in the last slot that behind all
+    tokens. A slot that is read may be the first that the same sequence writes, and is written by no other.
+    """
 
     sequence: Sequence
     start: int
     length: int
     wanted: int
+    states: tuple[int, ...] = ()
+    first: int = 0
+    every: int = ONE_STATE
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The numbers of tokens behind which states are written, or would be."""
+        end = self.start + self.length
+        return (*(range(self.start + self.first, end, self.every) if self.first else ()), end)
 
 
 class ModelInputs:
@@ -88,7 +102,9 @@ class ModelInputs:
                 self._choose(self._adapters, rows, chunks, tokens + padding)
         self._settled = not chunks
         if "la.past_lens" in self._names:
-            self._sized("la.past_lens", batch)[:batch] = past[:batch]
+            counted = self._sized("la.past_lens", batch)
+            counted[:decoding] = past[:decoding]
+            counted[decoding:batch] = [(chunk.every - chunk.first) % chunk.every for chunk in chunks]
         self._longest[...] = longest
 
     def invalidate(self) -> None:
@@ -160,11 +176,19 @@ class ModelInputs:
             at += count
 
     def _describe_states(self, rows: NDArray[np.int64], chunks: list[Chunk]) -> None:
-        """Writes the rows of the state tables, in which linear attention reads and writes each sequence's own row."""
-        mine = np.concatenate([rows, np.array([chunk.sequence.row for chunk in chunks], np.int64)])
-        self._fill("la.block_indices", np.repeat(mine, 2))
-        self._fill("la.block_indices_begins", 2 * self._count[: len(mine) + 1])
-        self._fill("la.cache_interval", np.full(len(mine), ONE_STATE, np.int32))
+        """Writes the slots from which linear attention reads each sequence's state, and to which it writes states.
+
+        The network writes one when the number in la.past_lens, with the tokens since, is a multiple of
+        la.cache_interval. That number is used for nothing else, so `Chunk.first` can be any.
+        """
+        decoding, batch = len(rows), len(rows) + len(chunks)
+        begins, every = self._sized("la.block_indices_begins", batch + 1), self._sized("la.cache_interval", batch)
+        begins[: decoding + 1] = 2 * self._count[: decoding + 1]
+        begins[decoding + 1 : batch + 1] = 2 * decoding + np.cumsum([len(chunk.states) for chunk in chunks])
+        every[:decoding] = ONE_STATE
+        every[decoding:batch] = [chunk.every for chunk in chunks]
+        slots = [self._tables.states[rows].reshape(-1), *(np.array(chunk.states, np.int32) for chunk in chunks)]
+        self._fill("la.block_indices", np.concatenate(slots))
 
     def _fill(self, name: str, values: NDArray[Any]) -> None:
         self._sized(name, len(values))[: len(values)] = values

@@ -26,7 +26,7 @@ class InferTensor(Protocol):
 class Network(Protocol):
     """A compiled network, its one infer request and its KV cache. Not thread-safe.
 
-    hybrid: some layers keep a state for each sequence beside the KV blocks, by row; texts cannot share those.
+    hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
     adapting: set by its user: whether a row of what is in the input tensors has an adapter.
     """
 
@@ -39,8 +39,8 @@ class Network(Protocol):
         """The names of the network's inputs, caches left out."""
         ...
 
-    def allocate(self, blocks: int, rows: int) -> None:
-        """Makes the KV cache, and the states of so many sequences."""
+    def allocate(self, blocks: int, states: int) -> None:
+        """Makes the KV cache, and so many slots for states."""
         ...
 
     def tensor(self, name: str, shape: list[int]) -> InferTensor:
@@ -73,10 +73,6 @@ class Network(Protocol):
         """Copies the keys and values of a block, in all layers."""
         ...
 
-    def copy_state(self, source: int, target: int) -> None:
-        """Copies the states of one sequence to another's row."""
-        ...
-
-    def clear_state(self, row: int) -> None:
-        """Empties the states of a row, for a new sequence."""
+    def clear_state(self, slot: int) -> None:
+        """Makes a slot's state that of a sequence without tokens."""
         ...

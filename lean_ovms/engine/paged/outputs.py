@@ -26,11 +26,12 @@ class Outputs:
     def prompt(self, sequence: Sequence, tokens: int, taken_ms: float, *, complete: bool) -> None:
         """Records how much of a prompt is computed, if the request wants that, and the time. complete: all of it."""
         number = sequence.request.id
+        cached = min(one.cached for one in sequence.request.sequences if one.cached >= 0)  # not of another choice's
         if sequence.reports_progress and tokens > sequence.reported:
             sequence.reported = tokens
-            self.out.append(Progress(number, tokens, sequence.cached, taken_ms))
+            self.out.append(Progress(number, tokens, cached, taken_ms))
         if complete:
-            self.out.append(Prefilled(number, sequence.cached, taken_ms))
+            self.out.append(Prefilled(number, cached, taken_ms))
 
     def tell(self) -> None:
         """Makes the records of all sequences in `news`."""

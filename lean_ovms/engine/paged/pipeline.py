@@ -27,7 +27,7 @@ from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
-from .capacity import divide
+from .capacity import divide, slots_for
 from .drafting.draft_model import DraftModel
 from .engine import Engine
 from .grammar.matcher import Library, Matcher, Prepare
@@ -43,6 +43,8 @@ CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "
 TILE = 16
 """Tokens of which a small network's steps with chunks get a multiple; its steps take as long with 16 tokens as with 1.
 For a larger network, padding costs more than it saves."""
+CACHE_INTERVAL = 64
+"""KV blocks of a prompt between checkpoints of a hybrid model's state, unless --cache_interval_multiplier is given."""
 TWO_COPIES_MAX_BYTES = 1 << 30
 """Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar.guidance_process")
@@ -99,7 +101,7 @@ class PagedPipeline(Engine):
                 blocks=settings.blocks,
                 block_bytes=self._block_bytes(config, draft),
                 state_bytes=self._model.state_bytes,
-                sequences=max(config.max_num_seqs, config.best_of_limit),
+                states=slots_for(max(config.max_num_seqs, config.best_of_limit), settings.prefix_caching),
             )
             blocks = capacity.blocks
             self._adapters = Adapters(self._model, config.max_loras)
@@ -113,6 +115,7 @@ class PagedPipeline(Engine):
                 max_sequences=config.best_of_limit,
                 max_running=config.max_num_seqs,
                 states=capacity.states,
+                interval=(config.cache_interval_multiplier or CACHE_INTERVAL) * settings.block_size,
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
                 across=config.priority_across_clients,
@@ -127,16 +130,19 @@ class PagedPipeline(Engine):
             )
             self._speculative = bool(settings.speculative)
             self._warm_up(settings)
-        settings = replace(settings, prefix_caching=self.scheduler.caching)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         if capacity.states:
             self._state_bytes = self._model.state_bytes
-            log.info("memory for the states of %d sequences, %.1f MB each", capacity.states, self._state_bytes / 1e6)
+            log.info(
+                "memory for %d states, %.1f MB each: of %d sequences at most, and of cached prefixes",
+                *(capacity.states, self._state_bytes / 1e6, self.max_sequences),
+            )
             self.info = replace(self.info, max_sequences=self.max_sequences, state_bytes=self._state_bytes)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
         self.long_text_encoder: LongTextEncoder | None = self._encode
+        self.scheduler.message_starts = self._encode.dividers
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)
@@ -284,7 +290,7 @@ def _draft_network(config: EngineConfig, settings: PipelineSettings) -> PagedMod
     except NotPageable as error:
         raise NotPageable(f"the draft model: {error}") from error
     if network.hybrid:
-        raise NotPageable("the draft model keeps a state that cannot go back to before a wrong guess")
+        raise NotPageable("the draft model keeps a state that cannot go back to before a wrong draft token")
     return network
 
 

@@ -20,7 +20,7 @@ from ..generation.fair_queue import FairQueue
 from ..generation.grammar_load import GrammarLoad
 from ..generation.sequence import ClientQueue, GenerationRequest
 from ..generation.suspects import Suspects
-from .block_manager import BlockManager, Parent
+from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
 from .drafting.proposer import Proposer
@@ -30,6 +30,7 @@ from .model_inputs import Chunk
 from .network import Network
 from .running import RunningSequences
 from .sequence import Sequence
+from .state_cache import StateCache
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
@@ -59,22 +60,26 @@ class Scheduler(RunningSequences):
         step_tokens: int,
         proposer: Proposer,
         adapters: AdapterTable,
+        states: StateCache,
         *,
         slots: int,
         split: bool,
         caching: bool,
+        interval: int,
         across: bool,
         matcher: Callable[[Sequence], Matcher],
         fail: Callable[[GenerationRequest, RequestError], None],
     ) -> None:
         """slots: sequences that run at once. split: a prompt may be computed over several steps. caching: prompts begin
-        with the blocks of others. across: as in FairQueue. matcher: of a sequence's grammar; raises BadRequest. fail:
-        ends a request.
+        with the blocks of others. interval: of RunningSequences. across: as in FairQueue. matcher: of a sequence's
+        grammar; raises BadRequest. fail: ends a request.
         """
         reserved = min(PREFILL_TOKENS, step_tokens // 4)
         most = min(tables.total, max(1, step_tokens - reserved))
         waiting: FairQueue[Sequence] = FairQueue(min(slots, most), across=across)
-        super().__init__(network, blocks, tables, proposer, adapters, waiting, caching=caching)
+        super().__init__(
+            network, blocks, tables, proposer, adapters, states, waiting, caching=caching, interval=interval
+        )
         self.steps = self.preemptions = 0
         self.suspects: Suspects[Sequence] = Suspects()
         self.chunk_sizes = ChunkSizes(step_tokens, blocks.block_size)
@@ -87,6 +92,14 @@ class Scheduler(RunningSequences):
         self._policy = AdmissionPolicy(waiting, self)
         self._grammar_load = GrammarLoad(lambda: waiting.clock())
         self._searching: list[Sequence] = []  # the sequence that began each running beam search
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queues the sequences of a request."""
+        self.waiting.add(request)
+        if self.states.total:
+            for sequence in request.sequences:
+                for other in self.prefilling:
+                    self._leads(other, sequence)
 
     def admit(self) -> None:
         """Starts waiting sequences as far as slots, rows, blocks and the next step allow."""
@@ -160,7 +173,8 @@ class Scheduler(RunningSequences):
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
         sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
-        self._network.clear_state(sequence.row)
+        if self.states.total:
+            self._begin_state(sequence, self.waiting)
         self.prefilling.append(sequence)
         if sequence.search is not None:
             self._searching.append(sequence)
@@ -169,8 +183,9 @@ class Scheduler(RunningSequences):
             sequence.cached, sequence.charged = found, len(sequence.ids)
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
-    def preempt(self, sequence: Sequence) -> None:
-        self._requeue(sequence, first=False)
+    def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
+        self._checkpoint_computed(sequence)
+        self._requeue(sequence, first=first)
         self.preemptions += 1
 
     def _prompts_left(self) -> list[int]:
@@ -211,6 +226,11 @@ class Scheduler(RunningSequences):
         self.suspects.discard(sequence)
         self._regroup = True
 
+    def finish(self, sequence: Sequence) -> None:
+        """Ends a sequence that has all its tokens, between two steps."""
+        self._checkpoint_completion(sequence)
+        self.end(sequence)
+
     def end(self, sequence: Sequence) -> None:
         """Ends a sequence, or its beam search, that is over or not wanted any more, whatever its state."""
         self.suspects.discard(sequence)
@@ -235,8 +255,7 @@ class Scheduler(RunningSequences):
             if mine.issuperset(running):
                 self._fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
                 return False
-            self.preemptions += 1
-            self._requeue(victim, first=True)
+            self.preempt(victim, first=True)
             if sequence in mine:
                 return False
         return True
@@ -277,7 +296,7 @@ class Scheduler(RunningSequences):
         """Sets draft tokens where grammars leave no choice. A sequence that gets them is not one of the plain ones."""
         if self._regroup:
             self._group()
-        few = len(self.decoding) <= MAX_JUMPING and not self._network.hybrid
+        few = len(self.decoding) <= MAX_JUMPING
         for sequence in self._jumping:
             assert sequence.matcher is not None
             sequence.draft_tokens = sequence.matcher.forced() if few and sequence.jump_forward_score > 0 else []
@@ -285,7 +304,7 @@ class Scheduler(RunningSequences):
                 sequence.jump_forward, self._regroup = bool(sequence.draft_tokens), True
 
     def _extend(self) -> None:
-        """Allocates blocks for the next token of decoding sequences."""
+        """Allocates blocks for the next token of decoding sequences, and slots for their states."""
         if self._regroup:
             self._group()
         plain = self._plain
@@ -295,7 +314,9 @@ class Scheduler(RunningSequences):
                 continue  # preempted for one before it
             computed = int(self.tables.computed[sequence.row])
             self._register(sequence, computed)
+            self._checkpoint_completion(sequence)
             self._grow(sequence, computed + 1)
+        self._move(self._plain)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
@@ -321,31 +342,18 @@ class Scheduler(RunningSequences):
         for sequence in drafting:
             if sequence.row >= 0:
                 budget -= self._verify(sequence, chunks)
-        being_computed: set[tuple[Parent, bytes]] = set()
-        for sequence, kept in self._prompts(budget):
+        prompts = self._prompts(budget)
+        leaders = self._leaders([sequence for sequence, _ in prompts])
+        computing: set[Sequence] = set()
+        for sequence, kept in prompts:
             if budget <= kept:
                 break
-            if sequence.row >= 0 and not self._waits(sequence, being_computed):
-                budget -= self._prompt(sequence, budget - kept, chunks)
+            if sequence.row >= 0 and leaders.get(sequence) not in computing:
+                taken = self._prompt(sequence, budget - kept, chunks)
+                if taken:
+                    computing.add(sequence)
+                budget -= taken
         return chunks
-
-    def _waits(self, sequence: Sequence, being_computed: set[tuple[Parent, bytes]]) -> bool:
-        """Returns whether another prompt of this step computes the block that a sequence needs next and can share then.
-
-        being_computed: such blocks, by what comes before them and their tokens; its own is added.
-        """
-        beginning, size = self._beginning(sequence), self.blocks.block_size
-        if beginning is None:
-            return False
-        self._catch_up(sequence)
-        at = len(sequence.chain)
-        if (at + 1) * size >= len(sequence.ids):
-            return False
-        key = (sequence.chain[-1] if at else beginning, sequence.ids[at * size : (at + 1) * size].tobytes())
-        if key in being_computed and not sequence.needs_prompt_logprobs:
-            return True
-        being_computed.add(key)
-        return False
 
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
@@ -365,7 +373,7 @@ class Scheduler(RunningSequences):
 
     def _draft(self, sequences: list[Sequence], budget: int) -> None:
         """Sets draft tokens, as many as leave room in the step for all sequences, and for prompts."""
-        left = budget - len(sequences) - (self._reserved if self.prefilling else 0)
+        left = min(budget - len(sequences) - (self._reserved if self.prefilling else 0), self._spare_states())
         wanted: list[tuple[Sequence, int]] = []
         for sequence in sequences:
             if sequence.jump_forward:
@@ -381,13 +389,11 @@ class Scheduler(RunningSequences):
     def _room(self, sequence: Sequence) -> int:
         """Returns how many draft tokens a sequence may have, without preempting any other.
 
-        There are none for a hybrid network: its states cannot go back to before wrong ones.
+        A hybrid network writes the state behind each of them, so that none has to be computed again.
         """
-        if self._network.hybrid:
-            return 0
         known = len(sequence.ids)
         free = (len(sequence.blocks) + self.blocks.available) * self.blocks.block_size - known
-        return min(sequence.limit - known - 1, free)
+        return min(sequence.limit - known - 1, free, self._spare_states())
 
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
         """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""
@@ -396,9 +402,12 @@ class Scheduler(RunningSequences):
             : max(0, self._room(sequence))
         ]  # others have taken blocks meanwhile
         count = 1 + len(sequence.draft_tokens)
-        if not self._grow(sequence, known + len(sequence.draft_tokens)):
+        if self.states.total:
+            count = self._write_states(sequence, count)
+            del sequence.draft_tokens[max(0, count - 1) :]
+        if not count or not self._grow(sequence, known - 1 + count):
             return 0
-        chunks.append(Chunk(sequence, known - 1, count, count))
+        chunks.append(Chunk(sequence, known - 1, count, count, self._slots(sequence), 1, 1))
         return count
 
     def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
@@ -412,8 +421,10 @@ class Scheduler(RunningSequences):
             count = taken = min(count, budget)
         elif self._split:
             count, taken = self.chunk_sizes.part(start, count, budget)
-        if not self._grow(sequence, start + count):
+        ends = self._write_prompt_states(sequence, start, start + count)
+        if not ends or not self._grow(sequence, ends[-1]):
             return 0
-        wanted = count if sequence.needs_prompt_logprobs else int(start + count == known)
-        chunks.append(Chunk(sequence, start, count, wanted))
+        count = ends[-1] - start
+        wanted = count if sequence.needs_prompt_logprobs else int(ends[-1] == known)
+        chunks.append(self._prompt_chunk(sequence, start, ends, wanted))
         return taken

@@ -16,6 +16,7 @@ from .params import Params
 from .sampling.logprobs import TokenLogprobs
 from .sampling.thinking_budget import ThinkingState
 from .sampling.token_counts import TokenCounts
+from .state_cache import NO_STATE
 
 JUMP_FORWARD_SCORE = 4
 """By how many the wrong draft tokens of a grammar may exceed the right ones before its sequence gets none any more."""
@@ -49,6 +50,10 @@ class Sequence(generation.QueuedSequence):
     row: its place in the block tables of running sequences, -1 if it does not run. blocks: its KV blocks in order;
     chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
     before that is known.
+    state_slot: of its state, with a hybrid network. written: slots to which the running step writes its next states.
+    Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of prefixes that other prompts share;
+    cached_end: of the cached blocks, if they have none; message_ends: of messages of a chat. completion_end: the serial
+    number of the last generated block that has a checkpoint, 0 before there is one.
     draft_tokens: tokens that the running step computes for, behind ids. jump_forward: they are its grammar's.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
     echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.
@@ -67,6 +72,12 @@ class Sequence(generation.QueuedSequence):
     row: int = -1
     blocks: list[int] = field(default_factory=list)
     chain: list[int] = field(default_factory=list)
+    state_slot: int = NO_STATE
+    written: list[int] = field(default_factory=list)
+    shared_ends: set[int] = field(default_factory=set)
+    cached_end: int = 0
+    message_ends: tuple[int, ...] = ()
+    completion_end: int = 0
     cached: int = -1
     matcher: Matcher | None = None
     arrays: LogitArrays | None = None

@@ -85,7 +85,7 @@ class StepRunner:
             scheduler.timed(step, self._clock() - self._began)
         scheduler.steps += 1
         self._remove_cancelled()
-        self._tables.computed[step.rows] += 1
+        scheduler.decoded(step.rows)
         if step.chunks or self._batch.searching:
             self._process(step, lines)
         else:
@@ -164,7 +164,7 @@ class StepRunner:
             if sequence.row < 0:
                 continue  # cancelled meanwhile
             if sequence.state == "decode":
-                self._tables.computed[sequence.row] = chunk.start + 1
+                self.scheduler.accept(sequence, chunk.start + 1)
                 owners.append(sequence)
                 places.append(first)
             elif self._prompt_computed(chunk, lines[first:at]):
@@ -183,7 +183,7 @@ class StepRunner:
     def _prompt_computed(self, chunk: Chunk, lines: Lines) -> bool:
         """Records a computed part of a prompt; True if it was the last."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
-        self.scheduler.computed(sequence, end)
+        self.scheduler.computed(chunk)
         if sequence.needs_prompt_logprobs:
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
             scored = lines[: len(following)]
@@ -219,10 +219,10 @@ class StepRunner:
                 elif accepted:
                     self.drafts.accept(position)
                 if accepted:
-                    self._tables.computed[sequence.row] += 1
+                    self.scheduler.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
                     right.append((sequence, place + 1))
                 else:
-                    sequence.draft_tokens = []
+                    self.scheduler.reject(sequence)
             wanting = right
             position += 1
 
@@ -251,7 +251,7 @@ class StepRunner:
         over += [s for s in batch.repeating if s.row >= 0 and s.reason is None and _repeats(s)]
         over += [s for i in batch.edited if (s := sequences[i]).row >= 0 and _grammar_over(s, tokens[i])]
         for sequence in over:
-            self.scheduler.end(sequence)
+            self.scheduler.finish(sequence)
 
     def _search(self, beams: list[Sequence], lines: Lines) -> None:
         """Processes the logits of one step of a beam search."""

@@ -7,7 +7,7 @@ from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
-from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Failed, PromptLogprobs, Tokens
+from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Failed, Prefilled, PromptLogprobs, Tokens
 from lean_ovms.types import SamplingParams
 
 
@@ -38,15 +38,12 @@ class Asked:
         self._outputs = defaultdict(Output)
         self._ended = set()
         self.status, self.error = "running", ""
+        self.cached = -1
         self.prompt_details = []
 
     @property
     def sequences(self):
         return self._request.sequences
-
-    @property
-    def cached(self):
-        return self.sequences[0].cached
 
     @property
     def computed(self):
@@ -69,6 +66,9 @@ class Asked:
         self._driver.cancel(self._request.id, None)
 
     def take_in(self, record):
+        if isinstance(record, Prefilled):
+            self.cached = record.cached
+            return
         assert self.status == "running", record
         if isinstance(record, Failed):
             kind, self.error = record.error[:2]
@@ -164,7 +164,7 @@ class Driver(Engine):
         super().step()
         records, self.out[:] = list(self.out), []
         for record in records:
-            self._asked[record.id].take_in(record) if not hasattr(record, "ms") else None
+            self._asked[record.id].take_in(record)
 
     def _recover(self, error):
         if not isinstance(error, RuntimeError):

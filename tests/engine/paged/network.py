@@ -4,6 +4,7 @@ A block of its cache holds token ids. Logits are a function of the whole text as
 block, a wrong length or a forgotten copy gives other tokens than the text itself would.
 """
 
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -48,7 +49,7 @@ class FakeNetwork:
         self.copies = 0
         self.computed = 0
 
-    def allocate(self, blocks, rows):
+    def allocate(self, blocks, states):
         self.cache = np.full((blocks, self.block_size), EMPTY, np.int64)
 
     def tensor(self, name, shape):
@@ -108,42 +109,49 @@ class FakeNetwork:
         self.copies += 1
         self.cache[target] = self.cache[source]
 
-    def copy_state(self, source, target):
-        pass
-
-    def clear_state(self, row):
+    def clear_state(self, slot):
         pass
 
 
 class HybridNetwork(FakeNetwork):
-    """It keeps a state for each row: the text, which each step goes on from. A token twice in it is not forgiven."""
+    """It keeps states in slots: the text so far, from which each step goes on. A token twice in it is not forgiven."""
 
     hybrid = True
     inputs = FakeNetwork.inputs | {"la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval"}
 
-    def allocate(self, blocks, rows):
-        super().allocate(blocks, rows)
-        self.states = [["of nobody"] for _ in range(rows)]
+    def allocate(self, blocks, states):
+        super().allocate(blocks, states)
+        self.states = [["of nobody"] for _ in range(states)]
 
     def start(self, prompts):
         ids, begins, past = (self._input(name) for name in ("input_ids", "subsequence_begins", "past_lens"))
-        read, written = self._input("la.block_indices").reshape(-1, 2).T.tolist()
-        assert self._input("la.past_lens").tolist() == past.tolist()
-        assert self._input("la.block_indices_begins").tolist() == list(range(0, 2 * len(past) + 1, 2))
-        assert len(self._input("la.cache_interval")) == len(past)
-        assert (self._input("la.cache_interval") > self._input("max_context_len")).all()  # 0: none is written
-        assert read == written
-        assert len(set(read)) == len(read)
+        slots, counted, intervals = (
+            self._input(name).tolist() for name in ("la.block_indices", "la.past_lens", "la.cache_interval")
+        )
+        firsts = self._input("la.block_indices_begins").tolist()
+        assert len(counted) == len(intervals) == len(past)
+        assert len(firsts) == len(past) + 1
+        assert (firsts[0], firsts[-1]) == (0, len(slots))
+        assert min(intervals) > 0  # with 0 Mamba's operation writes none
+        read = [slots[first] for first in firsts[:-1]]
+        writes = [slots[first + 1 : end] for first, end in itertools.pairwise(firsts)]
+        written = list(itertools.chain(*writes))
+        assert len(set(written)) == len(written)
+        for i, slot in enumerate(read):
+            assert slot not in [other for j in range(len(read)) for other in (writes[j] if j != i else writes[i][1:])]
         super().start(prompts)
-        tables, firsts = self._input("block_indices"), self._input("block_indices_begins")
-        for i, row in enumerate(read):
-            assert len(self.states[row]) == past[i]
-            self.states[row] += ids[begins[i] : begins[i + 1]].tolist()
-            cached = self.cache[tables[firsts[i] : firsts[i + 1]]].reshape(-1)
-            assert self.states[row] == cached[: len(self.states[row])].tolist()
+        tables, blocks = self._input("block_indices"), self._input("block_indices_begins")
+        states = [list(self.states[slot]) for slot in read]
+        for i, state in enumerate(states):
+            assert len(state) == past[i]
+            new, left = ids[begins[i] : begins[i + 1]].tolist(), writes[i]
+            for place, token in enumerate(new, 1):
+                state.append(token)
+                if place == len(new) or (counted[i] + place) % intervals[i] == 0:
+                    self.states[left[0]], left = list(state), left[1:]
+            assert not left
+            cached = self.cache[tables[blocks[i] : blocks[i + 1]]].reshape(-1)
+            assert state == cached[: len(state)].tolist()
 
-    def copy_state(self, source, target):
-        self.states[target] = list(self.states[source])
-
-    def clear_state(self, row):
-        self.states[row] = []
+    def clear_state(self, slot):
+        self.states[slot] = []

@@ -109,6 +109,17 @@ def test_of_two_blocks_with_one_text_the_first_stays_the_one_that_is_found():
     assert second[0] in manager._free
 
 
+def test_a_sequence_can_outlive_the_block_that_is_found_in_place_of_its_own():
+    manager = BlockManager(2, SIZE)
+    first, second = fill(manager, text(*range(4))), fill(manager, text(*range(4)))
+    [(_, serial)] = manager.match(text(*range(4)), 0, 4, "")
+    manager.release(first * 2)
+    assert manager.has(serial)
+    assert manager.allocate() == first[0]
+    assert not manager.has(serial)
+    assert manager.holders(second[0]) == 1
+
+
 def test_the_end_of_a_text_whose_beginning_is_gone_is_not_found():
     manager = BlockManager(3, SIZE)
     tokens = text(*range(12))

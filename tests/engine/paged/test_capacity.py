@@ -2,11 +2,11 @@
 
 import pytest
 
-from lean_ovms.engine.paged.capacity import divide
+from lean_ovms.engine.paged.capacity import divide, rows_of, slots_for
 
 
 @pytest.mark.parametrize(
-    ("memory", "blocks", "state", "sequences", "expected"),
+    ("memory", "blocks", "state", "states", "expected"),
     [
         (1000, 0, 0, 8, (100, 0)),
         (1000, 70, 0, 8, (70, 0)),
@@ -18,8 +18,14 @@ from lean_ovms.engine.paged.capacity import divide
         (1000, 0, 5000, 8, (1, 1)),
     ],
 )
-def test_blocks_and_states_share_the_memory(memory, blocks, state, sequences, expected):
-    found = divide(memory, blocks=blocks, block_bytes=10, state_bytes=state, sequences=sequences)
+def test_blocks_and_states_share_the_memory(memory, blocks, state, states, expected):
+    found = divide(memory, blocks=blocks, block_bytes=10, state_bytes=state, states=states)
     assert found == expected
     if state <= memory // 2:
         assert found.blocks * 10 + found.states * state <= memory
+
+
+def test_each_sequence_that_may_run_has_a_state_and_half_of_one_more():
+    assert [rows_of(slots) for slots in (1, 2, 3, 4, 6, 26)] == [1, 1, 2, 2, 4, 17]
+    assert [rows_of(slots_for(sequences, caching=False)) for sequences in (1, 2, 8, 64)] == [1, 2, 8, 64]
+    assert slots_for(8, caching=True) - slots_for(8, caching=False) == 32

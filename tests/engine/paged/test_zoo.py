@@ -15,7 +15,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
-from lean_ovms.engine.paged.model import Miscounting, PagedModel
+from lean_ovms.engine.paged.model import Miscounting, NotPageable, PagedModel
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.real import EXACT, load
@@ -72,6 +72,12 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
         assert found == pytest.approx(wanted, abs=1e-3)
 
 
+def test_a_hybrid_is_no_draft_model(tmp_path):
+    path = unpacked("lfm2", tmp_path)
+    with pytest.raises(NotPageable, match="the draft model keeps a state"):
+        load(pipeline_type="PAGED", blocks=60, model_path=path, draft_model_path=path)
+
+
 @pytest.mark.parametrize("name", ["granitemoehybrid-rope", "qwen3_5_text"])
 def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monkeypatch):
     """With them all tokens of a step would have one position."""
@@ -122,3 +128,64 @@ def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
     for (_, ours), (_, theirs) in zip(found, wanted, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-3)
     assert len({token for ids, _ in found for token in ids}) > 3  # they do not answer all prompts alike
+
+
+class Oracle:
+    """A proposer.Proposer of torch's next tokens, of which every third draft has a wrong one in the middle."""
+
+    def __init__(self, known):
+        self._known = [list(text) for text in known]
+        self._drafts = 0
+
+    def propose(self, wanted):
+        for sequence, most in wanted:
+            ids = list(sequence.ids)
+            following = next((text[len(ids) :] for text in self._known if text[: len(ids)] == ids), [])[:most]
+            self._drafts += 1
+            if self._drafts % 3 == 0 and following:
+                following[len(following) // 2] ^= 1
+            sequence.draft_tokens = following
+
+    def leave(self, sequence):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafts", [False, True])
+@pytest.mark.parametrize("name", sorted(HYBRIDS & {*RECORDED}))
+def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, drafts, tmp_path):
+    """With preemptions, with draft tokens and without; a prompt may end anywhere in one of torch's answers, for what
+    follows is known.
+    """
+    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
+    options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
+    options |= {"enable_prefix_caching": True, "cache_interval_multiplier": 1, "prompt_lookup": drafts}
+    pipe = load(blocks=60, model_path=unpacked(name, tmp_path), **options)
+    dice = random.Random(5)
+    prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
+    texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
+    pipe.scheduler._proposer = Oracle(texts)
+    asked = [(which, len(prompts[which]) + more) for which in range(3) for more in (0, 5, 12, 19)]
+    cached = 0
+    for _ in range(3):
+        dice.shuffle(asked)
+        rig, numbers = Rig(pipeline=pipe), []
+        for which, length in asked:
+            left = len(texts[which]) - length
+            fields = {"num_assistant_tokens": 4} if drafts else {}
+            numbers.append(rig.submit(texts[which][:length], max_tokens=left, ignore_eos=True, logprobs=True, **fields))
+            for _ in range(dice.randrange(4)):
+                if not rig.task.idle or rig.transport.inbox:
+                    rig.turn()
+            if pipe.scheduler.decoding and dice.random() < 0.5:
+                pipe.scheduler.preempt(dice.choice(pipe.scheduler.decoding))
+        rig.run()
+        for number, (which, length) in zip(numbers, asked, strict=True):
+            answer, left = rig.answer(number), len(texts[which]) - length
+            assert answer.tokens[0] == texts[which][length:]
+            assert answer.logprobs[0] == pytest.approx(RECORDED[name][which][1][-left:], abs=5e-3)
+            cached = max(cached, answer.cached)
+    assert (cached, pipe.scheduler._interval) == (96, 32)
+    assert pipe.scheduler.preemptions
+    assert bool(pipe.stats().accepted) is drafts
+    assert pipe.states.available == pipe.states.total

@@ -1,0 +1,418 @@
+"""States of hybrid networks and their checkpoints: the policy without a network, then the engine on a scripted one."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
+from lean_ovms.engine.paged.state_cache import NO_STATE, StateCache
+from tests.engine.paged.harness import Params
+from tests.engine.paged.network import VOCAB, HybridNetwork
+from tests.engine.paged.test_draft import draft
+from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, best, disturbed_step, engine, prompt, run
+
+
+def checkpoint(cache, chain, kind="prompt"):
+    """Makes a checkpoint that no sequence uses."""
+    slot = cache.allocate()
+    cache.add(chain, slot, kind)
+    cache.release(slot)
+    return slot
+
+
+def go_on(cache, chain):
+    """A prompt that goes on from a checkpoint and ends at once."""
+    cache.release(cache.restore(chain, counts=True))
+
+
+def kept(cache):
+    return [serial for serial in range(100) if cache.matched([serial])]
+
+
+def test_a_slot_that_others_use_is_not_written():
+    cache = StateCache(3)
+    slot = cache.allocate()
+    assert cache.writable(slot) == slot
+    cache.share(slot)
+    other = cache.writable(slot)
+    assert other not in (slot, NO_STATE)
+    cache.release(slot)
+    assert cache.writable(slot) == slot
+    cache.add([1], slot, "prompt")
+    assert cache.writable(slot) not in (slot, other, NO_STATE)
+
+
+def test_a_checkpoint_that_a_sequence_is_at_gives_way_when_there_is_no_other_slot():
+    cache = StateCache(1)
+    slot = cache.allocate()
+    cache.add([1], slot, "prompt")
+    assert (cache.writable(slot), cache.checkpoints) == (slot, 0)
+    cache.share(slot)
+    assert cache.writable(slot) == NO_STATE
+
+
+def test_what_can_be_used_of_a_chain_ends_with_a_checkpoint():
+    cache = StateCache(4)
+    checkpoint(cache, [1, 2])
+    checkpoint(cache, [1, 2, 3, 4])
+    assert [cache.matched(chain) for chain in ([1], [1, 2, 3], [1, 2, 3, 4, 5], [])] == [0, 2, 4, 0]
+    assert StateCache(0).matched([1, 2, 3]) == 3  # a network without states needs none
+
+
+def test_the_checkpoint_that_was_used_longest_ago_is_replaced_first():
+    cache = StateCache(3)
+    for serial in (1, 2, 3):
+        checkpoint(cache, [serial])
+    go_on(cache, [1])
+    checkpoint(cache, [4])
+    assert kept(cache) == [1, 3, 4]
+
+
+def test_those_in_the_middle_of_a_prompt_are_replaced_before_all_others():
+    cache = StateCache(3)
+    checkpoint(cache, [1])
+    checkpoint(cache, [2, 3], "inner")
+    checkpoint(cache, [2, 3, 4], "inner")
+    checkpoint(cache, [2, 3, 4, 5], "prompt")
+    assert kept(cache) == [1, 3, 5]
+
+
+def test_the_turns_of_one_conversation_do_not_replace_another():
+    cache = StateCache(3)
+    checkpoint(cache, [1])
+    for turn in range(2, 20):
+        if turn > 2:
+            go_on(cache, list(range(2, turn)))
+        checkpoint(cache, list(range(2, turn + 1)))
+    assert kept(cache) == [1, 18, 19]
+
+
+def test_a_beginning_that_several_share_stays_longer_than_what_is_behind_it():
+    cache = StateCache(4)
+    checkpoint(cache, [1], "shared")
+    for end in range(2, 12):
+        go_on(cache, [1])
+        checkpoint(cache, [1, end])
+    assert kept(cache) == [1, 9, 10, 11]
+    checkpoint(cache, [20])
+    for _ in range(5):
+        go_on(cache, [1, 11])  # the beginning counts as used, too
+        checkpoint(cache, [30])
+        checkpoint(cache, [31])
+        cache.remove(30)
+        cache.remove(31)
+    assert {1, 11} <= {*kept(cache)}
+
+
+def test_a_beginning_that_is_not_used_any_more_is_replaced_at_last():
+    cache = StateCache(3)
+    checkpoint(cache, [1], "shared")
+    for serial in range(2, 6):
+        checkpoint(cache, [serial])
+    assert kept(cache) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_slot_is_lost_written_by_two_or_changed_behind_a_checkpoint(seed):
+    """Against what was written to each slot."""
+    dice, cache, written, number = random.Random(seed), StateCache(7), {}, 0
+    running, checkpoints = [], {}
+    for serial in range(1, 500):
+        what = dice.random()
+        if what < 0.3 and len(running) < 4:
+            known = [one for one in checkpoints if cache.matched([one])]
+            assert all(written[cache._checkpoints[one].slot] == checkpoints[one] for one in known)
+            if known and dice.random() < 0.6:
+                running.append(cache.restore([dice.choice(known)], counts=True))
+            else:
+                running.append(cache.allocate())
+                assert running[-1] != NO_STATE
+        elif running:
+            place = dice.randrange(len(running))
+            slot = running[place]
+            if what < 0.5:
+                cache.release(running.pop(place))
+            elif what < 0.7:
+                number += 1
+                new = cache.writable(slot)
+                if new == NO_STATE:
+                    continue
+                assert new not in running[:place] + running[place + 1 :]
+                written[new] = number
+                if new != slot:
+                    cache.release(slot)
+                    running[place] = new
+            elif slot in written and not cache._checkpointed[slot]:
+                cache.add([serial], slot, dice.choice(["inner", "prompt", "shared", "completion"]))
+                checkpoints[serial] = written[slot]
+        assert cache.available == cache.total - len({*running})
+        assert len(cache._free) + len({*running, *(one.slot for one in cache._checkpoints.values())}) == cache.total
+    for slot in running:
+        cache.release(slot)
+    for serial in checkpoints:
+        cache.remove(serial)
+    assert sorted(cache._free) == list(range(7))
+
+
+# --- in the engine
+
+
+def hybrid(blocks=200, **options):
+    return engine(blocks, kind=HybridNetwork, **{"interval": 16, **options})
+
+
+def asked_of(made, ids, **fields):
+    """The one answer of a request that is alone, and what of its prompt was cached."""
+    wanted = Params(**{"max_tokens": 6, **fields})
+    request = made.add(ids, wanted)
+    assert run(made, request) == [alone(ids, wanted)]
+    return alone(ids, wanted), request.cached
+
+
+@pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 31, 32, 33, 100])
+def test_a_text_is_what_the_definition_says_with_an_empty_cache_and_with_a_full_one(asked, length):
+    made = hybrid()
+    for _ in range(3):
+        assert run(made, made.add(prompt(length), asked)) == [alone(prompt(length), asked)]
+
+
+def test_the_next_turn_of_a_conversation_goes_on_behind_the_answers_last_block():
+    made, ids, length = hybrid(), prompt(41), 0
+    for turn in range(5):
+        answer, cached = asked_of(made, ids, max_tokens=10)
+        assert cached == (0 if not turn else (length + 9) // SIZE * SIZE)  # the last token was not computed
+        length = len(ids)
+        ids = ids + answer + prompt(7, turn)
+
+
+def test_a_turn_whose_answer_is_rendered_otherwise_goes_on_behind_the_prompts_last_block():
+    made, ids = hybrid(), prompt(41)
+    asked_of(made, ids, max_tokens=10)
+    assert asked_of(made, ids + prompt(20, 1))[1] == 40
+    assert asked_of(made, ids)[1] == 40
+
+
+def test_the_third_prompt_with_a_beginning_goes_on_behind_it():
+    """The second one computes it, and leaves its state there."""
+    made, system = hybrid(interval=400), prompt(90)
+    assert [asked_of(made, system + prompt(9, number))[1] for number in range(1, 5)] == [0, 0, 88, 88]
+
+
+@pytest.mark.parametrize("before", [[], [3]])
+def test_the_second_chat_with_a_system_message_goes_on_behind_it(before):
+    made, start = hybrid(interval=400), VOCAB - 1
+    made.scheduler.message_starts = frozenset({start})
+    system = [*before, start, *(token % start for token in prompt(90)), start]
+    assert [asked_of(made, system + prompt(9, number))[1] for number in (1, 2)] == [0, (len(system) - 1) // SIZE * SIZE]
+
+
+def test_the_second_chat_with_other_last_message_goes_on_behind_those_before():
+    made, start = hybrid(interval=400), VOCAB - 1
+    made.scheduler.message_starts = frozenset({start})
+
+    def message(length, seed):
+        return [start, *(token % start for token in prompt(length, seed))]
+
+    known = message(30, 1) + message(20, 2) + message(25, 3)
+    chats = [known + message(15, number) + message(2, 0) for number in (4, 5)]
+    assert [asked_of(made, ids)[1] for ids in chats] == [0, len(known) // SIZE * SIZE]
+    assert asked_of(made, message(30, 1) + message(9, 6))[1] == 31 // SIZE * SIZE
+
+
+@pytest.mark.parametrize("agents", [2, 8])
+def test_prompts_with_one_beginning_that_come_together_compute_it_once(agents):
+    made, system = hybrid(interval=400), prompt(90)
+    prompts = [system + prompt(9, number) for number in range(agents)]
+    requests = [made.add(ids, Params(max_tokens=2)) for ids in prompts]
+    assert run(made, *requests) == [alone(ids, Params(max_tokens=2)) for ids in prompts]
+    assert [request.cached for request in requests] == [0] + [88] * (agents - 1)
+    assert made._network.computed == 99 + (agents - 1) * 11 + agents
+    assert made.states.checkpoints <= 3 + 2 * agents
+
+
+def test_a_prompt_that_waits_for_a_place_wants_one_state_of_what_is_computed_meanwhile():
+    made, system = hybrid(interval=400, step_tokens=8, max_running=1), prompt(90)
+    first, second = (made.add(system + prompt(9, number), Params(max_tokens=2)) for number in (1, 2))
+    first.sequences[0].shared_ends.clear()
+    for _ in range(8):
+        made.step()
+        made.scheduler._known(second.sequences[0], 0)
+    assert (second.sequences[0].cached_end, second.sequences[0].shared_ends) == (64, set())
+    first.cancel()
+    run(made, second)
+    assert made.states.checkpoints <= 4
+
+
+def test_a_prompt_that_leaves_another_in_the_middle_goes_on_from_the_checkpoint_before():
+    made, long = hybrid(interval=16), prompt(100)
+    asked_of(made, long)
+    assert asked_of(made, long[:70] + prompt(9, 1))[1] == 64
+    made = hybrid(interval=16, states=4)  # no memory for those in the middle
+    asked_of(made, long)
+    assert asked_of(made, long[:40] + prompt(9, 1))[1] == 0
+
+
+def test_other_salts_and_requests_without_the_cache_find_no_states():
+    made, ids = hybrid(), prompt(40)
+    asked_of(made, ids, salt="a")
+    assert [asked_of(made, ids, salt=salt)[1] for salt in ("b", "", "a")] == [0, 0, 36]
+    made = hybrid(caching=False)
+    assert [asked_of(made, ids)[1] for _ in range(3)] == [0, 0, 0]
+    assert not made.states.checkpoints
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_the_choices_of_a_request_compute_its_prompt_once(caching):
+    made = hybrid(caching=caching)
+    request = made.add(prompt(40), Params(max_tokens=5, n=3, temperature=1.0, seed=4))
+    while made.busy():
+        made.step()
+    assert [one.cached for one in request.sequences] == [0, 36, 36]
+
+
+def test_log_probabilities_of_a_prompt_are_complete_and_leave_a_state():
+    made, ids = hybrid(), prompt(40)
+    for _ in range(2):
+        request = made.add(ids, Params(max_tokens=1, prompt_logprobs=0))
+        run(made, request)
+        assert (request.cached, len(request.prompt_details)) == (0, 39)
+    assert asked_of(made, ids)[1] == 36
+
+
+@pytest.mark.parametrize("decoded", [0, 3, 30])
+def test_a_preempted_sequence_goes_on_from_its_newest_checkpoint(decoded):
+    made, ids, wanted = hybrid(step_tokens=16), prompt(60), Params(max_tokens=40)
+    request = made.add(ids, wanted)
+    [sequence] = request.sequences
+    for _ in range(2 if not decoded else decoded + 4):
+        made.step()
+    assert sequence.state == ("decode" if decoded else "prefill")
+    computed = int(made._tables.computed[sequence.row])
+    made.scheduler.preempt(sequence)
+    made.admit()
+    assert int(made._tables.computed[sequence.row]) == computed // SIZE * SIZE
+    assert run(made, request) == [alone(ids, wanted)]
+    assert request.cached == 0
+
+
+def test_a_block_that_leaves_the_cache_takes_its_checkpoint_along():
+    made, ids = hybrid(blocks=30), prompt(60)
+    asked_of(made, ids)
+    asked_of(made, prompt(100, 1))
+    assert asked_of(made, ids)[1] == 0
+    made.blocks.clear_cache()
+    assert not made.states.checkpoints
+    assert sorted(made.states._free) == list(range(made.states.total))
+
+
+def test_draft_tokens_save_steps_and_change_nothing():
+    ids, counts = prompt(8) * 8, []
+    for lookahead in (0, 4):
+        made = hybrid()
+        request = made.add(ids, Params(max_tokens=40, lookahead=lookahead))
+        assert run(made, request) == [alone(ids, Params(max_tokens=40))]
+        counts.append(made.steps)
+    assert counts[1] < counts[0]
+
+
+def test_there_are_no_more_draft_tokens_than_slots_for_their_states():
+    ids, wanted = prompt(8) * 8, Params(max_tokens=40, lookahead=4)
+    for states in (1, 2, 3, 4, 8):
+        made = hybrid(states=states)
+        assert run(made, *(made.add(ids, wanted) for _ in range(3))) == [alone(ids, wanted)] * 3
+
+
+@pytest.mark.parametrize("states", [0, 6])
+def test_a_draft_model_changes_nothing(states):
+    proposer = draft(3)
+    made, wanted = hybrid(states=states, proposer=proposer), Params(max_tokens=20, lookahead=4)
+    prompts = [prompt(length) for length in (1, 5, 33, 70)]
+    assert run(made, *(made.add(ids, wanted) for ids in prompts)) == [alone(ids, wanted) for ids in prompts]
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_what_a_grammar_leaves_no_choice_about_saves_steps_and_changes_nothing(wrong):
+    answers, steps = [], []
+    for guesses in (True, False):
+        made = hybrid()
+        answers.append(
+            run(made, made.add(prompt(30), Params(max_tokens=60), matcher=Verse(50, guesses=guesses, wrong=wrong)))
+        )
+        steps.append(made.steps)
+    assert answers[0] == answers[1]
+    assert steps[0] < steps[1]
+
+
+def assert_counted(made):
+    """References to blocks and slots are those of the running sequences, and no slot is lost or has two checkpoints."""
+    states, running = made.states, made.scheduler.running
+    holders = Counter(block for one in running for block in one.blocks)
+    assert made.blocks._holders == [holders[block] for block in range(made.blocks.total)]
+    users = Counter(slot for one in running for slot in {one.state_slot, *one.written})
+    assert states._users == [users[slot] for slot in range(states.total)]
+    kept = [one.slot for one in states._checkpoints.values()]
+    assert sorted([*states._free, *{*users, *kept}]) == list(range(states.total))
+    assert len({*kept}) == len(kept)
+    assert {*states._checkpoints} <= {serial for _, serial in made.blocks._found.values()}
+
+
+def in_common(ids, others):
+    return next((at for at, (one, other) in enumerate(zip(ids, others)) if one != other), min(len(ids), len(others)))  # noqa: B905
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*range(6), 1022, 5066])
+@pytest.mark.parametrize(
+    ("blocks", "states", "step_tokens", "caching"),
+    [(400, 0, 32, True), (60, 14, 32, True), (48, 12, 16, False), (60, 13, 64, True)],
+)
+def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_tokens, caching):
+    """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed
+    steps, and with few blocks and slots many preemptions.
+    """
+    dice = random.Random(seed)
+    proposer, adapters = draft(2) if seed % 2 else None, AdapterTable(None, (), 3)
+    made = hybrid(
+        blocks,
+        step_tokens=step_tokens,
+        states=states,
+        caching=caching,
+        interval=20,
+        proposer=proposer,
+        adapters=adapters,
+    )
+    base, turns = prompt(60, seed), []
+    kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
+    apart = [{"salt": salt, "adapter": adapter} for salt in ("", "a") for adapter in (None, Adapter("one", 1.0, {}))]
+    live, texts, wanted, cachable = [], {}, {}, []
+    for number in range(30):
+        own = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
+        if turns and dice.random() < 0.3:
+            own = dice.choice(turns)[:80] + prompt(dice.randrange(1, 5), number)
+        which = dice.choice([0, 0, 0, 1, 2, 3])
+        asked = replace(dice.choice(kinds), priority=dice.randrange(3), seed=number)
+        wanted[number] = best(own, asked) if asked.beams > 1 else alone(own, asked)
+        turns.append(own + wanted[number])
+        texts[number] = []
+        live.append((number, made.add(own, replace(asked, **apart[which]))))
+        cachable.append((live[-1][1], which, own, own + wanted[number]))
+        for _ in range(dice.randrange(5)):
+            disturbed_step(made, dice, live, texts, wanted)
+            if made._running is None:
+                assert_counted(made)
+    while made.busy():
+        disturbed_step(made, dice, live, texts, wanted)
+        if made._running is None:
+            assert_counted(made)
+    assert {number: texts[number] for number in wanted} == wanted
+    assert made._tables.available == made._tables.total
+    assert made.blocks.available == blocks
+    assert made.states.available == made.states.total
+    assert not any(adapters._users.values())
+    assert bool(made.scheduler.preemptions) is (blocks < 100)
+    for request, which, own, _ in cachable:
+        shared = (in_common(own, text) for other, same, _, text in cachable if same == which and other is not request)
+        assert request.cached <= max(shared, default=0)
