@@ -76,7 +76,7 @@ def _images(text: str) -> str:
 
 def _cache_type(text: str) -> str:
     """Translates KV cache types of vLLM and llama.cpp to OpenVINO's names."""
-    known = {"auto": "", "float16": "f16", "bfloat16": "bf16", "q8_0": "u8", "int8": "u8"}
+    known = {"auto": "", "float16": "f16", "bfloat16": "bf16", "int8": "u8", "q8_0": "u8", "q4_0": "u4"}
     return known.get(text, text)
 
 
@@ -193,7 +193,8 @@ ALIASES = (
     Alias("model_name", LLAMA_CPP, ("-a", "alias"), further="model_aliases", separator=","),
     Alias("plugin_config", LLAMA_CPP, ("-t", "threads"), read=_threads),
     Alias("target_device", LLAMA_CPP, ("-dev", "device")),
-    Alias("kv_cache_precision", LLAMA_CPP, ("-ctk", "cache_type_k"), read=_cache_type),
+    Alias("key_cache_precision", LLAMA_CPP, ("-ctk", "cache_type_k"), read=_cache_type),
+    Alias("value_cache_precision", LLAMA_CPP, ("-ctv", "cache_type_v"), read=_cache_type),
     Alias("draft_model_path", LLAMA_CPP, ("-md", "model_draft", "spec_draft_model")),
     Alias("draft_source_model", LLAMA_CPP, ("-hfd", "-hfrd", "hf_repo_draft", "spec_draft_hf")),
     Alias("chat_template", LLAMA_CPP, ("chat_template_file",)),

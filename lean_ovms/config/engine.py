@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 from .options import Options, option
 
+PROPERTIES = {
+    "kv_cache_precision": "KV_CACHE_PRECISION",
+    "key_cache_precision": "KEY_CACHE_PRECISION",
+    "value_cache_precision": "VALUE_CACHE_PRECISION",
+    "model_distribution_policy": "MODEL_DISTRIBUTION_POLICY",
+    "cache_dir": "CACHE_DIR",
+}
+"""Options that are OpenVINO properties of each generative model."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(Options):
@@ -48,7 +57,13 @@ class EngineOptions(Options):
         high=90,
     )
     kv_cache_precision: str = option(
-        "", "precision of the KV cache: u8, f16 or f32; empty: the device's default", group="engine"
+        "", "precision of the KV cache: u4, u8, f16, bf16 or f32; empty: the device's default", group="engine"
+    )
+    key_cache_precision: str = option(
+        "", "precision of the keys in the KV cache; empty: that of kv_cache_precision", group="engine"
+    )
+    value_cache_precision: str = option(
+        "", "precision of the values in the KV cache; empty: that of kv_cache_precision", group="engine"
     )
     max_num_batched_tokens: int = option(
         256,

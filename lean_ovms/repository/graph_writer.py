@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..config.engine import PROPERTIES
 from ..config.options import read_object
 from ..errors import StartError
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
@@ -20,10 +21,8 @@ from .task import TASKS, TEXT_GENERATION, ModelTask
 DEFAULTS: dict[str, Any] = {row.name: row.default for row in fields(Config)}
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {
-    "kv_cache_precision": "KV_CACHE_PRECISION",
+    **PROPERTIES,
     "max_prompt_len": "MAX_PROMPT_LEN",
-    "model_distribution_policy": "MODEL_DISTRIBUTION_POLICY",
-    "cache_dir": "CACHE_DIR",
     "num_streams": "NUM_STREAMS",
 }
 """Options that a graph has no field for: they are written as OpenVINO properties in plugin_config."""

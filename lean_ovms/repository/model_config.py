@@ -14,9 +14,10 @@ from . import gguf, json_file
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
 """Fields that may hold the context length. OVMS reads sliding_window too, which is an attention span and does not limit
 the context."""
-KV_BYTES = {"u4": (2.5, 16), "u8": (2.25, 8), "f16": (4, 0), "bf16": (4, 0), "f32": (8, 0)}
-"""Bytes of a key and a value together, per element of a head and per head, scales included (measured on CPU with
-head_dim 32 and 64; u4 saves nothing there)."""
+KEY_BYTES = {"u4": 0.75, "u8": 1.25, "f16": 2, "bf16": 2, "f32": 4}
+VALUE_BYTES = {"u4": (0.5, 8), "u8": (1, 8), "f16": (2, 0), "bf16": (2, 0), "f32": (4, 0)}
+"""Bytes of a token's key per element of a head; of its value per element and per head. Scales are included: those of
+keys are for a channel of a block, those of values for a token (the CPU plugin's inputs of PagedAttention)."""
 
 STATE_LAYERS = ("conv", "linear_attention", "mamba")
 """Values of layer_types whose layers have a state of one size for each sequence, and no keys and values."""
@@ -48,14 +49,15 @@ def vocab_size(config: Json) -> int:
     return _count(config, "vocab_size")
 
 
-def kv_bytes_per_token(config: Json, precision: str) -> int:
-    """Returns the bytes of the keys and values of one token in all layers; 0: unknown."""
+def kv_bytes_per_token(config: Json, keys: str, values: str) -> int:
+    """Returns the bytes of the keys and values of one token in all layers, in these precisions; 0: unknown."""
     layers = _attention_layers(config) or _count(config, "num_hidden_layers") or _count(config, "n_layer")
     heads = _count(config, "num_attention_heads") or _count(config, "n_head")
     kv_heads = _count(config, "num_key_value_heads") or heads
     hidden = _count(config, "hidden_size") or _count(config, "n_embd")
     head_dim = _count(config, "head_dim") or (hidden // heads if heads else 0)
-    per_element, per_head = KV_BYTES.get(precision, KV_BYTES["f32"])
+    per_element, per_head = VALUE_BYTES.get(values, VALUE_BYTES["f32"])
+    per_element += KEY_BYTES.get(keys, KEY_BYTES["f32"])
     return int(layers * kv_heads * (head_dim * per_element + per_head)) if head_dim else 0
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...config import EngineConfig
+from ...config.engine import PROPERTIES
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
@@ -85,11 +86,5 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
     """Returns the names of OpenVINO properties that each option sets."""
     asked = json.loads(config.plugin_config) if config.plugin_config else {}
-    given = {"plugin_config": list(asked)}
-    if config.kv_cache_precision:
-        given["kv_cache_precision"] = ["KV_CACHE_PRECISION"]
-    if config.model_distribution_policy:
-        given["model_distribution_policy"] = ["MODEL_DISTRIBUTION_POLICY"]
-    if config.cache_dir:
-        given["cache_dir"] = ["CACHE_DIR"]
-    return given
+    by_options = {option: [name] for option, name in PROPERTIES.items() if getattr(config, option)}
+    return {"plugin_config": list(asked), **by_options}

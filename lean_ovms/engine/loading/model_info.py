@@ -14,7 +14,7 @@ from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...repository import model_config
 from ...util.files import read_text
-from .settings import PipelineSettings, kv_precision
+from .settings import PipelineSettings, kv_precisions
 
 ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
@@ -32,7 +32,7 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
         context_length=settings.context,
         kv_blocks=blocks,
         block_size=settings.block_size,
-        kv_precision=kv_precision(config, settings.properties),
+        kv_precision="/".join(dict.fromkeys(kv_precisions(config, settings.properties))),
         eos_token_ids=sorted(i for i in eos if i >= 0),
         pad_token_id=max(0, int(tokenizer.get_pad_token_id())),
         bos_token=tokenizer.get_bos_token(),

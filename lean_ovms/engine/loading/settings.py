@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import EngineConfig
+from ...config.engine import PROPERTIES
 from ...config.options import read_object
 from ...errors import StartError
 from ...repository import model_config
@@ -63,7 +64,8 @@ class PipelineSettings:
 def resolve(
     config: EngineConfig, free_bytes: int, available: Sequence[str] = ("CPU",), *, paged: bool = False
 ) -> PipelineSettings:
-    """For continuous batching. available: OpenVINO's devices. paged: by the paged engine, not by GenAI.
+    """Resolves the settings of continuous batching. available: OpenVINO's devices. paged: by the paged engine, which
+    knows the bytes of a block: `blocks` are the most wanted, and `cache_bytes` limits them.
 
     Raises StartError with the option at fault.
     """
@@ -81,8 +83,9 @@ def resolve(
     block_size = devices.block_size(devices.members(config.target_device, available))
     blocks = 0
     if not config.cache_size:
+        most = (context // block_size + 1) * config.max_num_seqs + SPARE_BLOCKS  # what requests could ever fill
         per_block = block_size * _bytes_per_token(config, model, properties)
-        blocks = _blocks(config, per_block, free_bytes, context // block_size + 1)
+        blocks = most if paged else _blocks(config, per_block, free_bytes, most)
     cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
     # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI
     # generate wrong tokens as soon as it is not alone: doubled first tokens, or an end at once.
@@ -156,27 +159,22 @@ def _share(config: EngineConfig, free_bytes: int) -> int:
     return free_bytes * config.cache_memory_percent // 100
 
 
-def _blocks(config: EngineConfig, per_block: int, free_bytes: int, per_context: int) -> int:
-    """Returns as many blocks as the memory share holds, but no more than max_num_seqs whole contexts could ever
-    fill."""
-    if not per_block:
-        return 0
-    affordable = _share(config, free_bytes) // per_block
-    return max(SPARE_BLOCKS, min(affordable, per_context * config.max_num_seqs + SPARE_BLOCKS))
+def _blocks(config: EngineConfig, per_block: int, free_bytes: int, most: int) -> int:
+    """Returns as many blocks as the memory share holds, but no more than `most`; 0: unknown."""
+    return max(SPARE_BLOCKS, min(_share(config, free_bytes) // per_block, most)) if per_block else 0
 
 
 def _bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, Any]) -> int:
     """In the KV cache, the draft model's included; 0 if it cannot be computed from the models' config.json."""
-    size = model_config.kv_bytes_per_token(model, kv_precision(config, properties))
+    size = model_config.kv_bytes_per_token(model, *kv_precisions(config, properties))
     if config.draft_model_path and not config.draft_cache_size:
         size += _draft_bytes_per_token(config, properties)
     return size
 
 
 def _draft_bytes_per_token(config: EngineConfig, properties: dict[str, Any]) -> int:
-    return model_config.kv_bytes_per_token(
-        model_config.read(Path(config.draft_model_path)), kv_precision(config, properties)
-    )
+    draft = model_config.read(Path(config.draft_model_path))
+    return model_config.kv_bytes_per_token(draft, *kv_precisions(config, properties))
 
 
 def _draft_context(config: EngineConfig, context: int) -> int:
@@ -191,9 +189,11 @@ def _draft_blocks(config: EngineConfig, properties: dict[str, Any], block_size: 
     return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
 
 
-def kv_precision(config: EngineConfig, properties: dict[str, Any]) -> str:
-    """Returns the element type of the KV cache."""
-    return str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
+def kv_precisions(config: EngineConfig, properties: dict[str, Any]) -> tuple[str, str]:
+    """Returns the element types of the keys and of the values in the KV cache."""
+    both = properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")
+    keys, values = (str(properties.get(f"{part}_CACHE_PRECISION", both)).lower() for part in ("KEY", "VALUE"))
+    return keys, values
 
 
 def _properties(config: EngineConfig) -> dict[str, Any]:
@@ -202,12 +202,7 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False, **thread_limit()} if config.target_device == "CPU" else {}
     if config.target_device == "CPU" and is_small(config.model_dir / TEXT_MODEL):
         result["INFERENCE_NUM_THREADS"] = 1
-    if config.kv_cache_precision:
-        result["KV_CACHE_PRECISION"] = config.kv_cache_precision
-    if config.model_distribution_policy:
-        result["MODEL_DISTRIBUTION_POLICY"] = config.model_distribution_policy
-    if config.cache_dir:
-        result["CACHE_DIR"] = config.cache_dir
+    result.update({key: value for name, key in PROPERTIES.items() if (value := getattr(config, name))})
     if config.kv_cache_precision == "f32" and config.target_device == "CPU":
         # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
         result["INFERENCE_PRECISION_HINT"] = "f32"

@@ -42,6 +42,4 @@ def divide(cache_bytes: int, *, blocks: int, block_bytes: int, state_bytes: int,
         slots = max(1, min(states, cache_bytes // 2 // state_bytes))
         cache_bytes -= slots * state_bytes
     fitting = max(1, cache_bytes // block_bytes)
-    if not state_bytes and blocks:
-        return Capacity(blocks, 0)  # from config.json, and from the same memory
     return Capacity(min(blocks or fitting, fitting), slots)

@@ -145,7 +145,7 @@ class PagedModel:
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block, in all layers."""
         for tensor in self._caches:
-            data = tensor.data
+            data = tensor.data.reshape(tensor.shape[0], -1)  # of u4, two in a byte, openvino has no shape
             data[target] = data[source]
 
     def clear_state(self, slot: int) -> None:

@@ -76,7 +76,7 @@ def test_the_header_has_what_a_config_has(read, tmp_path):
     assert (header.vocab_size, header.logits_width) == (3, 3)
     config = model_config.read(tmp_path / "x.gguf")
     assert model_config.context_length(config) == 300
-    assert model_config.kv_bytes_per_token(config, "f32") == 2 * 2 * 16 * 8
+    assert model_config.kv_bytes_per_token(config, "f32", "f32") == 2 * 2 * 16 * 8
 
 
 def test_an_output_layer_of_its_own_gives_the_width(read):

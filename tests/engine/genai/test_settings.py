@@ -37,16 +37,22 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("precision", "size"), [("u8", 800), ("u4", 960), ("f16", 1280), ("bf16", 1280), ("f32", 2560)]
+    ("precision", "size"), [("u8", 800), ("u4", 480), ("f16", 1280), ("bf16", 1280), ("f32", 2560)]
 )
-def test_bytes_per_token_are_those_that_the_engine_reports(precision, size):
-    """Measured with get_metrics().cache_size_in_bytes on a model of this shape."""
-    assert model_config.kv_bytes_per_token(QWEN, precision) == size
+def test_bytes_per_token_are_those_of_the_tensors(precision, size):
+    """Those that the CPU plugin's PagedAttention takes for a model of this shape."""
+    assert model_config.kv_bytes_per_token(QWEN, precision, precision) == size
+
+
+def test_keys_and_values_may_have_precisions_of_their_own():
+    assert model_config.kv_bytes_per_token(QWEN, "u8", "u4") == model_config.kv_bytes_per_token(QWEN, "u4", "u8") == 640
+    properties = {"KV_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
+    assert settings.kv_precisions(Config(), properties) == ("u8", "u4")
 
 
 def test_older_names_and_left_out_heads_are_understood():
     gpt = {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_positions": 512}
-    assert model_config.kv_bytes_per_token(gpt, "f32") == 2 * 4 * 16 * 8
+    assert model_config.kv_bytes_per_token(gpt, "f32", "f32") == 2 * 4 * 16 * 8
     assert model_config.context_length(gpt) == 512
 
 
@@ -54,15 +60,18 @@ def test_older_names_and_left_out_heads_are_understood():
 def test_layers_with_a_state_have_no_keys_and_values(kind):
     layers = QWEN["num_hidden_layers"]
     kinds = ["full_attention", *[kind] * (layers - 1)]
-    assert model_config.kv_bytes_per_token({**QWEN, "layer_types": kinds}, "u8") == 800 // layers
+    assert model_config.kv_bytes_per_token({**QWEN, "layer_types": kinds}, "u8", "u8") == 800 // layers
     kinds = ["sliding_attention"] * layers
-    assert model_config.kv_bytes_per_token({**QWEN, "layer_types": kinds}, "u8") == 800
+    assert model_config.kv_bytes_per_token({**QWEN, "layer_types": kinds}, "u8", "u8") == 800
 
 
 def test_a_model_that_says_nothing_has_no_geometry(tmp_path):
     assert model_config.read(tmp_path) == {}
     assert (
-        model_config.kv_bytes_per_token({}, "u8") == model_config.context_length({}) == model_config.vocab_size({}) == 0
+        model_config.kv_bytes_per_token({}, "u8", "u8")
+        == model_config.context_length({})
+        == model_config.vocab_size({})
+        == 0
     )
 
 
@@ -75,7 +84,7 @@ def test_a_config_that_is_no_object_is_as_none(tmp_path, text):
 def test_nested_text_configs_are_found(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"vision": 1, "hidden_size": 1, "text_config": QWEN}))
     assert model_config.context_length(model_config.read(tmp_path)) == 8192
-    assert model_config.kv_bytes_per_token(model_config.read(tmp_path), "u8") == 800
+    assert model_config.kv_bytes_per_token(model_config.read(tmp_path), "u8", "u8") == 800
 
 
 @pytest.mark.parametrize("value", [0, -1, True, "8192", None, 1.5])

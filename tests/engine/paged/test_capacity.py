@@ -10,6 +10,7 @@ from lean_ovms.engine.paged.capacity import divide, rows_of, slots_for
     [
         (1000, 0, 0, 8, (100, 0)),
         (1000, 70, 0, 8, (70, 0)),
+        (1000, 170, 0, 8, (100, 0)),
         (1000, 0, 20, 8, (84, 8)),  # 8 x 20 for states, 84 x 10 for blocks
         (1000, 70, 20, 8, (70, 8)),
         (1000, 90, 20, 8, (84, 8)),

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import openvino as ov
 import pytest
 
@@ -132,6 +133,31 @@ def test_a_network_without_a_last_projection_is_refused(tmp_path):
     ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")
     with pytest.raises(NotPageable, match="last projection"):
         PagedModel(tmp_path / "openvino_model.xml", "CPU", {})
+
+
+@pytest.mark.parametrize(("keys", "values"), [("u8", "u4"), ("u4", "u4")])
+def test_choices_share_a_prompt_whose_keys_and_values_are_packed(keys, values):
+    pipe = load(
+        200, pipeline_type="PAGED", kv_cache_precision="", key_cache_precision=keys, value_cache_precision=values
+    )
+    assert pipe.info.kv_precision == (keys if keys == values else f"{keys}/{values}")
+    alone = Rig(pipeline=pipe).ask(QUESTION, max_tokens=30, ignore_eos=True).tokens
+    choices = Rig(pipeline=pipe).ask(QUESTION, max_tokens=30, ignore_eos=True, n=3, temperature=0.0).tokens
+    assert choices == dict.fromkeys(range(3), alone[0])
+
+
+@pytest.mark.parametrize("precision", ["u4", "u8", "f32"])
+def test_a_block_is_copied_whole(precision):
+    """Two values of u4 are in one byte, in an array without the tensor's shape."""
+    network = PagedModel(LLAMA / "openvino_model.xml", "CPU", {"KV_CACHE_PRECISION": precision})
+    network.allocate(3, 0)
+    tables = [tensor.data.reshape(3, -1) for tensor in network._caches]
+    for table in tables:
+        table[...] = np.arange(table.size).reshape(table.shape) % 251
+    before = [table.copy() for table in tables]
+    network.copy_block(1, 2)
+    for table, old in zip(tables, before, strict=True):
+        assert np.array_equal(table, old[[0, 1, 1]])
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.0, -1.0])
