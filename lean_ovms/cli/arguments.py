@@ -34,8 +34,6 @@ SERVICE = re.compile(
 """Variables that Kubernetes sets for a service, such as one named lean-ovms, in every container of its namespace.
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-"""Matches organisation/name, as hubs have them."""
 WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
 """Commands without hyphens, as vLLM and Ollama have them, and the options that they set."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
@@ -108,8 +106,8 @@ def _model_of(text: str, command: str) -> dict[str, str]:
     path = os.path.expanduser(text)
     if command != "pull" and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
-    if HUB_NAME.fullmatch(text):
-        return {"source_model": text}
+    if foreign_flags.HUB_MODEL.fullmatch(text):
+        return foreign_flags.hub_model(text)
     near = difflib.get_close_matches(text, WORDS, 1)
     hint = f"did you mean {near[0]}?" if near else "a hub's model has the form organisation/name"
     raise StartError(f"there is no directory or file {text} ({hint})")
@@ -154,7 +152,7 @@ def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
         [name] = alias.names
         others.discard(name)
         if value := environ.get(name):
-            found[alias.option] = foreign_flags.read(alias, name, value)
+            found |= foreign_flags.read(alias, name, value)
     if others:
         print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
     return found
@@ -284,8 +282,10 @@ class _Aliased(argparse.Action):
             setattr(found, alias.further, " ".join(further) or None)
             setattr(found, dest, first)
         else:
-            text = alias.bare or foreign_flags.read(alias, flag or "", values)
-            setattr(found, dest, foreign_flags.merge(dest, getattr(found, dest), text))
+            options = {dest: alias.bare} if alias.bare else foreign_flags.read(alias, flag or "", values)
+            for option, text in options.items():
+                name = dest if option == alias.option else option
+                setattr(found, name, foreign_flags.merge(name, getattr(found, name), text))
 
 
 class _Help(argparse.Action):
@@ -335,9 +335,15 @@ class _Parser(argparse.ArgumentParser):
         raise StartError(f"{message} ({hint})")
 
 
+def without_program(argv: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments without the name of another server's program, as a pasted command has it."""
+    return argv[1:] if argv and os.path.basename(argv[0]) in foreign_flags.PROGRAMS else argv
+
+
 def _normalized(argv: Sequence[str]) -> list[str]:
     """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
+    argv = without_program(argv)
     switches = {f"--{row.name}" for row in shown() if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
     for argument in map(_underscored, dotted_flags.joined(argv)):

@@ -174,6 +174,8 @@ def pull(config: Config) -> Config:
     source = check_name(config.source_model or config.model_name)
     repository = Path(config.model_repository_path)
     target = repository / source
+    open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
+    config = replace(config, gguf_filename=hub_pull.gguf_name(source, target, config.gguf_filename, open_hub))
     request = PullRequest(
         source=source,
         repository=repository,
@@ -184,7 +186,6 @@ def pull(config: Config) -> Config:
         extra=_conversion(config),
         task=config.task,
     )
-    open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
     hub_pull.pull(request, open_hub)
     draft = ""
     if config.draft_source_model:

@@ -52,6 +52,20 @@ def check_name(source: str) -> str:
     return source
 
 
+def gguf_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
+    """Returns the name of a GGUF file of which the name or the quantization is wanted. Asks the hub only if no file in
+    the directory target has the quantization. Raises PullError."""
+    if not wanted or wanted.endswith(".gguf"):
+        return wanted
+    here = (str(path.relative_to(target)) for path in target.rglob("*.gguf"))
+    if name := select.quantized(here, wanted):
+        return name
+    listing = open_hub().listing(source)
+    if name := select.quantized((file.path for file in listing.files), wanted):
+        return name
+    raise select.no_gguf(listing, wanted)
+
+
 def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
     """Makes sure that the model is in request.target. Returns whether it had to be pulled. Raises PullError."""
     try:

@@ -17,7 +17,8 @@ import pytest
 
 from lean_ovms.hub import staging
 from lean_ovms.hub.client import HubClient, PullError, RetryPolicy
-from lean_ovms.hub.pull import PullRequest, pull
+from lean_ovms.hub.pull import PullRequest, gguf_name, pull
+from lean_ovms.hub.select import quantized
 from tests.hub.conftest import WEIGHTS, model_files, tree
 from tests.hub.hub_server import Fault, HubServer, Repo
 
@@ -267,6 +268,41 @@ def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeRequest, open
     pull(order("org/quants", gguf="a-Q8_0.gguf"), open_hub)
     assert tree(order("org/quants").target) == {"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000}
     assert nothing_is_left(order().repository)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("q4_k_m", "a-Q4_K_M.gguf"),
+        ("Q4_K", ""),
+        ("UD-Q4_K_XL", "a-UD-Q4_K_XL.gguf"),
+        ("Q8_0", "Q8_0/a-00001-of-00002.gguf"),
+        ("F16", "a.F16.gguf"),
+        ("Q5", ""),
+    ],
+)
+def test_a_quantization_names_a_file(wanted: str, name: str) -> None:
+    names = ["a-Q4_K_M.gguf", "a-UD-Q4_K_M.gguf", "a-UD-Q4_K_XL.gguf", "mmproj-F16.gguf", "a.F16.gguf"]
+    names += ["Q8_0/a-00001-of-00002.gguf", "Q8_0/a-00002-of-00002.gguf", "b-IQ5.gguf"]
+    assert quantized(names, wanted) == name
+
+
+def test_a_quantization_is_looked_for_in_the_directory_and_at_the_hub(
+    server: HubServer, order: MakeRequest, open_hub: OpenHub
+) -> None:
+    server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000})
+    target = order("org/quants").target
+    name = gguf_name("org/quants", target, "Q8_0", open_hub)
+    assert name == "a-Q8_0.gguf"
+    pull(order("org/quants", gguf=name), open_hub)
+    server.stop()
+    assert gguf_name("org/quants", target, "q8_0", open_hub) == name
+
+
+def test_an_unknown_quantization_lists_the_files(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
+    server.repos["org/quants"] = Repo({"a-Q8_0.gguf": b"8"})
+    with pytest.raises(PullError, match=r"org/quants has no Q4_K_M; it has a-Q8_0\.gguf$"):
+        gguf_name("org/quants", order("org/quants").target, "Q4_K_M", open_hub)
 
 
 def test_the_first_part_of_a_split_gguf_file_brings_the_others(
