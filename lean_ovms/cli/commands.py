@@ -50,7 +50,7 @@ def run(config: Config) -> int:
     commands = [name for name in COMMANDS if getattr(config, name)]
     try:
         _check(config, commands)
-        config = _with_repository(config)
+        config = with_repository(config)
         with _interruptible():
             if commands:
                 COMMANDS[commands[0]](config)
@@ -87,7 +87,7 @@ def _serve(config: Config) -> int:
         prestart.discard()
 
 
-def _with_repository(config: Config) -> Config:
+def with_repository(config: Config) -> Config:
     """Returns the options with the user's cache as the repository for models of a hub, unless another one is given."""
     if config.model_repository_path or not (config.source_model or config.pull or config.list_models):
         return config
