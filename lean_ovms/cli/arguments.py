@@ -330,22 +330,21 @@ class _Joined(argparse.Action):
         setattr(found, self.dest, " ".join([*([before] if before else []), *values]))
 
 
-def own(parser: Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Returns a command's own arguments, and the rest, which are options of a server. Raises StartError."""
-    given, rest = parser.parse_known_args([underscored(argument) for argument in argv])
-    names = [name[2:] for action in parser._actions for name in action.option_strings if name.startswith("--")]
-    known = server_flags()
+def own(own_parser: Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """Returns a command's own arguments, the words without a flag, and the rest: options of a server. Raises
+    StartError."""
+    first = next((place for place, word in enumerate(argv) if word.startswith("-")), len(argv))
+    given, rest = own_parser.parse_known_args([underscored(argument) for argument in argv[first:]])
+    names = [name[2:] for action in own_parser._actions for name in action.option_strings if name.startswith("--")]
     for argument in rest:
         flag = argument.partition("=")[0]
-        near = difflib.get_close_matches(flag[2:], names, 1) if flag.startswith("--") and flag not in known else []
-        if near:
+        known = not flag.startswith("--") or flag in parser()._option_string_actions
+        if near := [] if known else difflib.get_close_matches(flag[2:], names, 1):
             raise StartError(f"unrecognized arguments: {argument} (did you mean --{near[0]}?)")
-    return given, rest
-
-
-def server_flags() -> Set[str]:
-    """Returns every flag that `parse` knows."""
-    return parser()._option_string_actions.keys()
+    words = parser().parse_intermixed_args(_normalized(rest)).words
+    for word in words:
+        del rest[len(rest) - 1 - rest[::-1].index(word)]
+    return given, [*argv[:first], *words], rest
 
 
 def without_program(argv: Sequence[str]) -> Sequence[str]:

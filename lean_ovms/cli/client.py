@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ from ..config import Config
 from ..errors import StartError
 from ..observability.logging import safe
 from ..server.checks import checked
-from .arguments import parse
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
 """The address by which this machine reaches a server that listens on all addresses."""
@@ -24,12 +23,8 @@ SHOWN = 500
 """Characters of an answer that is no error object."""
 
 
-class ServerError(Exception):
-    """The server cannot be reached, or it answers with an error. status: of HTTP, 0 without an answer."""
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
+class CommandFailed(Exception):
+    """The command could not do its work: the server cannot be reached, or it answers with an error."""
 
 
 class Client:
@@ -55,36 +50,36 @@ class Client:
         self._verify = verify
 
     def check(self, path: str) -> None:
-        """Raises ServerError unless the server answers without an error."""
+        """Raises CommandFailed unless the server answers without an error."""
         with self._answer("GET", path, None):
             pass
 
     def get(self, path: str) -> Any:
-        """Returns the JSON value of an answer. Raises ServerError."""
+        """Returns the JSON value of an answer. Raises CommandFailed."""
         return self._whole("GET", path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Returns the JSON value of an answer. Raises ServerError."""
+        """Returns the JSON value of an answer. Raises CommandFailed."""
         return self._whole("POST", path, body)
 
     @contextmanager
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
         """Gives the events of a streamed answer; at the end of the block the connection is closed, which cancels the
-        request. Raises ServerError."""
+        request. Raises CommandFailed."""
         with self._answer("POST", path, {**body, "stream": True}) as answer:
             yield _events(answer)
 
     def model(self, wanted: str = "") -> str:
-        """Returns the wanted model of the server, or the first one that chats. Raises ServerError."""
+        """Returns the wanted model of the server, or the first one that chats. Raises CommandFailed."""
         rows = self.get("/v1/models")["data"]
         names = [row["id"] for row in rows]
         if wanted:
             if wanted not in names:
-                raise ServerError(f"{self.url} has no model {wanted}; there are {', '.join(names) or 'none'}")
+                raise CommandFailed(f"{self.url} has no model {wanted}; there are {', '.join(names) or 'none'}")
             return wanted
         chats = [row["id"] for row in rows if row.get("task", "text_generation") == "text_generation"]
         if not chats:
-            raise ServerError(f"{self.url} has no model that generates text")
+            raise CommandFailed(f"{self.url} has no model that generates text")
         return str(chats[0])
 
     def _whole(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
@@ -93,7 +88,7 @@ class Client:
         try:
             return json.loads(text)
         except ValueError:
-            raise ServerError(f"{self.url}{path} answers with something else than JSON") from None
+            raise CommandFailed(f"{self.url}{path} answers with something else than JSON") from None
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[http.client.HTTPResponse]:
@@ -103,11 +98,11 @@ class Client:
             connection.request(method, self._root + path, data, self._headers)
             answer = connection.getresponse()
             if answer.status >= http.client.BAD_REQUEST:
-                raise ServerError(_message(answer), answer.status)
+                raise CommandFailed(_message(answer))
             yield answer
         except (OSError, http.client.HTTPException) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
-            raise ServerError(f"no answer from {self.url}: {reason}") from None
+            raise CommandFailed(f"no answer from {self.url}: {reason}") from None
         finally:
             connection.close()
 
@@ -148,9 +143,9 @@ def address(config: Config) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.rest_port}"
 
 
-def connect(url: str, options: Sequence[str], environ: Mapping[str, str]) -> Client:
-    """Returns a client of the server at url, or of the one with these options. Raises StartError."""
-    config = checked(parse(options, environ))
+def connect(url: str, config: Config) -> Client:
+    """Returns a client of the server at url, or of this machine's server with these options. Raises StartError."""
+    config = checked(config)
     # The certificate of this machine's server is made for the name that others use, not for this address.
     return Client(url, config.api_key) if url else Client(address(config), config.api_key, verify=False)
 
@@ -158,12 +153,6 @@ def connect(url: str, options: Sequence[str], environ: Mapping[str, str]) -> Cli
 def is_url(text: str) -> bool:
     """Returns whether a word is the address of a server."""
     return text.startswith(("http://", "https://", "unix:"))
-
-
-def leading_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the words before the first flag, and the rest."""
-    count = next((place for place, word in enumerate(argv) if word.startswith("-")), len(argv))
-    return list(argv[:count]), list(argv[count:])
 
 
 def _message(answer: http.client.HTTPResponse) -> str:
@@ -178,11 +167,11 @@ def _message(answer: http.client.HTTPResponse) -> str:
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Returns the events of a stream up to [DONE]. Raises ServerError for an event that is an error."""
+    """Returns the events of a stream up to [DONE]. Raises CommandFailed for an event that is an error."""
     for line in answer:
         if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
             continue
         event = json.loads(line[6:])
         if isinstance(event.get("error"), dict):
-            raise ServerError(safe(str(event["error"].get("message")), SHOWN))
+            raise CommandFailed(safe(str(event["error"].get("message")), SHOWN))
         yield event

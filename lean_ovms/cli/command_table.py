@@ -25,8 +25,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("[MODEL]", "serve a model; without a command, too"),
-    "run": Command("MODEL [PROMPT]", "chat with a model in the terminal, or answer one prompt", "chat"),
-    "chat": Command("[URL] [PROMPT]", "the same with a running server", "chat"),
+    "run": Command("MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run"),
+    "chat": Command("[URL] [PROMPT]", "the same with a server that runs already", "chat"),
     "pull": Command("ORG/NAME", "download a model of a hub"),
     "list": Command("", "show the models that were pulled", "list"),
     "show": Command("MODEL", "say how a model would be served, and whether it can be", "show"),

@@ -22,7 +22,7 @@ PROC = Path("/proc")
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Returns 0 if the server is ready. Raises StartError for options without a known address, or ServerError."""
+    """Returns 0 if the server is ready. Raises StartError for options without a known address, or CommandFailed."""
     if argv[:1] == ["--pid"] and len(argv) == 2:
         argv = options_of(argv[1])
     # The certificate is made for the name that clients use, not for this address; nothing secret is sent.

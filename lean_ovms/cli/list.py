@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..errors import StartError
 from ..hub.staging import human_size
 from ..repository import task, weights
 from ..repository.listing import servable
@@ -20,7 +21,11 @@ HEAD = ("NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED")
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the table. Raises StartError."""
-    _, options = own(parser("list", "--model_repository_path DIR: of another directory than the user's cache"), argv)
+    _, words, options = own(
+        parser("list", "--model_repository_path DIR: of another directory than the user's cache"), argv
+    )
+    if words:
+        raise StartError(f"list takes no {words[0]}")
     repository = Path(with_repository(parse(["list", *options], environ)).model_repository_path)
     names = servable(repository)
     if names:

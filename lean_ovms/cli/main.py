@@ -40,13 +40,13 @@ def main() -> NoReturn:
 
 def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs a command that has a module. Returns the exit status; the reason of a failure goes to stderr."""
-    from .client import ServerError  # late: a server needs no HTTP client
+    from .client import CommandFailed  # late: a server needs no HTTP client
 
     try:
         status: int = import_module(f".{COMMANDS[name].module}", __package__).main(argv, environ)
     except StartError as error:
         reason, status = str(error), exit_status.USAGE
-    except ServerError as error:
+    except CommandFailed as error:
         reason, status = str(error), exit_status.FAILED
     else:
         return status

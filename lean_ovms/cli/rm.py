@@ -13,7 +13,6 @@ from ..hub.staging import human_size
 from ..repository.listing import abbreviate, servable
 from ..server import exit_status
 from .arguments import own, parse
-from .client import leading_words
 from .command_table import parser
 from .commands import with_repository
 from .list import size
@@ -21,9 +20,8 @@ from .list import size
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Deletes all of the named models, or none if one does not exist. Raises StartError."""
-    names, flags = leading_words(argv)
     notes = "--model_repository_path DIR: from another directory than the user's cache"
-    _, options = own(parser("rm", notes), flags)
+    _, names, options = own(parser("rm", notes), argv)
     repository = Path(with_repository(parse(["list", *options], environ)).model_repository_path)
     if not names:
         raise StartError("give the names of models, as lean_ovms list shows them")

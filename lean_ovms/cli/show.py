@@ -21,8 +21,8 @@ from .arguments import own, parse
 from .command_table import parser, table
 from .commands import with_repository
 
-NOTES = """With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a directory, a
-GGUF file, or the name of a model that was pulled."""
+NOTES = """With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
+directory, a GGUF file, or the name of a model that was pulled."""
 TEMPLATE = re.compile(r'<(?:original_)?chat_template value="([^"]*)"')
 """The chat template in a tokenizer's file."""
 
@@ -31,8 +31,8 @@ Rows = list[tuple[str, str]]
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints one fact a line. Raises StartError for what is no model."""
-    _, options = own(parser("show", NOTES), argv)
-    config = parse(["serve", *options], environ)
+    _, words, options = own(parser("show", NOTES), argv)
+    config = parse(["serve", *words, *options], environ)
     if not config.model_path:
         if not config.source_model:
             raise StartError("give a model: a directory, a GGUF file, or the name of a pulled one")

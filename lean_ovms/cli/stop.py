@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import StartError
 from ..server import exit_status
-from .arguments import own
-from .client import connect, is_url, leading_words
+from .arguments import own, parse
+from .client import connect, is_url
 from .command_table import parser
 
 NOTES = """The model's running requests may finish, and the next request loads it again. Without URL: of the server with
@@ -16,13 +16,12 @@ PATIENCE_S = 600.0
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Raises StartError or ServerError."""
-    words, flags = leading_words(argv)
-    _, options = own(parser("stop", NOTES), flags)
+    """Raises StartError or CommandFailed."""
+    _, words, options = own(parser("stop", NOTES), argv)
     names = [word for word in words if not is_url(word)]
     if len(names) != 1 or len(words) > 2:
         raise StartError("give one model, as lean_ovms ps shows it, and at most one URL")
-    client = connect("".join(word for word in words if is_url(word)), options, environ)
+    client = connect("".join(word for word in words if is_url(word)), parse(options, environ))
     client.timeout_s = PATIENCE_S
     client.post("/models/unload", {"model": names[0]})
     print(f"{names[0]} is unloaded; the next request loads it")

@@ -282,7 +282,8 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
         ("ollama pull hf.co/org/m:Q8_0", {"pull": True, "source_model": "org/m", "gguf_filename": "Q8_0"}),
         ("/usr/bin/ovms --rest_port 9000 --model_path /m", {"rest_port": 9000, "model_path": "/m"}),
         ("llama-server -hf org/m-GGUF:Q4_K_M --temp 0.7 --top-p 0.9 --top-k 20 --min-p 0.1 --seed 5 "
-            "--repeat-penalty 1.1", {"source_model": "org/m-GGUF", "gguf_filename": "Q4_K_M", "override_generation_config":
+            "--repeat-penalty 1.1", {"source_model": "org/m-GGUF", "gguf_filename": "Q4_K_M",
+            "override_generation_config":
             '{"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 5, "repetition_penalty": 1.1}'}),
         ("/m -s -1 --presence-penalty -1.5 --override-generation-config.top_k 3", {"model_path": "/m",
             "override_generation_config": '{"presence_penalty": -1.5, "top_k": 3}'}),
