@@ -15,6 +15,7 @@ from ..observability.logging import safe
 from ..repository import model_dir
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
+from .progress import Progress
 from .staging import Staging, check_free_space, human_size, locked, matches
 
 log = logging.getLogger("lean_ovms.hub")
@@ -129,17 +130,28 @@ def _download(
     size, commit = human_size(missing_bytes), listing.commit[:12]
     log.info("pulling %s at %s: %d files, %s to come", listing.repo, commit, len(todo), size)
     check_free_space(staging.root, missing_bytes, listing.repo)
-    for number, file in enumerate(todo, 1):
-        log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
-        received = partial(request.progress, file.path, file.sha256, file.size)
-        received(0)
-        hub.fetch(listing, file, staging.part(file), received)
-        if not staging.accept(file):
-            log.warning("%s does not match its hash; fetching it once more", safe(file.path))
-            hub.fetch(listing, file, staging.part(file), received)
-            if not staging.accept(file):
-                twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
-                raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
+    left = list(todo)
+    with Progress(listing.repo, missing_bytes, lambda: missing_bytes - staging.missing_bytes(left)) as progress:
+        for number, file in enumerate(todo, 1):
+            level = logging.DEBUG if progress.on_terminal else logging.INFO  # the bar says enough
+            log.log(level, "[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
+            _fetch(hub, listing, file, staging, partial(request.progress, file.path, file.sha256, file.size))
+            left.remove(file)
+
+
+def _fetch(
+    hub: HubClient, listing: Listing, file: RemoteFile, staging: Staging, received: Callable[[int], None]
+) -> None:
+    """Downloads a file, once more if its content is another one. Raises PullError."""
+    received(0)
+    hub.fetch(listing, file, staging.part(file), received)
+    if staging.accept(file):
+        return
+    log.warning("%s does not match its hash; fetching it once more", safe(file.path))
+    hub.fetch(listing, file, staging.part(file), received)
+    if not staging.accept(file):
+        twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
+        raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
 
 
 def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
