@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,6 +85,44 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
         raise PullError(f"{error.filename or request.repository}: {error.strerror or error}", reason=why) from None
     log.info("%s is in %s", request.source, request.target)
     return True
+
+
+def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
+    """Returns a directory that can be served: path itself, whose missing tokenizers are made, or the directory next to
+    it to which a checkpoint is converted. Raises PullError; what it cannot repair, loading reports."""
+    missing = model_dir.missing_in(path, task)
+    if missing and set(missing) <= set(model_dir.TOKENIZERS):
+        if (path / "tokenizer.json").is_file() and convert.find_program("convert_tokenizer"):
+            log.info("%s has no %s: making them", path, " and ".join(missing))
+            convert.make_tokenizers(path)
+        return path
+    if not missing or not model_dir.is_checkpoint(path):
+        return path
+    target = path.resolve().with_name(f"{path.resolve().name}-ov")
+    request = PullRequest(
+        source=str(path), repository=target.parent, target=target, weight_format=weight_format, extra=extra, task=task
+    )
+    if not target.exists():
+        _convert_folder(request)
+    log.info("%s is a checkpoint of transformers; its conversion is %s", path, target)
+    return target
+
+
+def _convert_folder(request: PullRequest) -> None:
+    if not convert.available():
+        quoted, to = shlex.quote(request.source), shlex.quote(str(request.target))
+        raise PullError(
+            f"{request.source} is a checkpoint of transformers; these two lines convert it:\n"
+            '  pip install "optimum-intel[openvino]"\n'
+            f"  optimum-cli export openvino --model {quoted} --weight-format {convert.DEFAULT_WEIGHTS} {to}"
+        )
+    try:
+        with locked(request.repository, request.target.name) as staging:
+            if not request.target.exists():  # another process may have been faster
+                _convert(request, staging)
+                staging.publish(request.target)
+    except OSError as error:
+        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}") from None
 
 
 def _is_present(request: PullRequest) -> bool:

@@ -37,9 +37,15 @@ def test_the_report() -> None:
         "Request throughput (req/s)": 1.0,
         "Output token throughput (tok/s)": 2.5,
         "Total token throughput (tok/s)": 12.5,
-        "Mean TTFT (ms)": 200, "Median TTFT (ms)": 200, "P99 TTFT (ms)": 298,
-        "Mean TPOT (ms)": 100, "Median TPOT (ms)": 100, "P99 TPOT (ms)": 100,
-        "Mean ITL (ms)": 150, "Median ITL (ms)": 150, "P99 ITL (ms)": 199,
+        "Mean TTFT (ms)": 200,
+        "Median TTFT (ms)": 200,
+        "P99 TTFT (ms)": 298,
+        "Mean TPOT (ms)": 100,
+        "Median TPOT (ms)": 100,
+        "P99 TPOT (ms)": 100,
+        "Mean ITL (ms)": 150,
+        "Median ITL (ms)": 150,
+        "P99 ITL (ms)": 199,
     }
 
 

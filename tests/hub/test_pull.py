@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.hub import staging
 from lean_ovms.hub.client import HubClient, PullError, RetryPolicy
-from lean_ovms.hub.pull import PullRequest, gguf_name, pull
+from lean_ovms.hub.pull import PullRequest, gguf_name, prepare, pull
 from lean_ovms.hub.select import quantized
 from tests.hub.conftest import WEIGHTS, model_files, tree
 from tests.hub.hub_server import Fault, HubServer, Repo
@@ -456,6 +458,65 @@ def test_a_conversion_that_makes_no_model_is_none(
         pull(order("org/torch"), open_hub)
     assert not order("org/torch").target.exists()
     assert tree(order().repository) == {}
+
+
+# --- directories that are no OpenVINO model yet
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / "here" / "Model-1B"
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"x")
+    (path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    return path
+
+
+def test_a_checkpoint_in_a_directory_is_converted_once(optimum: Callable[..., Path], checkpoint: Path) -> None:
+    log = optimum()
+    target = prepare(checkpoint, "", "int4", "--sym")
+    assert target == checkpoint.with_name("Model-1B-ov")
+    assert log.read_text() == (
+        f"export openvino --model {checkpoint} --weight-format int4 --sym {checkpoint.parent}/.pull/Model-1B-ov/ready\n"
+    )
+    assert prepare(checkpoint, "", "", "") == target
+    assert log.read_text().count("\n") == 1
+    assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["Model-1B", "Model-1B-ov"]
+    assert prepare(target, "", "", "") == target
+
+
+def test_a_checkpoint_whose_conversion_fails_is_said(optimum: Callable[..., Path], checkpoint: Path) -> None:
+    optimum(fails="yes")
+    with pytest.raises(PullError, match=r"could not convert the model \(exit status 3\)"):
+        prepare(checkpoint, "", "", "")
+    assert not checkpoint.with_name("Model-1B-ov").exists()
+
+
+def test_without_optimum_the_lines_that_convert_are_said(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.hub.convert.find_program", lambda _: None)
+    with pytest.raises(PullError) as error:
+        prepare(checkpoint, "", "", "")
+    assert str(error.value).splitlines()[1:] == [
+        '  pip install "optimum-intel[openvino]"',
+        f"  optimum-cli export openvino --model {checkpoint} --weight-format int8 {checkpoint}-ov",
+    ]
+
+
+def test_what_is_no_checkpoint_stays(tmp_path: Path) -> None:
+    assert prepare(tmp_path, "", "", "") == tmp_path
+
+
+@pytest.mark.slow
+def test_missing_tokenizers_are_made_from_tokenizer_json(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    model = tmp_path / "model"
+    shutil.copytree(DEMO_MODEL, model, ignore=shutil.ignore_patterns("*tokenizer.xml", "*tokenizer.bin"))
+    before = {path.name for path in model.iterdir()}
+    assert prepare(model, "", "", "") == model
+    kinds = ("openvino_tokenizer", "openvino_detokenizer")
+    assert {path.name for path in model.iterdir()} - before == {
+        f"{kind}.{end}" for kind in kinds for end in ("xml", "bin")
+    }
 
 
 # --- processes
