@@ -26,7 +26,7 @@ from ..errors import StartError
 from ..repository import json_file
 from ..server import exit_status
 from . import command_table, completion, dotted_flags, foreign_flags
-from .command_table import COMMANDS, Parser
+from .command_table import COMMANDS, CommandParser
 
 PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
@@ -203,8 +203,8 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def _make_parser() -> Parser:
-    return Parser(
+def _make_parser() -> CommandParser:
+    return CommandParser(
         prog="lean_ovms",
         usage="%(prog)s [COMMAND] [MODEL] [--option VALUE ...]",
         description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
@@ -330,7 +330,7 @@ class _Joined(argparse.Action):
         setattr(found, self.dest, " ".join([*([before] if before else []), *values]))
 
 
-def own(own_parser: Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     """Returns a command's own arguments, the words without a flag, and the rest: options of a server. Raises
     StartError."""
     first = next((place for place, word in enumerate(argv) if word.startswith("-")), len(argv))

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from ..errors import StartError
 from ..server import exit_status
 from .arguments import own, parse
-from .client import Client, CommandFailed, connect, is_url
-from .command_table import Parser, parser
+from .client import CommandFailed, ServerClient, connect, is_url
+from .command_table import CommandParser, parser
 
 NOTES = """Without URL: of the server with these options on this machine, such as --rest_port 9000. TTFT: time to the
 first token. TPOT: time per token after the first, of a request. ITL: time between two pieces of a stream."""
@@ -74,7 +74,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return exit_status.FAILED if errors else exit_status.OK
 
 
-def _arguments() -> Parser:
+def _arguments() -> CommandParser:
     result = parser("bench", NOTES)
     for name, (default, text) in COUNTS.items():
         result.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
@@ -84,7 +84,7 @@ def _arguments() -> Parser:
     return result
 
 
-def _request(client: Client, model: str, prompt: Sequence[int], tokens: int) -> Timing:
+def _request(client: ServerClient, model: str, prompt: Sequence[int], tokens: int) -> Timing:
     """Sends one request and times the pieces of its answer."""
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0,
             "stream_options": {"include_usage": True}}  # fmt: skip

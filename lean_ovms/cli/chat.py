@@ -21,8 +21,8 @@ from typing import Any
 from ..config.options import read_object
 from ..server import exit_status
 from .arguments import own, parse
-from .client import Client, CommandFailed, connect, is_url
-from .command_table import Parser, parser
+from .client import CommandFailed, ServerClient, connect, is_url
+from .command_table import CommandParser, parser
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'
@@ -47,7 +47,7 @@ NOTES = """PROMPT, or text at stdin, is answered once. Without URL: by the serve
 such as --rest_port 9000. --temp, --top-p, --top-k, --min-p, --seed and the like go with each message."""
 
 
-def arguments(name: str, notes: str) -> Parser:
+def arguments(name: str, notes: str) -> CommandParser:
     """Returns the parser of chat's and run's own arguments."""
     result = parser(name, notes)
     result.add_argument("--system", default="", metavar="TEXT", help="system prompt")
@@ -84,9 +84,9 @@ def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) ->
 
 
 class Conversation:
-    """The messages of a chat. fields: of each request, besides them."""
+    """The messages of a chat. fields: those that go with each request."""
 
-    def __init__(self, client: Client, model: str, system: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, client: ServerClient, model: str, system: str, fields: Mapping[str, Any]) -> None:
         self.client = client
         self.model = model
         self._fields = fields
@@ -146,9 +146,9 @@ def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:
                     sys.stdout.write(("" if dim else DIM) + thought.translate(CONTROLS))
                     dim = True
                 if text:
+                    yield text  # first: Ctrl-C does not lose what was shown
                     sys.stdout.write((f"{PLAIN}\n\n" if dim else "") + (text.translate(CONTROLS) if terminal else text))
                     dim, ended = False, text.endswith("\n")
-                    yield text
                 if choice.get("finish_reason") == "length" and terminal:
                     sys.stdout.write(f"{PLAIN}\n{DIM}(the answer is cut: no room for more tokens){PLAIN}")
                 sys.stdout.flush()

@@ -27,7 +27,7 @@ class CommandFailed(Exception):
     """The command could not do its work: the server cannot be reached, or it answers with an error."""
 
 
-class Client:
+class ServerClient:
     """Sends requests to a server, each on a connection of its own. url: http://…, https://… or unix:PATH; a /v1 at its
     end is left out. timeout_s: for an answer or the next piece of it."""
 
@@ -143,11 +143,11 @@ def address(config: Config) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.rest_port}"
 
 
-def connect(url: str, config: Config) -> Client:
+def connect(url: str, config: Config) -> ServerClient:
     """Returns a client of the server at url, or of this machine's server with these options. Raises StartError."""
     config = checked(config)
     # The certificate of this machine's server is made for the name that others use, not for this address.
-    return Client(url, config.api_key) if url else Client(address(config), config.api_key, verify=False)
+    return ServerClient(url, config.api_key) if url else ServerClient(address(config), config.api_key, verify=False)
 
 
 def is_url(text: str) -> bool:

@@ -40,7 +40,7 @@ COMMANDS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser of arguments that raises StartError with the nearest flag."""
 
     def error(self, message: str) -> NoReturn:
@@ -52,10 +52,10 @@ class Parser(argparse.ArgumentParser):
         raise StartError(f"{message} ({hint})")
 
 
-def parser(name: str, notes: str = "") -> Parser:
+def parser(name: str, notes: str = "") -> CommandParser:
     """Returns the parser of a command's own arguments. notes: behind its help."""
     row = COMMANDS[name]
-    return Parser(
+    return CommandParser(
         prog=f"lean_ovms {name}",
         usage=f"%(prog)s {row.usage} [--option VALUE ...]".replace("  ", " "),
         description=f"{row.help[0].upper()}{row.help[1:]}.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import StartError
 from ..server import exit_status
 from .arguments import parse
-from .client import Client, address
+from .client import ServerClient, address
 from .completion import NAMES
 
 READY = "/v2/health/ready"
@@ -26,7 +26,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if argv[:1] == ["--pid"] and len(argv) == 2:
         argv = options_of(argv[1])
     # The certificate is made for the name that clients use, not for this address; nothing secret is sent.
-    Client(address(parse(argv, environ)), timeout_s=TIMEOUT_S, verify=False).check(READY)
+    ServerClient(address(parse(argv, environ)), timeout_s=TIMEOUT_S, verify=False).check(READY)
     return exit_status.OK
 
 

@@ -18,7 +18,7 @@ from ..server.checks import checked
 from ..util import child_process
 from . import chat
 from .arguments import own, parse
-from .client import Client, CommandFailed, is_url
+from .client import CommandFailed, ServerClient, is_url
 from .commands import pull, with_repository
 
 NOTES = """MODEL is a directory, a GGUF file, or a model of a hub, which is pulled if it is missing; without MODEL, the
@@ -46,7 +46,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[Client]:
+def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerClient]:
     """A server on a Unix socket in a directory of its own, ready. Raises CommandFailed with the end of its log."""
     with tempfile.TemporaryDirectory(prefix="lean_ovms-") as directory:
         place, file = f"{directory}/s", Path(directory, "log")
@@ -63,7 +63,7 @@ def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[Client]
                 env=os.environ | child_process.import_path(),
             )
         try:
-            client = Client(f"unix:{place}", api_key)
+            client = ServerClient(f"unix:{place}", api_key)
             _wait(server, client, name, file)
             yield client
         finally:
@@ -75,7 +75,7 @@ def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[Client]
                 server.wait()
 
 
-def _wait(server: subprocess.Popen[bytes], client: Client, name: str, file: Path) -> None:
+def _wait(server: subprocess.Popen[bytes], client: ServerClient, name: str, file: Path) -> None:
     """Waits until the server is ready. Raises CommandFailed if it has ended."""
     terminal = sys.stderr.isatty()
     if terminal:

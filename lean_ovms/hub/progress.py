@@ -23,7 +23,7 @@ BAR = 24
 CLEAR = "\r\x1b[K"
 
 
-class Progress:
+class DownloadProgress:
     """A thread that reports while the block runs. name: what is downloaded. total: bytes. read: those received yet."""
 
     def __init__(self, name: str, total: int, read: Callable[[], int], out: TextIO | None = None) -> None:
@@ -34,7 +34,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.on_terminal = self._out.isatty()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> DownloadProgress:
         self._samples.append((time.monotonic(), self._read()))
         self._thread.start()
         return self

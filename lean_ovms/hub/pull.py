@@ -16,7 +16,7 @@ from ..observability.logging import safe
 from ..repository import model_dir
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
-from .progress import Progress
+from .progress import DownloadProgress
 from .staging import Staging, check_free_space, human_size, locked, matches
 
 log = logging.getLogger("lean_ovms.hub")
@@ -170,7 +170,7 @@ def _download(
     log.info("pulling %s at %s: %d files, %s to come", listing.repo, commit, len(todo), size)
     check_free_space(staging.root, missing_bytes, listing.repo)
     left = list(todo)
-    with Progress(listing.repo, missing_bytes, lambda: missing_bytes - staging.missing_bytes(left)) as progress:
+    with DownloadProgress(listing.repo, missing_bytes, lambda: missing_bytes - staging.missing_bytes(left)) as progress:
         for number, file in enumerate(todo, 1):
             level = logging.DEBUG if progress.on_terminal else logging.INFO  # the bar says enough
             log.log(level, "[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))

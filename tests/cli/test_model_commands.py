@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.cli import command_table, completion
+from lean_ovms.cli.arguments import parse, parser
 from lean_ovms.cli.command_table import COMMANDS
 from lean_ovms.cli.main import run_command
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
@@ -164,6 +165,23 @@ def test_versions_and_help(capsys: Capture) -> None:
         run("help", "engine")
     assert "--cache_size" in capsys.readouterr().out
     assert run("help", "nothing") == 2
+
+
+def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    lines = re.findall(r"^\$ (?:.*\| )?lean_ovms (.*)$", text, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        name, *words = line.split()
+        with pytest.raises(SystemExit):
+            run(name, "--help") if COMMANDS[name].module else parse(["--help=all"], {})
+        known = capsys.readouterr().out
+        for word in words:
+            assert (
+                not word.startswith("--")
+                or word[2:].replace("-", "_") in known
+                or word in parser()._option_string_actions
+            ), line
 
 
 def test_the_table_of_commands_is_in_the_help_and_in_completions() -> None:
