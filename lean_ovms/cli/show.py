@@ -11,6 +11,7 @@ from pathlib import Path
 from ..config import Config
 from ..engine.protocol import TEXT_GENERATION
 from ..errors import StartError
+from ..hub.select import quantized
 from ..hub.staging import human_size
 from ..repository import model_config, model_dir, task, weights
 from ..repository.model_dir import ModelDir
@@ -46,10 +47,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def facts(config: Config) -> Rows:
     """Returns the facts with their names. Raises StartError."""
-    path = config.model_dir
-    if (path / config.gguf_filename).is_file() and config.gguf_filename:
-        path = path / config.gguf_filename
-        config = replace(config, model_path=str(path), gguf_filename="")
+    path = _file(config)
+    config = replace(config, model_path=str(path), gguf_filename="")
     directory = model_dir.read(
         path,
         generation_config=config.generation_config_path,
@@ -67,6 +66,21 @@ def facts(config: Config) -> Rows:
         return [*rows, ("context", f"{context} tokens")] if context else rows
     rows += _engine(config)
     return [*rows, *_chat(config, directory)]
+
+
+def _file(config: Config) -> Path:
+    """Returns the model's directory, or its GGUF file: the one that is asked for, or the first one without others."""
+    path, wanted = config.model_dir, config.gguf_filename
+    there = sorted([*path.glob("*.gguf"), *path.glob("*/*.gguf")])
+    files = {str(file.relative_to(path)): file for file in there}
+    if wanted:
+        name = wanted if wanted in files else quantized(files, wanted)
+        if not name:
+            raise StartError(f"{path} has no {wanted}; it has {', '.join(files) or 'no GGUF files'}")
+        return files[name]
+    return (
+        path if not files or any((path / name).is_file() for name in model_dir.NETWORKS) else next(iter(files.values()))
+    )
 
 
 def _architecture(described: Mapping[str, object]) -> str:

@@ -111,6 +111,23 @@ def test_show_of_an_embeddings_model(models: Path, capsys: Capture) -> None:
     assert shown(capsys)["task"].strip() == "embeddings"
 
 
+@pytest.mark.slow
+def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("gguf")
+    from tools.make_gguf import make
+
+    (tmp_path / "org/quants").mkdir(parents=True)
+    path = make(tmp_path / "org/quants/demo-Q8_0.gguf")
+    option = ("--model_repository_path", str(tmp_path))
+    for argv in ((str(path),), ("org/quants", *option), ("hf.co/org/quants:q8_0", *option)):
+        assert run("show", *argv) == 0
+        facts = shown(capsys)
+        assert (facts["model"].strip(), facts["weights"].split(",")[0].strip()) == (str(path), "GGUF")
+        assert "the paged engine does not support a GGUF file" in facts["engine"]
+    assert run("show", "org/quants:Q4_0", *option) == 2
+    assert "has no Q4_0; it has demo-Q8_0.gguf" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
