@@ -212,6 +212,7 @@ def pull(config: Config) -> Config:
         weight_format=config.weight_format,
         extra=_conversion(config),
         task=config.task,
+        bar=True,
     )
     hub_pull.pull(request, open_hub)
     draft = ""

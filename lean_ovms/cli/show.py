@@ -100,8 +100,8 @@ def _engine(config: Config) -> Rows:
     found = settings.resolve(engine, free, available, paged=choice.pipeline == pipeline_choice.PAGED)
     rows = [("engine", f"{choice.pipeline} on {engine.target_device}: {choice.reason}")]
     rows.append(("context", f"{found.context} tokens"))
-    precision = settings.kv_precision(engine, found.properties)
-    per_token = model_config.kv_bytes_per_token(model_config.read(config.model_dir), precision)
+    precisions = settings.kv_precisions(engine, found.properties)
+    per_token = model_config.kv_bytes_per_token(model_config.read(config.model_dir), *precisions)
     if not per_token:
         return [
             *rows,
@@ -109,9 +109,7 @@ def _engine(config: Config) -> Rows:
         ]
     tokens = found.blocks * found.block_size or found.cache_bytes // per_token
     source = f"--cache_size {config.cache_size}" if config.cache_size else f"{human_size(free)} of memory are free"
-    cache = (
-        f"{per_token} bytes a token in {precision}; {tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
-    )
+    cache = f"{per_token} bytes a token in {'/'.join(dict.fromkeys(precisions))}; {tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
     return [*rows, ("KV cache", cache)]
 
 

@@ -55,8 +55,8 @@ class ServerOptions(Options):
     overwrite_models: bool = option(False, "pull a model again even if it is there", group="repository")
     gguf_filename: str = option(
         "",
-        "GGUF file of source_model to pull: its name, of a split file that of the first part, or its quantization, such "
-        "as Q4_K_M",
+        "GGUF file of source_model to pull: its name, of a split file that of the first part, or its quantization, "
+        "such as Q4_K_M",
         group="repository",
     )
     draft_source_model: str = option(

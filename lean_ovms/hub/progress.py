@@ -24,15 +24,18 @@ CLEAR = "\r\x1b[K"
 
 
 class DownloadProgress:
-    """A thread that reports while the block runs. name: what is downloaded. total: bytes. read: those received yet."""
+    """A thread that reports while the block runs. name: what is downloaded. total: bytes. read: those received yet.
+    bar: a terminal shows a bar instead of lines of the log."""
 
-    def __init__(self, name: str, total: int, read: Callable[[], int], out: TextIO | None = None) -> None:
+    def __init__(
+        self, name: str, total: int, read: Callable[[], int], *, bar: bool = False, out: TextIO | None = None
+    ) -> None:
         self._name, self._total, self._read = name, total, read
         self._out = sys.stderr if out is None else out
         self._samples: deque[tuple[float, int]] = deque()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.on_terminal = self._out.isatty()
+        self.has_bar = bar and self._out.isatty()
 
     def __enter__(self) -> DownloadProgress:
         self._samples.append((time.monotonic(), self._read()))
@@ -42,7 +45,7 @@ class DownloadProgress:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self.on_terminal:
+        if self.has_bar:
             self._print(CLEAR)
 
     def report(self, now: float) -> None:
@@ -52,7 +55,7 @@ class DownloadProgress:
             self._samples.popleft()
         (begin, before), (_, done) = self._samples[0], self._samples[-1]
         text = describe(done, self._total, max(0, done - before) / max(now - begin, 1e-3))
-        if not self.on_terminal:
+        if not self.has_bar:
             log.info("%s: %s", self._name, text)
             return
         filled = BAR * min(done, self._total) // max(self._total, 1)
@@ -64,7 +67,7 @@ class DownloadProgress:
         self._out.flush()
 
     def _run(self) -> None:
-        while not self._ended.wait(BAR_S if self.on_terminal else LINE_S):
+        while not self._ended.wait(BAR_S if self.has_bar else LINE_S):
             self.report(time.monotonic())
 
 

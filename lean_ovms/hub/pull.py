@@ -32,7 +32,7 @@ class PullRequest:
     gguf: the file to pull instead of a whole model. overwrite: pull even if the model is present.
     weight_format, extra: for a conversion, if one is needed. task: of the model; "": by its files. converts: a
     checkpoint is converted. progress: called with path, SHA-256 ("" for a small one), size of a file and how much of it
-    is there; what it raises ends the pull.
+    is there; what it raises ends the pull. bar: a terminal shows a bar instead of lines of the log.
     """
 
     source: str
@@ -44,6 +44,7 @@ class PullRequest:
     extra: str = ""
     task: str = ""
     converts: bool = True
+    bar: bool = False
     progress: Callable[[str, str, int, int], None] = lambda path, digest, size, there: None
 
 
@@ -170,9 +171,13 @@ def _download(
     log.info("pulling %s at %s: %d files, %s to come", listing.repo, commit, len(todo), size)
     check_free_space(staging.root, missing_bytes, listing.repo)
     left = list(todo)
-    with DownloadProgress(listing.repo, missing_bytes, lambda: missing_bytes - staging.missing_bytes(left)) as progress:
+
+    def done() -> int:
+        return missing_bytes - staging.missing_bytes(left)
+
+    with DownloadProgress(listing.repo, missing_bytes, done, bar=request.bar) as progress:
         for number, file in enumerate(todo, 1):
-            level = logging.DEBUG if progress.on_terminal else logging.INFO  # the bar says enough
+            level = logging.DEBUG if progress.has_bar else logging.INFO  # the bar says enough
             log.log(level, "[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
             _fetch(hub, listing, file, staging, partial(request.progress, file.path, file.sha256, file.size))
             left.remove(file)

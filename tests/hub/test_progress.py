@@ -39,7 +39,7 @@ def received() -> Iterator[int]:
 def test_a_bar_on_a_terminal(received: Iterator[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = Terminal()
-    progress = DownloadProgress("org/m", 120_000_000, lambda: next(received), out)
+    progress = DownloadProgress("org/m", 120_000_000, lambda: next(received), bar=True, out=out)
     progress.report(0.0)
     progress.report(10.0)
     shown = out.getvalue().split(CLEAR)
@@ -57,7 +57,7 @@ def test_the_speed_is_that_of_the_last_seconds(
 ) -> None:
     caplog.set_level(logging.INFO, logger="lean_ovms.hub")
     monkeypatch.setattr(logging.getLogger("lean_ovms"), "propagate", True)
-    progress = DownloadProgress("org/m", 120_000_000, lambda: next(received), io.StringIO())
+    progress = DownloadProgress("org/m", 120_000_000, lambda: next(received), bar=True, out=io.StringIO())
     for now in (0.0, 10.0, 10.0 + WINDOW_S, 20.0 + WINDOW_S):
         progress.report(now)
     assert caplog.messages[-1] == "org/m: 25 % of 120 MB, 0.0 MB/s"
@@ -66,6 +66,6 @@ def test_the_speed_is_that_of_the_last_seconds(
 
 def test_the_thread_ends_and_clears_the_bar() -> None:
     out = Terminal()
-    with pytest.raises(ValueError, match="x"), DownloadProgress("org/m", 1, lambda: 0, out):
+    with pytest.raises(ValueError, match="x"), DownloadProgress("org/m", 1, lambda: 0, bar=True, out=out):
         raise ValueError("x")
     assert out.getvalue().endswith(CLEAR)
