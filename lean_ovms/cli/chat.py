@@ -67,7 +67,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) -> int:
-    """Answers one prompt, with the text of stdin unless that is a terminal, or chats. Raises CommandFailed."""
+    """Answers one prompt, with the text of stdin unless that is a terminal, or chats. Raises CommandFailed or
+    KeyboardInterrupt."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     conversation.client.timeout_s = PATIENCE_S
     if not prompt and sys.stdin.isatty():
@@ -76,10 +77,7 @@ def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) ->
             _loop(conversation)
         return exit_status.OK
     given = [prompt] if sys.stdin.isatty() else [prompt, sys.stdin.read()]
-    try:
-        conversation.ask("\n\n".join(filter(None, given)))
-    except KeyboardInterrupt:
-        return exit_status.SIGNALLED + signal.SIGINT
+    conversation.ask("\n\n".join(filter(None, given)))
     return exit_status.OK
 
 

@@ -48,6 +48,8 @@ def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> i
         reason, status = str(error), exit_status.USAGE
     except CommandFailed as error:
         reason, status = str(error), exit_status.FAILED
+    except KeyboardInterrupt:
+        return exit_status.SIGNALLED + signal.SIGINT
     else:
         return status
     print(f"lean_ovms {name}: {reason}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from ..errors import StartError
 from ..observability import logging as log
+from ..server import exit_status
 from ..server.checks import checked
 from ..util import child_process
 from . import chat
@@ -30,6 +32,8 @@ CLEAR_LINE = "\r\x1b[K"
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(exit_status.SIGNALLED + number))
     given, words, options = own(chat.arguments("run", NOTES), argv)
     if words and is_url(words[0]):
         return chat.main(argv, environ)

@@ -109,8 +109,8 @@ def _engine(config: Config) -> Rows:
         ]
     tokens = found.blocks * found.block_size or found.cache_bytes // per_token
     source = f"--cache_size {config.cache_size}" if config.cache_size else f"{human_size(free)} of memory are free"
-    cache = f"{per_token} bytes a token in {'/'.join(dict.fromkeys(precisions))}; {tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
-    return [*rows, ("KV cache", cache)]
+    fit = f"{tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
+    return [*rows, ("KV cache", f"{per_token} bytes a token in {'/'.join(dict.fromkeys(precisions))}; {fit}")]
 
 
 def _chat(config: Config, directory: ModelDir) -> Rows:

@@ -19,6 +19,8 @@ BAR_S, LINE_S = 0.25, 10.0
 """Seconds between two pictures of the bar, and between two lines of the log."""
 WINDOW_S = 30.0
 """Seconds over which the speed is measured: the hub's library writes 10 MB at once."""
+SLOWEST = 1000
+"""Bytes a second below which no time is told: there was a pause."""
 BAR = 24
 CLEAR = "\r\x1b[K"
 
@@ -74,7 +76,7 @@ class DownloadProgress:
 def describe(done: int, total: int, speed: float) -> str:
     """Returns percent, sizes, speed and time left, to read. speed: bytes a second."""
     text = f"{100 * done // max(total, 1)} % of {human_size(total)}, {speed / 1e6:.1f} MB/s"
-    if speed <= 0:
+    if speed < SLOWEST:
         return text
     minutes, seconds = divmod(round((total - done) / speed), 60)
     hours, minutes = divmod(minutes, 60)

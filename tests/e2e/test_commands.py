@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,19 @@ def test_run_starts_a_server_that_ends_with_it(tmp_path: Path) -> None:
         words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False, timeout=PATIENT_S
     )
     assert (done.stdout, done.stderr, done.returncode) == ("The capital of France is Paris.\n", "", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_run_and_its_server(number: signal.Signals, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "lean_ovms", "run", str(DEMO_MODEL)]
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+        while not list(tmp_path.glob("*/s")):  # the server listens
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(PATIENT_S) == 128 + number
     assert list(tmp_path.iterdir()) == []
 
 

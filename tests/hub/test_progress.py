@@ -23,7 +23,8 @@ class Terminal(io.StringIO):
         (1_250_000_000, 5_000_000_000, 50e6, "25 % of 5.0 GB, 50.0 MB/s, 1:15 left"),
         (0, 36_610_000_000, 10e6, "0 % of 36.6 GB, 10.0 MB/s, 1:01:01 left"),
         (10, 10, 1e6, "100 % of 10 B, 1.0 MB/s, 0:00 left"),
-        (0, 0, 1.0, "0 % of 0 B, 0.0 MB/s, 0:00 left"),
+        (0, 10_000_000, 999.0, "0 % of 10.0 MB, 0.0 MB/s"),
+        (0, 0, 1.0, "0 % of 0 B, 0.0 MB/s"),
     ],
 )
 def test_what_is_said(done: int, total: int, speed: float, text: str) -> None:
