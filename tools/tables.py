@@ -19,14 +19,14 @@ from lean_ovms.api.ollama import fields as ollama
 from lean_ovms.api.openai.audio import fields as audio
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
-from lean_ovms.cli import foreign_flags
+from lean_ovms.cli import command_table, foreign_flags
 from lean_ovms.config import GROUPS, listed
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
 from tools import import_rules
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("options", "endpoints", "fields", "operations", "tour", "coming_from")
+NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 API_NAMES = {"vllm": "vLLM", "anthropic": "Anthropic", "cohere": "Cohere", "tei": "text-embeddings-inference"}
 API_NAMES |= {"openai": "OpenAI", "llama_cpp": "llama.cpp's server", "ovms": "OpenVINO Model Server"}
@@ -202,6 +202,12 @@ def _flags(names: Iterable[str]) -> str:
     return ", ".join(f"`{flag.replace('_', '-')}`" for flag in typed)
 
 
+def commands() -> str:
+    """The commands of the command line."""
+    rows = [f"| `{f'{name} {row.usage}'.strip()}` | {row.help} |" for name, row in command_table.COMMANDS.items()]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows]).replace(" | TOPIC", " \\| TOPIC")
+
+
 def parser_names() -> str:
     """Every parser, what it reads, and vLLM's names of it."""
     known = parsers.names()
@@ -219,7 +225,7 @@ def parser_names() -> str:
 
 
 TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics, "imports": imports}
-TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers": parser_names}
+TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers": parser_names, "commands": commands}
 
 
 def rewritten(text: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import Field
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from .. import __version__
 from ..config import GROUPS, Config, listed, shown
@@ -25,7 +25,8 @@ from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..repository import json_file
 from ..server import exit_status
-from . import completion, dotted_flags, foreign_flags
+from . import command_table, completion, dotted_flags, foreign_flags
+from .command_table import COMMANDS, CommandParser
 
 PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
@@ -34,10 +35,8 @@ SERVICE = re.compile(
 """Variables that Kubernetes sets for a service, such as one named lean-ovms, in every container of its namespace.
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-"""Matches organisation/name, as hubs have them."""
 WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
-"""Commands without hyphens, as vLLM and Ollama have them, and the options that they set."""
+"""Commands that are made of options, and the options that they set."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 """Options that select the models."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
@@ -52,7 +51,7 @@ EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
   lean_ovms serve ./Qwen3-8B-int4-ov             a directory that optimum-cli wrote
   lean_ovms serve OpenVINO/Qwen3-8B-int4-ov      a model of the hub, pulled at the first start
-  lean_ovms healthcheck --rest_port 8000         exit status 0 if the server with these options is ready
+  lean_ovms run OpenVINO/Qwen3-8B-int4-ov        a chat with it in the terminal
 """
 ALL = "all"
 
@@ -108,9 +107,11 @@ def _model_of(text: str, command: str) -> dict[str, str]:
     path = os.path.expanduser(text)
     if command != "pull" and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
-    if HUB_NAME.fullmatch(text):
-        return {"source_model": text}
-    near = difflib.get_close_matches(text, WORDS, 1)
+    if text in COMMANDS:
+        raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
+    if foreign_flags.HUB_MODEL.fullmatch(text):
+        return foreign_flags.hub_model(text)
+    near = difflib.get_close_matches(text, COMMANDS, 1)
     hint = f"did you mean {near[0]}?" if near else "a hub's model has the form organisation/name"
     raise StartError(f"there is no directory or file {text} ({hint})")
 
@@ -154,7 +155,7 @@ def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
         [name] = alias.names
         others.discard(name)
         if value := environ.get(name):
-            found[alias.option] = foreign_flags.read(alias, name, value)
+            found |= foreign_flags.read(alias, name, value)
     if others:
         print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
     return found
@@ -202,10 +203,10 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def _make_parser() -> _Parser:
-    return _Parser(
+def _make_parser() -> CommandParser:
+    return CommandParser(
         prog="lean_ovms",
-        usage="%(prog)s [serve | pull | list | healthcheck] [MODEL] [--option VALUE ...]",
+        usage="%(prog)s [COMMAND] [MODEL] [--option VALUE ...]",
         description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
         epilog=f"Each option may also be set by the environment variable {PREFIX}NAME, or in --options_file.",
         allow_abbrev=False,
@@ -284,8 +285,10 @@ class _Aliased(argparse.Action):
             setattr(found, alias.further, " ".join(further) or None)
             setattr(found, dest, first)
         else:
-            text = alias.bare or foreign_flags.read(alias, flag or "", values)
-            setattr(found, dest, foreign_flags.merge(dest, getattr(found, dest), text))
+            options = {dest: alias.bare} if alias.bare else foreign_flags.read(alias, flag or "", values)
+            for option, text in options.items():
+                name = dest if option == alias.option else option
+                setattr(found, name, foreign_flags.merge(name, getattr(found, name), text))
 
 
 class _Help(argparse.Action):
@@ -306,7 +309,8 @@ class _Help(argparse.Action):
                 _add_option(group, rows[name])
         print(result.format_help(), end="")
         if not topic:
-            print(f"\n{EXAMPLES}\nmore options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
+            print(f"\ncommands:\n{command_table.listed()}\n\n{EXAMPLES}")
+            print(f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
         sys.exit(exit_status.OK)
 
 
@@ -326,21 +330,35 @@ class _Joined(argparse.Action):
         setattr(found, self.dest, " ".join([*([before] if before else []), *values]))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: --(\w+)", message)
-        names = [row.name for row in shown()]
-        near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
-        hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
-        raise StartError(f"{message} ({hint})")
+def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """Returns a command's own arguments, the words without a flag, and the rest: options of a server. Raises
+    StartError."""
+    first = next((place for place, word in enumerate(argv) if word.startswith("-")), len(argv))
+    given, rest = own_parser.parse_known_args([underscored(argument) for argument in argv[first:]])
+    names = [name[2:] for action in own_parser._actions for name in action.option_strings if name.startswith("--")]
+    for argument in rest:
+        flag = argument.partition("=")[0]
+        known = not flag.startswith("--") or flag in parser()._option_string_actions
+        if near := [] if known else difflib.get_close_matches(flag[2:], names, 1):
+            raise StartError(f"unrecognized arguments: {argument} (did you mean --{near[0]}?)")
+    words = parser().parse_intermixed_args(_normalized(rest)).words
+    for word in words:
+        del rest[len(rest) - 1 - rest[::-1].index(word)]
+    return given, [*argv[:first], *words], rest
+
+
+def without_program(argv: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments without the name of another server's program, as a pasted command has it."""
+    return argv[1:] if argv and os.path.basename(argv[0]) in foreign_flags.PROGRAMS else argv
 
 
 def _normalized(argv: Sequence[str]) -> list[str]:
     """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
+    argv = without_program(argv)
     switches = {f"--{row.name}" for row in shown() if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
-    for argument in map(_underscored, dotted_flags.joined(argv)):
+    for argument in map(underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:
             if found[-1] in switches:
                 found[-1] += "=true"
@@ -350,7 +368,8 @@ def _normalized(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def _underscored(argument: str) -> str:
+def underscored(argument: str) -> str:
+    """Returns an argument with underscores in its flag."""
     if not re.match(r"--[\w-]+(=|$)", argument):
         return argument
     name, equals, value = argument.partition("=")

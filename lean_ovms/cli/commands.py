@@ -32,6 +32,8 @@ from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
 
+CONVERSION = ("weight_format", "extra_quantization_params")
+"""Options of a conversion."""
 FEWEST_FILES = 32
 """Open files of a server. With 24 the demo model is served; with 20 an import, the event loop or the engine fails."""
 
@@ -50,7 +52,7 @@ def run(config: Config) -> int:
     commands = [name for name in COMMANDS if getattr(config, name)]
     try:
         _check(config, commands)
-        config = _with_repository(config)
+        config = with_repository(config)
         with _interruptible():
             if commands:
                 COMMANDS[commands[0]](config)
@@ -58,6 +60,8 @@ def run(config: Config) -> int:
             if config.source_model:
                 checks.checked(config)
                 config = pull(config)
+            elif config.model_path and not config.fake_engine:
+                config = _prepared(config)
     except BrokenPipeError:  # the reader of stdout (head) has closed it
         if config.source_model:
             raise  # it may be the hub's connection
@@ -87,7 +91,7 @@ def _serve(config: Config) -> int:
         prestart.discard()
 
 
-def _with_repository(config: Config) -> Config:
+def with_repository(config: Config) -> Config:
     """Returns the options with the user's cache as the repository for models of a hub, unless another one is given."""
     if config.model_repository_path or not (config.source_model or config.pull or config.list_models):
         return config
@@ -97,6 +101,24 @@ def _with_repository(config: Config) -> Config:
     except OSError as error:
         raise StartError(f"{repository}: {error.strerror}; give another --model_repository_path") from None
     return replace(config, model_repository_path=str(repository))
+
+
+def _prepared(config: Config) -> Config:
+    """Returns the options for a directory that can be served: a checkpoint is converted, and missing tokenizers are
+    made. Raises StartError."""
+    path = config.model_dir
+    try:
+        if not path.is_dir() or not model_dir.missing_in(path, config.task):
+            given = [name for name in CONVERSION if getattr(config, name)]
+            _require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
+            return config
+        from ..hub.pull import prepare  # late: few models need it
+
+        found = prepare(path, config.task, config.weight_format, config.extra_quantization_params)
+    except OSError:
+        return config  # loading says what is wrong
+    name = config.model_name or path.resolve().name
+    return _served(config, {"model_path": str(found), "model_name": name}) if found != path else config
 
 
 @contextmanager
@@ -153,7 +175,12 @@ def _check(config: Config, commands: list[str]) -> None:
         _require(config.model_name, f"--{command} needs --model_name")
         _require(_config_file(config) is not None, f"--{command} needs --config_path")
     for name in ("gguf_filename", "weight_format", "extra_quantization_params", "draft_source_model", "vocoder"):
-        allowed = config.source_model or command in (("pull", "configure") if name == "gguf_filename" else ("pull",))
+        converted = name in CONVERSION and config.model_path and not command
+        allowed = (
+            config.source_model
+            or converted
+            or command in (("pull", "configure") if name == "gguf_filename" else ("pull",))
+        )
         _require(not getattr(config, name) or allowed, f"--{name} needs --source_model")
 
 
@@ -174,6 +201,8 @@ def pull(config: Config) -> Config:
     source = check_name(config.source_model or config.model_name)
     repository = Path(config.model_repository_path)
     target = repository / source
+    open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
+    config = replace(config, gguf_filename=hub_pull.gguf_name(source, target, config.gguf_filename, open_hub))
     request = PullRequest(
         source=source,
         repository=repository,
@@ -183,8 +212,8 @@ def pull(config: Config) -> Config:
         weight_format=config.weight_format,
         extra=_conversion(config),
         task=config.task,
+        bar=True,
     )
-    open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
     hub_pull.pull(request, open_hub)
     draft = ""
     if config.draft_source_model:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..config import shown
 from ..errors import StartError
+from .command_table import COMMANDS
 
-COMMANDS = ("lean_ovms", "lean-ovms")
+NAMES = ("lean_ovms", "lean-ovms")
 """Names under which the command is installed."""
 
 
@@ -33,11 +34,13 @@ def _bash() -> str:
   case ${{COMP_WORDS[COMP_CWORD-1]}} in
 {cases}
   esac
+  ((COMP_CWORD == 1)) && words='{" ".join(COMMANDS)}'
   [[ $current == -* ]] && words='{" ".join(flags)}'
-  if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current"))
-  else COMPREPLY=($(compgen -f -- "$current")); fi
+  COMPREPLY=()
+  [[ $words ]] && COMPREPLY=($(compgen -W "$words" -- "$current"))
+  [[ ! $words || $COMP_CWORD == 1 ]] && COMPREPLY+=($(compgen -f -- "$current"))
 }}
-complete -o filenames -F _lean_ovms {" ".join(COMMANDS)}
+complete -o filenames -F _lean_ovms {" ".join(NAMES)}
 """
 
 
@@ -46,11 +49,9 @@ def _zsh() -> str:
 
 
 def _fish() -> str:
-    return "".join(
-        f"complete -c {command} -l {flag[2:]}" + (f" -xa '{' '.join(values)}'" if values else "") + "\n"
-        for command in COMMANDS
-        for flag, values in _choices().items()
-    )
+    flags = [f"-l {flag[2:]}" + (f" -xa '{' '.join(values)}'" if values else "") for flag, values in _choices().items()]
+    words = [f"-n __fish_use_subcommand -a {name}" for name in COMMANDS]
+    return "".join(f"complete -c {name} {rest}\n" for name in NAMES for rest in words + flags)
 
 
 SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -6,14 +6,22 @@ docs/coming_from.md has these tables.
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from ..config import shown
 from ..errors import StartError
 
 OVMS, VLLM, LLAMA_CPP = "OVMS", "vLLM", "llama.cpp"
+PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
+"""Programs whose command lines may be pasted behind ours, with their names."""
+HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?")
+"""Matches organisation/name, as hubs have them, and the quantization of a GGUF file behind a colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class Alias:
 
     names: its flags, short ones with their hyphen. bare: the option's value for the flag alone; ""
     if it needs one.
-    read: the value in our notation; raises ValueError with what is allowed.
+    read: the value in our notation, or the values of several options; raises ValueError with what is allowed.
     further: the option that takes all values but the first; "" if the flag takes one. separator: between them; "" if
     they are arguments of their own.
     """
@@ -31,7 +39,7 @@ class Alias:
     server: str
     names: tuple[str, ...]
     bare: str = ""
-    read: Callable[[str], str] = str
+    read: Callable[[str], str | dict[str, str]] = str
     further: str = ""
     separator: str = ""
 
@@ -132,6 +140,57 @@ def _precision(text: str) -> str:
     return json.dumps({"INFERENCE_PRECISION_HINT": known[text]}) if known[text] else ""
 
 
+def hub_model(text: str) -> dict[str, str]:
+    """Reads a hub's model as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME."""
+    found = HUB_MODEL.fullmatch(text)
+    name, quantization = found.groups() if found else (text, "")
+    file = {"gguf_filename": quantization} if quantization and quantization != "latest" else {}
+    return {"source_model": name, **file}
+
+
+def _default_of(field: str) -> Callable[[str], str]:
+    """Returns a reader of a number that is the default of a request's field."""
+
+    def read_number(text: str) -> str:
+        try:
+            return json.dumps({field: int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)})
+        except ValueError:
+            raise ValueError("a number") from None
+
+    return read_number
+
+
+def _seed(text: str) -> str:
+    """Reads llama.cpp's seed, where -1 is a random one."""
+    return "" if text == "-1" else _default_of("seed")(text)
+
+
+def _pooling(text: str) -> str:
+    """Reads llama.cpp's kinds: none keeps the vectors of all tokens, rank is what a reranker's files say."""
+    return {"none": "ALL", "rank": ""}.get(text, text.upper())
+
+
+_SPECULATIVE = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"}
+
+
+def _speculative(text: str) -> dict[str, str]:
+    """Reads vLLM's speculative decoding: {"method": "ngram"}, or {"model": a directory or a hub's model}."""
+    config = json.loads(text)
+    method, model = config.get("method"), config.get("model", "")
+    if set(config) - _SPECULATIVE or method not in (None, "ngram", "draft_model", "eagle3") or not (model or method):
+        raise ValueError('{"method": "ngram" or "draft_model", "model": of a draft_model, "num_speculative_tokens": N}')
+    if "prompt_lookup_min" in config:
+        print("lean_ovms: prompt_lookup_min has no effect: shorter matches are tried, too", file=sys.stderr)
+    names = {"num_assistant_tokens": "num_speculative_tokens", "max_ngram_size": "prompt_lookup_max"}
+    defaults = {ours: config[name] for ours, name in names.items() if name in config}
+    options = {"override_generation_config": json.dumps(defaults)} if defaults else {}
+    if method == "ngram":
+        return options | {"prompt_lookup": "true"}
+    if method == "eagle3":
+        options["draft_eagle3_mode"] = "true"
+    return options | {"draft_model_path" if os.path.exists(model) else "draft_source_model": model}
+
+
 PARSERS = {
     "hermes": "hermes3", "llama3_json": "llama3", "llama4_pythonic": "pythonic", "qwen3_coder": "qwen3coder",
     "qwen3_xml": "qwen3coder", "openai": "gptoss", "glm45": "glm4_moe",
@@ -183,9 +242,19 @@ ALIASES = (
     Alias("structured_output_backend", VLLM, ("structured_outputs_config",), read=_grammar_library),
     Alias("enable_tool_guided_generation", VLLM, ("tool_strict_level",), read=_strict_tools),
     Alias("draft_model_path", VLLM, ("spec_model",)),
+    Alias("prompt_lookup", VLLM, ("speculative_config",), read=_speculative),
     Alias("max_header_bytes", VLLM, ("h11_max_incomplete_event_size",)),
+    Alias("override_generation_config", LLAMA_CPP, ("temp", "temperature"), read=_default_of("temperature")),
+    Alias("override_generation_config", LLAMA_CPP, ("top_p",), read=_default_of("top_p")),
+    Alias("override_generation_config", LLAMA_CPP, ("top_k",), read=_default_of("top_k")),
+    Alias("override_generation_config", LLAMA_CPP, ("min_p",), read=_default_of("min_p")),
+    Alias("override_generation_config", LLAMA_CPP, ("repeat_penalty",), read=_default_of("repetition_penalty")),
+    Alias("override_generation_config", LLAMA_CPP, ("presence_penalty",), read=_default_of("presence_penalty")),
+    Alias("override_generation_config", LLAMA_CPP, ("frequency_penalty",), read=_default_of("frequency_penalty")),
+    Alias("override_generation_config", LLAMA_CPP, ("-s", "seed"), read=_seed),
+    Alias("pooling", LLAMA_CPP, ("pooling",), read=_pooling),
     Alias("model_path", LLAMA_CPP, ("-m",)),
-    Alias("source_model", LLAMA_CPP, ("-hf", "-hfr", "hf_repo")),
+    Alias("source_model", LLAMA_CPP, ("-hf", "-hfr", "hf_repo"), read=hub_model),
     Alias("gguf_filename", LLAMA_CPP, ("-hff", "hf_file")),
     Alias("max_model_len", LLAMA_CPP, ("-c", "ctx_size"), read=_model_len),
     Alias("max_num_seqs", LLAMA_CPP, ("-np", "parallel")),
@@ -254,16 +323,17 @@ def flag(name: str) -> str:
     return name if name.startswith("-") else "--" + name
 
 
-def read(alias: Alias, typed: str, text: str) -> str:
-    """Returns a flag's value in the notation of its option. typed: the flag, for the message. Raises StartError."""
+def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
+    """Returns the options that a flag sets, in their notation. typed: the flag, for the message. Raises StartError."""
     try:
-        return alias.read(text)
+        found = alias.read(text)
     except (ValueError, TypeError, AttributeError) as error:
         allowed = str(error) if not isinstance(error, json.JSONDecodeError) else f"JSON ({error})"
         raise StartError(f"{typed} takes {allowed}, not {text!r}") from None
+    return found if isinstance(found, dict) else {alias.option: found}
 
 
-_OBJECTS = ("plugin_config", "default_chat_template_kwargs")
+_OBJECTS = frozenset(row.name for row in shown() if row.metadata["json_object"])
 
 
 def merge(option: str, first: Any, second: str) -> str:

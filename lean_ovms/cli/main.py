@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from ..errors import StartError
 from ..server import exit_status
 from ..util import child_process
-from .arguments import parse
+from .arguments import parse, without_program
+from .command_table import COMMANDS
 
 STDERR = 2
 
@@ -19,12 +22,11 @@ def main() -> NoReturn:
     """Runs the console command, and exits with one of `server/exit_status.py`."""
     _exit_on_ctrl_c()
     _open_standard_streams()
-    if sys.argv[1:2] == ["healthcheck"]:
-        from . import healthcheck  # late: a server needs no HTTP client
-
-        sys.exit(healthcheck.main(sys.argv[2:], os.environ))
+    argv = without_program(sys.argv[1:])
+    if argv and argv[0] in COMMANDS and COMMANDS[argv[0]].module:
+        sys.exit(run_command(argv[0], argv[1:], os.environ))
     try:
-        config = parse(sys.argv[1:], os.environ)
+        config = parse(argv, os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)
         sys.exit(exit_status.USAGE)
@@ -34,6 +36,24 @@ def main() -> NoReturn:
     from .commands import run  # late: --help and --version do not need it
 
     sys.exit(run(config))
+
+
+def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs a command that has a module. Returns the exit status; the reason of a failure goes to stderr."""
+    from .client import CommandFailed  # late: a server needs no HTTP client
+
+    try:
+        status: int = import_module(f".{COMMANDS[name].module}", __package__).main(argv, environ)
+    except StartError as error:
+        reason, status = str(error), exit_status.USAGE
+    except CommandFailed as error:
+        reason, status = str(error), exit_status.FAILED
+    except KeyboardInterrupt:
+        return exit_status.SIGNALLED + signal.SIGINT
+    else:
+        return status
+    print(f"lean_ovms {name}: {reason}", file=sys.stderr)
+    return status
 
 
 def _exit_on_ctrl_c() -> None:

@@ -54,7 +54,10 @@ class ServerOptions(Options):
     pull: bool = option(False, "command: pull source_model and exit", group="repository")
     overwrite_models: bool = option(False, "pull a model again even if it is there", group="repository")
     gguf_filename: str = option(
-        "", "name of the GGUF file of source_model to pull; of a split file that of the first part", group="repository"
+        "",
+        "GGUF file of source_model to pull: its name, of a split file that of the first part, or its quantization, "
+        "such as Q4_K_M",
+        group="repository",
     )
     draft_source_model: str = option(
         "",

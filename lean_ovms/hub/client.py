@@ -82,6 +82,7 @@ class HubClient:
         self._agent = agent
         self._library = importlib.import_module("huggingface_hub")
         self._errors = importlib.import_module("huggingface_hub.errors")
+        importlib.import_module("huggingface_hub.utils").disable_progress_bars()  # progress.py has one for all files
         # The HTTP library below has changed twice (requests, httpx, httpx2): what it raises is found by inheritance.
         foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)

@@ -6,11 +6,13 @@ The tools run in processes of their own: they import torch, and what they change
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..repository.model_dir import TOKENIZERS
 from .client import PullError
@@ -50,6 +52,17 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task:
     _run("optimum-cli", ["export", "openvino", "--model", repo, *weights, *more, str(directory)])
     if not all((directory / name).exists() for name in TOKENIZERS) and find_program("convert_tokenizer"):
         _run("convert_tokenizer", [repo, "--with-detokenizer", "-o", str(directory)])
+
+
+def make_tokenizers(directory: Path) -> None:
+    """Makes the tokenizers of a model that has only its tokenizer.json. Raises PullError."""
+    try:
+        with TemporaryDirectory(dir=directory, prefix=".tokenizers-") as made:
+            _run("convert_tokenizer", [str(directory), "--with-detokenizer", "-o", made])
+            for file in sorted(Path(made).iterdir()):
+                os.replace(file, directory / file.name)
+    except OSError as error:
+        raise PullError(f"{directory} has no tokenizers, and none can be made: {error.strerror}") from None
 
 
 def _run(name: str, arguments: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ..observability.logging import safe
 from ..repository import model_dir
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
+from .progress import DownloadProgress
 from .staging import Staging, check_free_space, human_size, locked, matches
 
 log = logging.getLogger("lean_ovms.hub")
@@ -30,7 +32,7 @@ class PullRequest:
     gguf: the file to pull instead of a whole model. overwrite: pull even if the model is present.
     weight_format, extra: for a conversion, if one is needed. task: of the model; "": by its files. converts: a
     checkpoint is converted. progress: called with path, SHA-256 ("" for a small one), size of a file and how much of it
-    is there; what it raises ends the pull.
+    is there; what it raises ends the pull. bar: a terminal shows a bar instead of lines of the log.
     """
 
     source: str
@@ -42,6 +44,7 @@ class PullRequest:
     extra: str = ""
     task: str = ""
     converts: bool = True
+    bar: bool = False
     progress: Callable[[str, str, int, int], None] = lambda path, digest, size, there: None
 
 
@@ -50,6 +53,20 @@ def check_name(source: str) -> str:
     if not NAME.fullmatch(source) or ".." in source:
         raise PullError(f"{safe(source)} is not a model name: organisation/name")
     return source
+
+
+def gguf_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
+    """Returns the name of a GGUF file of which the name or the quantization is wanted. Asks the hub only if no file in
+    the directory target has the quantization. Raises PullError."""
+    if not wanted or wanted.endswith(".gguf"):
+        return wanted
+    here = (str(path.relative_to(target)) for path in target.rglob("*.gguf"))
+    if name := select.quantized(here, wanted):
+        return name
+    listing = open_hub().listing(source)
+    if name := select.quantized((file.path for file in listing.files), wanted):
+        return name
+    raise select.no_gguf(listing, wanted)
 
 
 def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
@@ -69,6 +86,44 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
         raise PullError(f"{error.filename or request.repository}: {error.strerror or error}", reason=why) from None
     log.info("%s is in %s", request.source, request.target)
     return True
+
+
+def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
+    """Returns a directory that can be served: path itself, whose missing tokenizers are made, or the directory next to
+    it to which a checkpoint is converted. Raises PullError; what it cannot repair, loading reports."""
+    missing = model_dir.missing_in(path, task)
+    if missing and set(missing) <= set(model_dir.TOKENIZERS):
+        if (path / "tokenizer.json").is_file() and convert.find_program("convert_tokenizer"):
+            log.info("%s has no %s: making them", path, " and ".join(missing))
+            convert.make_tokenizers(path)
+        return path
+    if not missing or not model_dir.is_checkpoint(path):
+        return path
+    target = path.resolve().with_name(f"{path.resolve().name}-ov")
+    request = PullRequest(
+        source=str(path), repository=target.parent, target=target, weight_format=weight_format, extra=extra, task=task
+    )
+    if not target.exists():
+        _convert_folder(request)
+    log.info("%s is a checkpoint of transformers; its conversion is %s", path, target)
+    return target
+
+
+def _convert_folder(request: PullRequest) -> None:
+    if not convert.available():
+        quoted, to = shlex.quote(request.source), shlex.quote(str(request.target))
+        raise PullError(
+            f"{request.source} is a checkpoint of transformers; these two lines convert it:\n"
+            '  pip install "optimum-intel[openvino]"\n'
+            f"  optimum-cli export openvino --model {quoted} --weight-format {convert.DEFAULT_WEIGHTS} {to}"
+        )
+    try:
+        with locked(request.repository, request.target.name) as staging:
+            if not request.target.exists():  # another process may have been faster
+                _convert(request, staging)
+                staging.publish(request.target)
+    except OSError as error:
+        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}") from None
 
 
 def _is_present(request: PullRequest) -> bool:
@@ -115,17 +170,32 @@ def _download(
     size, commit = human_size(missing_bytes), listing.commit[:12]
     log.info("pulling %s at %s: %d files, %s to come", listing.repo, commit, len(todo), size)
     check_free_space(staging.root, missing_bytes, listing.repo)
-    for number, file in enumerate(todo, 1):
-        log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
-        received = partial(request.progress, file.path, file.sha256, file.size)
-        received(0)
-        hub.fetch(listing, file, staging.part(file), received)
-        if not staging.accept(file):
-            log.warning("%s does not match its hash; fetching it once more", safe(file.path))
-            hub.fetch(listing, file, staging.part(file), received)
-            if not staging.accept(file):
-                twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
-                raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
+    left = list(todo)
+
+    def done() -> int:
+        return missing_bytes - staging.missing_bytes(left)
+
+    with DownloadProgress(listing.repo, missing_bytes, done, bar=request.bar) as progress:
+        for number, file in enumerate(todo, 1):
+            level = logging.DEBUG if progress.has_bar else logging.INFO  # the bar says enough
+            log.log(level, "[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
+            _fetch(hub, listing, file, staging, partial(request.progress, file.path, file.sha256, file.size))
+            left.remove(file)
+
+
+def _fetch(
+    hub: HubClient, listing: Listing, file: RemoteFile, staging: Staging, received: Callable[[int], None]
+) -> None:
+    """Downloads a file, once more if its content is another one. Raises PullError."""
+    received(0)
+    hub.fetch(listing, file, staging.part(file), received)
+    if staging.accept(file):
+        return
+    log.warning("%s does not match its hash; fetching it once more", safe(file.path))
+    hub.fetch(listing, file, staging.part(file), received)
+    if not staging.accept(file):
+        twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
+        raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
 
 
 def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:

@@ -60,10 +60,18 @@ def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
     wanted = shards(name)
     missing = [part for part in wanted if part not in there]
     if name in missing:
-        raise PullError(f"{listing.repo} has no {safe(name)}; {_gguf_names(there)}")
+        raise no_gguf(listing, name)
     if missing:
         raise PullError(f"{listing.repo} has {name}, but not its other parts {', '.join(missing[:SHOWN])}")
     return _with_safe_names(there[part] for part in wanted)
+
+
+def quantized(names: Iterable[str], quantization: str) -> str:
+    """Returns the shortest name of a whole GGUF file or first part with this quantization, such as Q4_K_M; "" if there
+    is none."""
+    word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.gguf", re.IGNORECASE)
+    found = [name for name in _whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
+    return min(found, key=lambda name: (len(name), name), default="")
 
 
 def shards(name: str) -> list[str]:
@@ -112,10 +120,20 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
     return NotOpenVino(f"{here}; it holds {shown}" if names else f"{listing.repo} is empty", checkpoint=False)
 
 
+def no_gguf(listing: Listing, wanted: str) -> PullError:
+    """Returns the error for a file or a quantization that the repository does not have."""
+    there = (file.path for file in listing.files if file.path.endswith(".gguf"))
+    return PullError(f"{listing.repo} has no {safe(wanted)}; {_gguf_names(there)}")
+
+
+def _whole_or_first(names: Iterable[str]) -> list[str]:
+    found = ((path, SHARD.fullmatch(path)) for path in sorted(names))
+    return [path for path, shard in found if shard is None or int(shard["part"]) == 1]
+
+
 def _gguf_names(there: Iterable[str]) -> str:
     """Returns the names that can be given: whole files and first parts."""
-    found = ((path, SHARD.fullmatch(path)) for path in sorted(there))
-    names = [path for path, shard in found if shard is None or int(shard["part"]) == 1]
+    names = _whole_or_first(there)
     if not names:
         return "it has no GGUF files"
     return f"it has {', '.join(names[:SHOWN])}" + (", ..." if len(names) > SHOWN else "")

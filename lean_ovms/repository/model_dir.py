@@ -147,9 +147,20 @@ def _check(path: Path, task: str) -> None:
         message = f"{path} holds a model for the task {found}, which this server does not serve (it serves {served})"
         raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
     _require_regular_files(path)
-    if missing := missing_files({entry.name for entry in path.iterdir() if entry.is_file()}, found):
+    if missing := missing_in(path, found):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
         raise StartError(message, reason=MISSING)
+
+
+def missing_in(path: Path, task: str = "") -> list[str]:
+    """Returns the files that a model directory lacks. Raises OSError."""
+    names = {entry.name for entry in path.iterdir() if entry.is_file()}
+    return missing_files(names, task or model_task.detect(path))
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Returns whether the directory has weights as Hugging Face's transformers save them."""
+    return any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
 
 
 def missing_files(names: Collection[str], task: str = "") -> list[str]:
@@ -178,7 +189,7 @@ def _describe(path: Path) -> str:
         return "it looks like an image generation pipeline, which this server does not serve"
     if any(path.glob("[0-9]*/*.xml")):
         return "it looks like a versioned model that is not generative, which this server does not serve"
-    if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
+    if is_checkpoint(path):
         return (
             "it looks like a Hugging Face checkpoint; convert it with: "
             f"optimum-cli export openvino --model {shlex.quote(str(path))} {shlex.quote(f'{path.name}-ov')}"

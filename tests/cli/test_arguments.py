@@ -91,11 +91,14 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--spec-type", "draft-simple"], "--spec_type is not possible: use --draft_model_path"),
         (["-rea", "maybe"], "-rea takes one of auto, on, off, not 'maybe'"),
         (["--hf-overrides.a"], "--hf-overrides.a needs a value"),
-        (["--speculative-config.method", "ngram"], "--speculative_config is not possible: use --draft_model_path"),
+        (["--speculative-config.method", "medusa"], '--speculative_config takes {"method": "ngram" or "draft_model"'),
+        (["--speculative-config", "ngram"], "--speculative_config takes JSON (Expecting value"),
+        (["--speculative-config", "[]"], "--speculative_config takes "),
         (["--limit-mm-per-prompt.audio=1"], '--limit_mm_per_prompt takes {"image": N}; only images are limited'),
         (["--no-enable-lora=x"], "argument --no_enable_lora: ignored explicit argument 'x'"),
         (["--no-such.member", "1"], "unrecognized arguments: --no_such"),
-        (["--temp", "0.5"], "--temp is not possible: give request defaults as JSON"),
+        (["--temp", "warm"], "--temp takes a number, not 'warm'"),
+        (["--pooling", "sum"], "--pooling must be one of CLS, LAST, MEAN"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_options_name(argv: list[str], message: str) -> None:
@@ -275,6 +278,24 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
             "log_level": "DEBUG"}),
         ("-m /m --cors-origins localhost --no-cors-credentials", {"model_path": "/m", "allowed_origins": "localhost"}),
         ("--no-enable-lora --no-async-scheduling /m --no-enable-flash-late-interaction", {"model_path": "/m"}),
+        ("vllm serve org/m --port 9000", {"source_model": "org/m", "rest_port": 9000}),
+        ("ollama pull hf.co/org/m:Q8_0", {"pull": True, "source_model": "org/m", "gguf_filename": "Q8_0"}),
+        ("/usr/bin/ovms --rest_port 9000 --model_path /m", {"rest_port": 9000, "model_path": "/m"}),
+        ("llama-server -hf org/m-GGUF:Q4_K_M --temp 0.7 --top-p 0.9 --top-k 20 --min-p 0.1 --seed 5 "
+            "--repeat-penalty 1.1", {"source_model": "org/m-GGUF", "gguf_filename": "Q4_K_M",
+            "override_generation_config":
+            '{"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 5, "repetition_penalty": 1.1}'}),
+        ("/m -s -1 --presence-penalty -1.5 --override-generation-config.top_k 3", {"model_path": "/m",
+            "override_generation_config": '{"presence_penalty": -1.5, "top_k": 3}'}),
+        ("/m --embeddings --pooling mean", {"model_path": "/m", "pooling": "MEAN"}),
+        ("/m --embeddings --pooling none", {"model_path": "/m", "pooling": "ALL"}),
+        ("/m --rerank --pooling rank", {"model_path": "/m"}),
+        ('/m --speculative-config {"method":"ngram","num_speculative_tokens":4,"prompt_lookup_max":3}', {
+            "model_path": "/m", "prompt_lookup": True,
+            "override_generation_config": '{"num_assistant_tokens": 4, "max_ngram_size": 3}'}),
+        ('/m --speculative-config.model org/d --speculative-config.method eagle3', {
+            "model_path": "/m", "draft_source_model": "org/d", "draft_eagle3_mode": True}),
+        ('/m --speculative-config.model /tmp', {"model_path": "/m", "draft_model_path": "/tmp"}),
         ("/m --response-role assistant --trust-request-chat-template", {"model_path": "/m",
             "trust_request_chat_template": True}),
     ],

@@ -286,6 +286,21 @@ def test_configure_writes_the_graph_beside_the_model(
     assert capsys.readouterr().out == "Graph: graph.pbtxt created in: m\n"
 
 
+def test_a_checkpoint_is_served_from_its_conversion(
+    run: Run, served: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/model.safetensors").touch()
+    monkeypatch.setattr("lean_ovms.hub.convert.find_program", lambda _: None)
+    assert run("serve", "./m", "--weight_format", "int4") == 3
+    shutil.copytree(DEMO_MODEL, tmp_path / "m-ov")
+    assert run("serve", "./m", "--weight_format", "int4", "--cache_size", "1") == 0
+    assert run("serve", "./m-ov", "--model_name", "x") == 0
+    found = [(Path(config.model_path), config.model_name, config.cache_size) for config in served]
+    assert found == [(tmp_path / "m-ov", "m", 1), (Path("m-ov"), "x", 0)]
+    assert run("serve", "./m-ov", "--weight_format", "int4") == 2
+
+
 def test_configure_of_a_gguf_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m/a.gguf").touch()

@@ -7,10 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lean_ovms.cli import healthcheck
+from lean_ovms.cli.client import address as address_of
+from lean_ovms.cli.main import run_command
+from lean_ovms.config import Config
 
 READY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 LOADING = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nloading"
@@ -48,21 +52,21 @@ def test_the_status_says_whether_the_server_is_ready(
 ) -> None:
     port = str(listener.getsockname()[1])
     with answering(listener, answer) as seen:
-        assert healthcheck.main(["--rest_port", port], {}) == status
+        assert run_command("healthcheck", ["--rest_port", port], {}) == status
     assert seen[0].startswith(b"GET /v2/health/ready HTTP/1.1\r\n")
     error = capsys.readouterr().err
     assert (error == "") == (status == 0)
     if answer == LOADING:
-        assert "answers 503: loading" in error
+        assert "503 Service Unavailable: loading" in error
 
 
 def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     sock = socket.socket(socket.AF_UNIX)
     sock.bind(str(tmp_path / "s"))
     with answering(sock, READY):
-        assert healthcheck.main(["--unix_socket", str(tmp_path / "s")], {}) == 0
+        assert run_command("healthcheck", ["--unix_socket", str(tmp_path / "s")], {}) == 0
     (tmp_path / "s").unlink()
-    assert healthcheck.main(["--unix_socket", str(tmp_path / "s")], {}) == 1
+    assert run_command("healthcheck", ["--unix_socket", str(tmp_path / "s")], {}) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,25 +78,31 @@ def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
         ["python", "-m", "lean_ovms"],  # the environment is the container's
     ],
 )
-def test_the_options_of_a_running_server(listener: socket.socket, tmp_path: Path, command: list[str]) -> None:
+def test_the_options_of_a_running_server(
+    listener: socket.socket, tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healthcheck, "PROC", tmp_path)
     port = str(listener.getsockname()[1])
     (tmp_path / "1").mkdir()
     words = [word.replace("PORT", port) for word in command]
     (tmp_path / "1" / "cmdline").write_bytes("".join(word + "\0" for word in words).encode())
     environ = {} if "PORT" in "".join(command) else {"LEAN_OVMS_REST_PORT": port}
     with answering(listener, READY):
-        assert healthcheck.main(["--pid", "1"], environ, tmp_path) == 0
+        assert run_command("healthcheck", ["--pid", "1"], environ) == 0
 
 
 def test_a_server_that_is_not_there_is_named(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
     port = listener.getsockname()[1]  # bound, so that nobody else listens there, and not listening
     with listener:
-        assert healthcheck.main(["--rest_port", str(port)], {}) == 1
+        assert run_command("healthcheck", ["--rest_port", str(port)], {}) == 1
         error = capsys.readouterr().err
-        assert error == f"lean_ovms healthcheck: no answer from 127.0.0.1:{port}: Connection refused\n"
+        assert error == f"lean_ovms healthcheck: no answer from http://127.0.0.1:{port}: Connection refused\n"
 
 
-def test_what_cannot_be_checked_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_checked_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healthcheck, "PROC", tmp_path)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "cmdline").write_bytes(b"sleep\x001000\0")
     for argv, words in (
@@ -101,20 +111,19 @@ def test_what_cannot_be_checked_is_a_usage_error(tmp_path: Path, capsys: pytest.
         (["--rest_port", "0"], "a port that only the server knows"),
         (["--no_such_option"], "no_such_option"),
     ):
-        assert healthcheck.main(argv, {}, tmp_path) == 2
+        assert run_command("healthcheck", argv, {}) == 2
         assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "address"),
     [
-        ({}, ("127.0.0.1", 8000)),
-        ({"rest_bind_address": "::"}, ("::1", 8000)),
-        ({"rest_bind_address": "10.0.0.7,127.0.0.1", "rest_port": 9}, ("10.0.0.7", 9)),
+        ({}, "http://127.0.0.1:8000"),
+        ({"rest_bind_address": "::"}, "http://[::1]:8000"),
+        ({"rest_bind_address": "10.0.0.7,127.0.0.1", "rest_port": 9}, "http://10.0.0.7:9"),
+        ({"ssl_certfile": "c", "ssl_keyfile": "k"}, "https://127.0.0.1:8000"),
+        ({"unix_socket": "/run/s"}, "unix:/run/s"),
     ],
 )
-def test_the_address_is_that_of_the_options(options: dict[str, object], address: tuple[str, int]) -> None:
-    from lean_ovms.config import Config
-
-    connection = healthcheck._connection(Config(**options))  # type: ignore[arg-type]
-    assert (connection.host, connection.port) == address
+def test_the_address_is_that_of_the_options(options: dict[str, Any], address: str) -> None:
+    assert address_of(Config(**options)) == address

@@ -59,7 +59,7 @@ def test_every_name_of_the_command_is_installed() -> None:
     setup.read(ROOT / "setup.cfg", "utf-8")
     rows = setup["options.entry_points"]["console_scripts"].split("\n")
     scripts = dict(row.split(" = ") for row in rows if row)
-    assert scripts == dict.fromkeys(completion.COMMANDS, "lean_ovms.cli.main:main")
+    assert scripts == dict.fromkeys(completion.NAMES, "lean_ovms.cli.main:main")
 
 
 @pytest.mark.slow

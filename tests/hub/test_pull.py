@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.hub import staging
 from lean_ovms.hub.client import HubClient, PullError, RetryPolicy
-from lean_ovms.hub.pull import PullRequest, pull
+from lean_ovms.hub.pull import PullRequest, gguf_name, prepare, pull
+from lean_ovms.hub.select import quantized
 from tests.hub.conftest import WEIGHTS, model_files, tree
 from tests.hub.hub_server import Fault, HubServer, Repo
 
@@ -269,6 +272,41 @@ def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeRequest, open
     assert nothing_is_left(order().repository)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("q4_k_m", "a-Q4_K_M.gguf"),
+        ("Q4_K", ""),
+        ("UD-Q4_K_XL", "a-UD-Q4_K_XL.gguf"),
+        ("Q8_0", "Q8_0/a-00001-of-00002.gguf"),
+        ("F16", "a.F16.gguf"),
+        ("Q5", ""),
+    ],
+)
+def test_a_quantization_names_a_file(wanted: str, name: str) -> None:
+    names = ["a-Q4_K_M.gguf", "a-UD-Q4_K_M.gguf", "a-UD-Q4_K_XL.gguf", "mmproj-F16.gguf", "a.F16.gguf"]
+    names += ["Q8_0/a-00001-of-00002.gguf", "Q8_0/a-00002-of-00002.gguf", "b-IQ5.gguf"]
+    assert quantized(names, wanted) == name
+
+
+def test_a_quantization_is_looked_for_in_the_directory_and_at_the_hub(
+    server: HubServer, order: MakeRequest, open_hub: OpenHub
+) -> None:
+    server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000})
+    target = order("org/quants").target
+    name = gguf_name("org/quants", target, "Q8_0", open_hub)
+    assert name == "a-Q8_0.gguf"
+    pull(order("org/quants", gguf=name), open_hub)
+    server.stop()
+    assert gguf_name("org/quants", target, "q8_0", open_hub) == name
+
+
+def test_an_unknown_quantization_lists_the_files(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
+    server.repos["org/quants"] = Repo({"a-Q8_0.gguf": b"8"})
+    with pytest.raises(PullError, match=r"org/quants has no Q4_K_M; it has a-Q8_0\.gguf$"):
+        gguf_name("org/quants", order("org/quants").target, "Q4_K_M", open_hub)
+
+
 def test_the_first_part_of_a_split_gguf_file_brings_the_others(
     server: HubServer, order: MakeRequest, open_hub: OpenHub
 ) -> None:
@@ -420,6 +458,65 @@ def test_a_conversion_that_makes_no_model_is_none(
         pull(order("org/torch"), open_hub)
     assert not order("org/torch").target.exists()
     assert tree(order().repository) == {}
+
+
+# --- directories that are no OpenVINO model yet
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / "here" / "Model-1B"
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"x")
+    (path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    return path
+
+
+def test_a_checkpoint_in_a_directory_is_converted_once(optimum: Callable[..., Path], checkpoint: Path) -> None:
+    log = optimum()
+    target = prepare(checkpoint, "", "int4", "--sym")
+    assert target == checkpoint.with_name("Model-1B-ov")
+    assert log.read_text() == (
+        f"export openvino --model {checkpoint} --weight-format int4 --sym {checkpoint.parent}/.pull/Model-1B-ov/ready\n"
+    )
+    assert prepare(checkpoint, "", "", "") == target
+    assert log.read_text().count("\n") == 1
+    assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["Model-1B", "Model-1B-ov"]
+    assert prepare(target, "", "", "") == target
+
+
+def test_a_checkpoint_whose_conversion_fails_is_said(optimum: Callable[..., Path], checkpoint: Path) -> None:
+    optimum(fails="yes")
+    with pytest.raises(PullError, match=r"could not convert the model \(exit status 3\)"):
+        prepare(checkpoint, "", "", "")
+    assert not checkpoint.with_name("Model-1B-ov").exists()
+
+
+def test_without_optimum_the_lines_that_convert_are_said(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.hub.convert.find_program", lambda _: None)
+    with pytest.raises(PullError) as error:
+        prepare(checkpoint, "", "", "")
+    assert str(error.value).splitlines()[1:] == [
+        '  pip install "optimum-intel[openvino]"',
+        f"  optimum-cli export openvino --model {checkpoint} --weight-format int8 {checkpoint}-ov",
+    ]
+
+
+def test_what_is_no_checkpoint_stays(tmp_path: Path) -> None:
+    assert prepare(tmp_path, "", "", "") == tmp_path
+
+
+@pytest.mark.slow
+def test_missing_tokenizers_are_made_from_tokenizer_json(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    model = tmp_path / "model"
+    shutil.copytree(DEMO_MODEL, model, ignore=shutil.ignore_patterns("*tokenizer.xml", "*tokenizer.bin"))
+    before = {path.name for path in model.iterdir()}
+    assert prepare(model, "", "", "") == model
+    kinds = ("openvino_tokenizer", "openvino_detokenizer")
+    assert {path.name for path in model.iterdir()} - before == {
+        f"{kind}.{end}" for kind in kinds for end in ("xml", "bin")
+    }
 
 
 # --- processes

@@ -2,7 +2,7 @@
 
 Precedence: request, then the model's generation_config.json, then the built-in default, as in OVMS.
 `do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS: temperature decides, and seeds are
-random unless given. n without best_of samples n sequences; best_of > 1 is beam search.
+random unless given, or set by an option. n without best_of samples n sequences; best_of > 1 is beam search.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
     if beams > 1:
         found |= _neutral_penalties(given)
     seed, budget = given["seed"], given["thinking_token_budget"]
+    if seed is None and type(defaults.values.get("seed")) is int:
+        seed = int(defaults.number("seed"))
     first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
     found |= {
         "max_tokens": max_tokens,

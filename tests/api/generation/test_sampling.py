@@ -72,6 +72,12 @@ def test_seeds_differ_per_sequence_and_begin_with_the_one_given() -> None:
     assert sampling({"seed": 4294967295, "n": 2}).seeds == (4294967295, 0)
 
 
+def test_a_default_seed_is_that_of_requests_without_one() -> None:
+    assert sampling({"n": 2}, {"seed": 7}).seeds == (7, 8)
+    assert sampling({"seed": 5}, {"seed": 7}).seeds == (5,)
+    assert sampling({}, {"seed": None}).seeds != sampling({}, {"seed": None}).seeds
+
+
 def test_n_alone_samples_and_best_of_is_a_beam_search() -> None:
     assert (sampling({"n": 3}).n, sampling({"n": 3}).beams) == (3, 1)
     assert (sampling({"n": 2, "best_of": 4}).n, sampling({"n": 2, "best_of": 4}).beams) == (2, 4)

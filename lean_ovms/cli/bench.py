@@ -1,0 +1,154 @@
+"""`lean-ovms bench [URL]`: a small load on a running server, and a report as `vllm bench serve` prints it.
+
+https://docs.vllm.ai/en/stable/cli/bench/serve.html. Prompts are random token ids, so that no two share a prefix.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ..errors import StartError
+from ..server import exit_status
+from .arguments import own, parse
+from .client import CommandFailed, ServerClient, connect, is_url
+from .command_table import CommandParser, parser
+
+NOTES = """Without URL: of the server with these options on this machine, such as --rest_port 9000. TTFT: time to the
+first token. TPOT: time per token after the first, of a request. ITL: time between two pieces of a stream."""
+PATIENCE_S = 3600.0
+WIDTH = 50
+IDS = range(100, 1000)
+"""Token ids of the prompts: behind the special tokens of most vocabularies, and in every vocabulary."""
+COUNTS = {
+    "num_prompts": (32, "requests in all"),
+    "max_concurrency": (4, "requests at the same time"),
+    "random_input_len": (128, "tokens of a prompt"),
+    "random_output_len": (64, "tokens of an answer"),
+}
+"""The numbers of a load by vLLM's names: default and help."""
+
+
+@dataclass
+class Timing:
+    """What was measured of one request, in seconds. pieces: between two pieces. error: instead of all others."""
+
+    first: float = 0.0
+    last: float = 0.0
+    pieces: list[float] = field(default_factory=list)
+    prompt_tokens: int = 0
+    tokens: int = 0
+    error: str = ""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints the report. Returns the exit status: 1 if a request has failed. Raises StartError or CommandFailed."""
+    if argv[:1] == ["serve"]:  # as in vllm bench serve
+        argv = argv[1:]
+    given, words, options = own(_arguments(), argv)
+    if len(words) > 1 or not all(map(is_url, words)):
+        raise StartError(f"{words[-1]} is not the address of a server, such as http://127.0.0.1:8000")
+    wrong = next((name for name in COUNTS if getattr(given, name) < 1), None)
+    if wrong:
+        raise StartError(f"--{wrong} must be at least 1")
+    client = connect("".join(words) or given.base_url, parse(options, environ))
+    model = client.model(given.model)
+    client.timeout_s = PATIENCE_S
+    source = random.Random(given.seed)
+    prompts = [source.choices(IDS, k=given.random_input_len) for _ in range(given.num_prompts + 1)]
+    warm = _request(client, model, prompts.pop(), given.random_output_len)
+    if warm.error:
+        raise CommandFailed(warm.error)
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(given.max_concurrency) as threads:
+        timings = list(threads.map(lambda prompt: _request(client, model, prompt, given.random_output_len), prompts))
+    print(report(timings, time.perf_counter() - begin, given.max_concurrency))
+    errors = [timing.error for timing in timings if timing.error]
+    if errors:
+        print(f"lean_ovms bench: {errors[0]}", file=sys.stderr)
+    return exit_status.FAILED if errors else exit_status.OK
+
+
+def _arguments() -> CommandParser:
+    result = parser("bench", NOTES)
+    for name, (default, text) in COUNTS.items():
+        result.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
+    result.add_argument("--seed", type=int, default=0, metavar="N", help="of the random prompts (default: 0)")
+    result.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
+    result.add_argument("--base_url", default="", metavar="URL", help="the same as URL")
+    return result
+
+
+def _request(client: ServerClient, model: str, prompt: Sequence[int], tokens: int) -> Timing:
+    """Sends one request and times the pieces of its answer."""
+    body = {"model": model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0,
+            "stream_options": {"include_usage": True}}  # fmt: skip
+    found = Timing()
+    begin = before = time.perf_counter()
+    try:
+        with client.stream("/v1/completions", body) as events:
+            for event in events:
+                now = time.perf_counter()
+                if usage := event.get("usage"):
+                    found.prompt_tokens, found.tokens = usage["prompt_tokens"], usage["completion_tokens"]
+                if not any(choice.get("text") for choice in event.get("choices", ())):
+                    continue
+                if found.first:
+                    found.pieces.append(now - before)
+                else:
+                    found.first = now - begin
+                found.last, before = now - begin, now
+    except CommandFailed as error:
+        return Timing(error=str(error))
+    return found if found.first else Timing(error="the answer has no text")
+
+
+def report(timings: Sequence[Timing], seconds: float, concurrency: int) -> str:
+    """Returns the report. seconds: from the first request to the last answer."""
+    done = [timing for timing in timings if not timing.error]
+    prompt_tokens, tokens = sum(one.prompt_tokens for one in done), sum(one.tokens for one in done)
+    per_token = [(one.last - one.first) / (one.tokens - 1) for one in done if one.tokens > 1]
+    lines = [
+        f"{' Serving Benchmark Result ':=^{WIDTH}}",
+        _line("Successful requests", len(done)),
+        _line("Failed requests", len(timings) - len(done)),
+        _line("Maximum request concurrency", concurrency),
+        _line("Benchmark duration (s)", seconds),
+        _line("Total input tokens", prompt_tokens),
+        _line("Total generated tokens", tokens),
+        _line("Request throughput (req/s)", len(done) / seconds),
+        _line("Output token throughput (tok/s)", tokens / seconds),
+        _line("Total token throughput (tok/s)", (prompt_tokens + tokens) / seconds),
+        *_times("Time to First Token", "TTFT", [one.first for one in done]),
+        *_times("Time per Output Token (excl. 1st token)", "TPOT", per_token),
+        *_times("Inter-token Latency", "ITL", [piece for one in done for piece in one.pieces]),
+        "=" * WIDTH,
+    ]
+    return "\n".join(lines)
+
+
+def _times(title: str, name: str, seconds: Sequence[float]) -> list[str]:
+    values = sorted(1000 * value for value in seconds) or [0.0]
+    return [
+        f"{title:-^{WIDTH}}",
+        _line(f"Mean {name} (ms)", statistics.fmean(values)),
+        _line(f"Median {name} (ms)", statistics.median(values)),
+        _line(f"P99 {name} (ms)", percentile(values, 0.99)),
+    ]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Returns a percentile of sorted values, between two of them as numpy's default has it."""
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (place - low)
+
+
+def _line(name: str, value: float) -> str:
+    return f"{f'{name}:':<40} {value:.2f}" if isinstance(value, float) else f"{f'{name}:':<40} {value}"

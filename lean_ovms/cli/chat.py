@@ -1,0 +1,234 @@
+"""`lean-ovms chat [URL] [PROMPT]`: a chat in the terminal with a running server.
+
+With a prompt, or with text at stdin, it prints one answer and ends. `talk` is the chat itself, for `run`, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import difflib
+import mimetypes
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..config.options import read_object
+from ..server import exit_status
+from .arguments import own, parse
+from .client import CommandFailed, ServerClient, connect, is_url
+from .command_table import CommandParser, parser
+
+PROMPT, MORE = ">>> ", "... "
+QUOTES = '"""'
+PATIENCE_S = 3600.0
+"""Seconds without a token after which the answer counts as lost: a long prompt on a small machine takes its time."""
+MAX_IMAGE_BYTES = 64 << 20
+HISTORY_LINES = 1000
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+"""Characters that a terminal may act on: a model's text must not move the cursor or set the window's title."""
+
+HELP = f"""/system TEXT           set the system prompt, and begin anew
+/image PATH [TEXT]     send an image with the next message, or with this text
+/clear                 forget the conversation
+/help                  show this
+/bye                   end; so does Ctrl-D
+
+A backslash at the end of a line continues the message; so does {QUOTES} until the next {QUOTES}.
+Ctrl-C stops an answer."""
+COMMANDS = ("/system", "/image", "/clear", "/help", "/bye")
+NOTES = """PROMPT, or text at stdin, is answered once. Without URL: by the server with these options on this machine,
+such as --rest_port 9000. --temp, --top-p, --top-k, --min-p, --seed and the like go with each message."""
+
+
+def arguments(name: str, notes: str) -> CommandParser:
+    """Returns the parser of chat's and run's own arguments."""
+    result = parser(name, notes)
+    result.add_argument("--system", default="", metavar="TEXT", help="system prompt")
+    return result
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Returns the exit status. Raises StartError or CommandFailed."""
+    chat_parser = arguments("chat", NOTES)
+    chat_parser.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
+    given, words, options = own(chat_parser, argv)
+    url = words.pop(0) if words and is_url(words[0]) else ""
+    config = parse(options, environ)
+    client = connect(url, config)
+    fields = read_object("override_generation_config", config.override_generation_config)
+    return talk(Conversation(client, client.model(given.model), given.system, fields), " ".join(words), environ)
+
+
+def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) -> int:
+    """Answers one prompt, with the text of stdin unless that is a terminal, or chats. Raises CommandFailed or
+    KeyboardInterrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    conversation.client.timeout_s = PATIENCE_S
+    if not prompt and sys.stdin.isatty():
+        print(f"{conversation.model}: /help shows the commands, Ctrl-D ends")
+        with _history(environ):
+            _loop(conversation)
+        return exit_status.OK
+    given = [prompt] if sys.stdin.isatty() else [prompt, sys.stdin.read()]
+    conversation.ask("\n\n".join(filter(None, given)))
+    return exit_status.OK
+
+
+class Conversation:
+    """The messages of a chat. fields: those that go with each request."""
+
+    def __init__(self, client: ServerClient, model: str, system: str, fields: Mapping[str, Any]) -> None:
+        self.client = client
+        self.model = model
+        self._fields = fields
+        self._messages: list[dict[str, Any]] = []
+        self._images: list[str] = []
+        self.clear(system)
+
+    def clear(self, system: str | None = None) -> None:
+        """Forgets all messages. system: the new system prompt; None: as before."""
+        if system is not None:
+            self._system = [{"role": "system", "content": system}] if system else []
+        self._messages, self._images = [], []
+
+    def add_image(self, path: str) -> None:
+        """Adds a file or a URL to the next message. Raises CommandFailed."""
+        if is_url(path):
+            self._images.append(path)
+            return
+        kind = mimetypes.guess_type(path)[0] or ""
+        try:
+            data = Path(path).expanduser().read_bytes()
+        except OSError as error:
+            raise CommandFailed(f"{path}: {error.strerror}") from None
+        if not kind.startswith("image/") or len(data) > MAX_IMAGE_BYTES:
+            raise CommandFailed(f"{path} is not an image of at most {MAX_IMAGE_BYTES >> 20} MiB")
+        self._images.append(f"data:{kind};base64,{base64.b64encode(data).decode()}")
+
+    def ask(self, text: str) -> None:
+        """Sends a message, and prints the answer as it comes. After an error or Ctrl-C without any text, the message is
+        forgotten. Raises CommandFailed or KeyboardInterrupt."""
+        images = [{"type": "image_url", "image_url": {"url": url}} for url in self._images]
+        content = [*images, {"type": "text", "text": text}] if images else text
+        message = {"role": "user", "content": content}
+        body = {**self._fields, "model": self.model, "messages": [*self._system, *self._messages, message]}
+        answer = ""
+        try:
+            with self.client.stream("/v1/chat/completions", body) as events:
+                for piece in _printed(events):
+                    answer += piece
+        finally:
+            if answer:
+                self._messages += [message, {"role": "assistant", "content": answer}]
+                self._images = []
+
+
+def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """Prints an answer as it comes, with its reasoning dim on a terminal and not at all elsewhere. Returns its
+    texts."""
+    terminal = sys.stdout.isatty()
+    dim, ended = False, True
+    try:
+        for event in events:
+            for choice in event.get("choices", ()):
+                delta = choice.get("delta") or {}
+                thought, text = delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")
+                if thought and terminal:
+                    sys.stdout.write(("" if dim else DIM) + thought.translate(CONTROLS))
+                    dim = True
+                if text:
+                    yield text  # first: Ctrl-C does not lose what was shown
+                    sys.stdout.write((f"{PLAIN}\n\n" if dim else "") + (text.translate(CONTROLS) if terminal else text))
+                    dim, ended = False, text.endswith("\n")
+                if choice.get("finish_reason") == "length" and terminal:
+                    sys.stdout.write(f"{PLAIN}\n{DIM}(the answer is cut: no room for more tokens){PLAIN}")
+                sys.stdout.flush()
+    finally:
+        sys.stdout.write((PLAIN if dim else "") + ("" if ended and not dim else "\n"))
+        sys.stdout.flush()
+
+
+def _loop(conversation: Conversation) -> None:
+    """Reads messages and commands until Ctrl-D or /bye."""
+    while True:
+        try:
+            text = _read()
+            if text.strip() == "/bye":
+                return
+            if text.startswith("/"):
+                text = _command(conversation, text)
+            if text.strip():
+                conversation.ask(text)
+        except EOFError:
+            print()
+            return
+        except KeyboardInterrupt:
+            print()
+        except CommandFailed as error:
+            print(error)
+
+
+def _read() -> str:
+    """Returns a message of one or more lines. Raises EOFError or KeyboardInterrupt."""
+    line = input(PROMPT)
+    if line.startswith(QUOTES):
+        text = line.removeprefix(QUOTES)
+        while QUOTES not in text:
+            text += "\n" + input(MORE)
+        return text.partition(QUOTES)[0].strip("\n")
+    while line.endswith("\\"):
+        line = line[:-1] + "\n" + input(MORE)
+    return line
+
+
+def _command(conversation: Conversation, line: str) -> str:
+    """Runs a command of the chat. Returns the message to send; "" if there is none. Raises CommandFailed."""
+    name, _, rest = line.partition(" ")
+    if name == "/help":
+        print(HELP)
+    elif name == "/clear":
+        conversation.clear()
+    elif name == "/system":
+        conversation.clear(rest.strip())
+    elif name == "/image":
+        try:
+            path, *words = shlex.split(rest)
+        except ValueError:
+            raise CommandFailed("/image PATH [TEXT]; quote a path with spaces") from None
+        conversation.add_image(path)
+        return " ".join(words)
+    else:
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        raise CommandFailed(
+            f"there is no command {name} ({f'did you mean {near[0]}?' if near else '/help lists them'})"
+        )
+    return ""
+
+
+@contextmanager
+def _history(environ: Mapping[str, str]) -> Iterator[None]:
+    """Lines that were typed can be recalled, also in the next chat, on systems with readline."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    file = state / "lean_ovms" / "chat_history"
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT, 0o600))
+        readline.read_history_file(file)
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            readline.write_history_file(file)

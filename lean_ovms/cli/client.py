@@ -1,0 +1,177 @@
+"""HTTP requests of commands to a running server, with its errors in one line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..config import Config
+from ..errors import StartError
+from ..observability.logging import safe
+from ..server.checks import checked
+
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
+"""The address by which this machine reaches a server that listens on all addresses."""
+TIMEOUT_S = 10.0
+SHOWN = 500
+"""Characters of an answer that is no error object."""
+
+
+class CommandFailed(Exception):
+    """The command could not do its work: the server cannot be reached, or it answers with an error."""
+
+
+class ServerClient:
+    """Sends requests to a server, each on a connection of its own. url: http://…, https://… or unix:PATH; a /v1 at its
+    end is left out. timeout_s: for an answer or the next piece of it."""
+
+    def __init__(self, url: str, api_key: str = "", timeout_s: float = TIMEOUT_S, *, verify: bool = True) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https", "unix") or not (parts.hostname or parts.scheme == "unix"):
+            raise StartError(f"{url} is not the address of a server, such as http://127.0.0.1:8000")
+        try:
+            self._port = parts.port
+        except ValueError:
+            raise StartError(f"{url} has no valid port") from None
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.timeout_s = timeout_s
+        self._scheme, self._host = parts.scheme, parts.hostname or ""
+        self._path = parts.path
+        self._root = "" if parts.scheme == "unix" else urlsplit(self.url).path
+        self._headers = {"Content-Type": "application/json", "Connection": "close"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._verify = verify
+
+    def check(self, path: str) -> None:
+        """Raises CommandFailed unless the server answers without an error."""
+        with self._answer("GET", path, None):
+            pass
+
+    def get(self, path: str) -> Any:
+        """Returns the JSON value of an answer. Raises CommandFailed."""
+        return self._whole("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Returns the JSON value of an answer. Raises CommandFailed."""
+        return self._whole("POST", path, body)
+
+    @contextmanager
+    def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
+        """Gives the events of a streamed answer; at the end of the block the connection is closed, which cancels the
+        request. Raises CommandFailed."""
+        with self._answer("POST", path, {**body, "stream": True}) as answer:
+            yield _events(answer)
+
+    def model(self, wanted: str = "") -> str:
+        """Returns the wanted model of the server, or the first one that chats. Raises CommandFailed."""
+        rows = self.get("/v1/models")["data"]
+        names = [row["id"] for row in rows]
+        if wanted:
+            if wanted not in names:
+                raise CommandFailed(f"{self.url} has no model {wanted}; there are {', '.join(names) or 'none'}")
+            return wanted
+        chats = [row["id"] for row in rows if row.get("task", "text_generation") == "text_generation"]
+        if not chats:
+            raise CommandFailed(f"{self.url} has no model that generates text")
+        return str(chats[0])
+
+    def _whole(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        with self._answer(method, path, body) as answer:
+            text = answer.read()
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise CommandFailed(f"{self.url}{path} answers with something else than JSON") from None
+
+    @contextmanager
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[http.client.HTTPResponse]:
+        connection = self._connection()
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, self._root + path, data, self._headers)
+            answer = connection.getresponse()
+            if answer.status >= http.client.BAD_REQUEST:
+                raise CommandFailed(_message(answer))
+            yield answer
+        except (OSError, http.client.HTTPException) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
+            raise CommandFailed(f"no answer from {self.url}: {reason}") from None
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._scheme == "unix":
+            return UnixConnection(self._path, self.timeout_s)
+        if self._scheme == "http":
+            return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout_s)
+        context = ssl.create_default_context()
+        if not self._verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout_s, context=context)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def address(config: Config) -> str:
+    """Returns the URL of the server with these options. Raises StartError for one that only the server knows."""
+    if config.unix_socket:
+        return f"unix:{config.unix_socket}"
+    if not config.rest_port:
+        raise StartError("--rest_port 0 is a port that only the server knows")
+    first = config.rest_bind_address.split(",")[0].strip().strip("[]")
+    host = ANY_ADDRESS.get(first, first)
+    scheme = "https" if config.ssl_certfile else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.rest_port}"
+
+
+def connect(url: str, config: Config) -> ServerClient:
+    """Returns a client of the server at url, or of this machine's server with these options. Raises StartError."""
+    config = checked(config)
+    # The certificate of this machine's server is made for the name that others use, not for this address.
+    return ServerClient(url, config.api_key) if url else ServerClient(address(config), config.api_key, verify=False)
+
+
+def is_url(text: str) -> bool:
+    """Returns whether a word is the address of a server."""
+    return text.startswith(("http://", "https://", "unix:"))
+
+
+def _message(answer: http.client.HTTPResponse) -> str:
+    text = answer.read(1 << 16).decode("utf-8", "replace")
+    try:
+        error = json.loads(text)
+        error = error.get("error", error) if isinstance(error, dict) else {}
+        message = error.get("message") if isinstance(error, dict) else error
+    except ValueError:
+        message = ""
+    return f"{answer.status} {answer.reason}: {safe(str(message or text), SHOWN)}"
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Returns the events of a stream up to [DONE]. Raises CommandFailed for an event that is an error."""
+    for line in answer:
+        if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
+            continue
+        event = json.loads(line[6:])
+        if isinstance(event.get("error"), dict):
+            raise CommandFailed(safe(str(event["error"].get("message")), SHOWN))
+        yield event

@@ -1,0 +1,78 @@
+"""The commands of the command line: one row here, and one module of this folder with `main(argv, environ) -> int`.
+
+A command without a module is made of options: arguments.py reads it, commands.py runs it. A module is imported when its
+command is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+from ..errors import StartError
+
+
+class Command(NamedTuple):
+    """usage: its arguments. help: part of a sentence. module: of this folder; "" if options say what to do."""
+
+    usage: str
+    help: str
+    module: str = ""
+
+
+COMMANDS = {
+    "serve": Command("[MODEL]", "serve a model; without a command, too"),
+    "run": Command("MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run"),
+    "chat": Command("[URL] [PROMPT]", "the same with a server that runs already", "chat"),
+    "pull": Command("ORG/NAME", "download a model of a hub"),
+    "list": Command("", "show the models that were pulled", "list"),
+    "show": Command("MODEL", "say how a model would be served, and whether it can be", "show"),
+    "rm": Command("NAME ...", "delete models that were pulled", "rm"),
+    "ps": Command("[URL]", "show the models of a running server", "ps"),
+    "stop": Command("NAME [URL]", "unload a model of a running server", "stop"),
+    "bench": Command("[URL]", "measure a running server with a small load", "bench"),
+    "healthcheck": Command("", "exit with status 0 if the server with these options is ready", "healthcheck"),
+    "version": Command("", "show the versions of this program and of its libraries", "version"),
+    "help": Command("[COMMAND | TOPIC]", "explain a command or a group of options", "help"),
+}
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of arguments that raises StartError with the nearest flag."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: --(\w+)", message)
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        names = [name[2:] for action in shown for name in action.option_strings if name.startswith("--")]
+        near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
+        hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
+        raise StartError(f"{message} ({hint})")
+
+
+def parser(name: str, notes: str = "") -> CommandParser:
+    """Returns the parser of a command's own arguments. notes: behind its help."""
+    row = COMMANDS[name]
+    return CommandParser(
+        prog=f"lean_ovms {name}",
+        usage=f"%(prog)s {row.usage} [--option VALUE ...]".replace("  ", " "),
+        description=f"{row.help[0].upper()}{row.help[1:]}.",
+        epilog=notes,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def listed() -> str:
+    """Returns the commands with their help, for people."""
+    return table([(f"  {name} {row.usage}", row.help) for name, row in COMMANDS.items()])

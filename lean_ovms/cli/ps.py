@@ -1,0 +1,37 @@
+"""`lean-ovms ps [URL]`: the models of a running server, and what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import StartError
+from ..server import exit_status
+from .arguments import own, parse
+from .client import CommandFailed, connect, is_url
+from .command_table import parser, table
+
+NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
+HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints the table. Raises StartError or CommandFailed."""
+    _, words, options = own(parser("ps", NOTES), argv)
+    if len(words) > 1 or not all(map(is_url, words)):
+        raise StartError(f"{words[-1]} is not the address of a server, such as http://127.0.0.1:8000")
+    client = connect("".join(words), parse(options, environ))
+    rows = client.get("/v1/models")["data"]
+    print(table([HEAD, *map(_row, rows)]) if rows else f"{client.url} has no models")
+    try:
+        load = client.get("/server_info")["load"]
+    except (CommandFailed, KeyError):  # another server
+        return exit_status.OK
+    print(f"{load['running']} requests running, {load['waiting']} waiting, KV cache {load['kv_cache_usage']:.0%} used")
+    return exit_status.OK
+
+
+def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    state = (row.get("status") or {}).get("value", "")
+    engine = (row.get("generates_by") or {}).get("type", "")
+    return row["id"], state, row.get("task", ""), str(row.get("max_model_len", "")), engine

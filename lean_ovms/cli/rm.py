@@ -1,0 +1,48 @@
+"""`lean-ovms rm NAME ...`: deletes models of the repository."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import StartError
+from ..hub.staging import human_size
+from ..repository.listing import abbreviate, servable
+from ..server import exit_status
+from .arguments import own, parse
+from .command_table import parser
+from .commands import with_repository
+from .list import size
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Deletes all of the named models, or none if one does not exist. Raises StartError."""
+    notes = "--model_repository_path DIR: from another directory than the user's cache"
+    _, names, options = own(parser("rm", notes), argv)
+    repository = Path(with_repository(parse(["list", *options], environ)).model_repository_path)
+    if not names:
+        raise StartError("give the names of models, as lean_ovms list shows them")
+    there = servable(repository)
+    for name in names:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {abbreviate(there) or 'none'}"
+            raise StartError(f"{repository} has no model {name} ({hint})")
+    for name in dict.fromkeys(names):
+        _delete(repository / name)
+    return exit_status.OK
+
+
+def _delete(path: Path) -> None:
+    """Deletes a model's directory; of a link, the link only. Raises StartError."""
+    freed = 0 if path.is_symlink() else size(path)
+    try:
+        path.unlink() if path.is_symlink() else shutil.rmtree(path)
+    except OSError as error:
+        raise StartError(f"{error.filename or path}: {error.strerror}") from None
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()  # an organisation's directory, when its last model is gone
+    print(f"deleted {path} ({human_size(freed)})")

@@ -1,0 +1,101 @@
+"""`lean-ovms run MODEL [PROMPT]`: a chat in the terminal with a server of its own, which ends with the chat."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import StartError
+from ..observability import logging as log
+from ..server import exit_status
+from ..server.checks import checked
+from ..util import child_process
+from . import chat
+from .arguments import own, parse
+from .client import CommandFailed, ServerClient, is_url
+from .commands import pull, with_repository
+
+NOTES = """MODEL is a directory, a GGUF file, or a model of a hub, which is pulled if it is missing; without MODEL, the
+demo model. PROMPT, or text at stdin, is answered once. All other options are the server's, such as --cache_size or
+--temp."""
+POLL_S, STOP_S = 0.05, 10.0
+CLEAR_LINE = "\r\x1b[K"
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Returns the exit status. Raises StartError or CommandFailed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(exit_status.SIGNALLED + number))
+    given, words, options = own(chat.arguments("run", NOTES), argv)
+    if words and is_url(words[0]):
+        return chat.main(argv, environ)
+    model, prompt = words[:1], " ".join(words[1:])
+    config = with_repository(checked(parse(["serve", *model, *options], environ)))
+    if config.source_model:
+        log.setup(config.log_level, config.log_format)
+        try:
+            pull(config)
+        except StartError as error:
+            raise CommandFailed(str(error)) from None
+    with _server([*model, *options], "".join(model) or "the demo model", config.api_key) as client:
+        return chat.talk(chat.Conversation(client, client.model(), given.system, {}), prompt, environ)
+
+
+@contextmanager
+def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerClient]:
+    """A server on a Unix socket in a directory of its own, ready. Raises CommandFailed with the end of its log."""
+    with tempfile.TemporaryDirectory(prefix="lean_ovms-") as directory:
+        place, file = f"{directory}/s", Path(directory, "log")
+        command = [sys.executable, "-m", "lean_ovms", "serve", *options, "--unix_socket", place]
+        with file.open("wb") as log_file:
+            # In a session of its own: Ctrl-C stops an answer, not the server.
+            server = subprocess.Popen(  # noqa: S603 - the command is ours
+                [*command, "--ssl_certfile=", "--ssl_keyfile="],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                start_new_session=True,
+                preexec_fn=child_process.die_with_parent,
+                env=os.environ | child_process.import_path(),
+            )
+        try:
+            client = ServerClient(f"unix:{place}", api_key)
+            _wait(server, client, name, file)
+            yield client
+        finally:
+            server.terminate()
+            try:
+                server.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _wait(server: subprocess.Popen[bytes], client: ServerClient, name: str, file: Path) -> None:
+    """Waits until the server is ready. Raises CommandFailed if it has ended."""
+    terminal = sys.stderr.isatty()
+    if terminal:
+        print(f"loading {name} ...", end="", file=sys.stderr, flush=True)
+    try:
+        while True:
+            ended = server.poll() is not None
+            try:
+                client.check("/v2/health/ready")
+                return
+            except CommandFailed:
+                pass
+            if ended:
+                lines = file.read_text("utf-8", "replace").splitlines() or [f"exit status {server.returncode}"]
+                raise CommandFailed(re.sub(r"^.*? ERROR \S+: ", "", lines[-1]))
+            time.sleep(POLL_S)
+    finally:
+        if terminal:
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)

@@ -1,0 +1,142 @@
+"""`lean-ovms show MODEL`: how a model would be served with these options, and whether it can be. Loads nothing."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import Config
+from ..engine.protocol import TEXT_GENERATION
+from ..errors import StartError
+from ..hub.select import quantized
+from ..hub.staging import human_size
+from ..repository import model_config, model_dir, task, weights
+from ..repository.model_dir import ModelDir
+from ..server import exit_status
+from ..text import parsers
+from ..text.template.chat_template import ChatTemplate
+from .arguments import own, parse
+from .command_table import parser, table
+from .commands import with_repository
+
+NOTES = """With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
+directory, a GGUF file, or the name of a model that was pulled."""
+TEMPLATE = re.compile(r'<(?:original_)?chat_template value="([^"]*)"')
+"""The chat template in a tokenizer's file."""
+
+Rows = list[tuple[str, str]]
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints one fact a line. Raises StartError for what is no model."""
+    _, words, options = own(parser("show", NOTES), argv)
+    config = parse(["serve", *words, *options], environ)
+    if not config.model_path:
+        if not config.source_model:
+            raise StartError("give a model: a directory, a GGUF file, or the name of a pulled one")
+        path = Path(with_repository(config).model_repository_path) / config.source_model
+        if not path.is_dir():
+            raise StartError(f"{config.source_model} is not here: lean_ovms pull {config.source_model}")
+        config = replace(config, model_path=str(path), source_model="")
+    print(table(facts(config)))
+    return exit_status.OK
+
+
+def facts(config: Config) -> Rows:
+    """Returns the facts with their names. Raises StartError."""
+    path = _file(config)
+    config = replace(config, model_path=str(path), gguf_filename="")
+    directory = model_dir.read(
+        path,
+        generation_config=config.generation_config_path,
+        override=config.override_generation_config,
+        task=config.task,
+    )
+    kind = config.task or (TEXT_GENERATION if path.is_file() else task.detect(path)) or TEXT_GENERATION
+    described = model_config.read(path)
+    rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
+    problem = "" if path.is_file() else weights.short_file(path, needed_only=True)
+    precision = "GGUF" if path.is_file() else weights.precision(path)
+    rows.append(("weights", ", ".join(filter(None, (precision, human_size(model_dir.weights_bytes(path)), problem)))))
+    if kind != TEXT_GENERATION:
+        context = model_config.context_length(described)
+        return [*rows, ("context", f"{context} tokens")] if context else rows
+    rows += _engine(config)
+    return [*rows, *_chat(config, directory)]
+
+
+def _file(config: Config) -> Path:
+    """Returns the model's directory, or its GGUF file: the one that is asked for, or the first one without others."""
+    path, wanted = config.model_dir, config.gguf_filename
+    there = sorted([*path.glob("*.gguf"), *path.glob("*/*.gguf")])
+    files = {str(file.relative_to(path)): file for file in there}
+    if wanted:
+        name = wanted if wanted in files else quantized(files, wanted)
+        if not name:
+            raise StartError(f"{path} has no {wanted}; it has {', '.join(files) or 'no GGUF files'}")
+        return files[name]
+    return (
+        path if not files or any((path / name).is_file() for name in model_dir.NETWORKS) else next(iter(files.values()))
+    )
+
+
+def _architecture(described: Mapping[str, object]) -> str:
+    names = described.get("architectures")
+    shown = ", ".join(map(str, names)) if isinstance(names, list) else str(described.get("model_type") or "unknown")
+    layers = described.get("num_hidden_layers")
+    return f"{shown}, {layers} layers" if layers else shown
+
+
+def _engine(config: Config) -> Rows:
+    """Returns the engine and its memory. Raises StartError."""
+    from ..engine.loading import devices, pipeline_choice, settings  # late: openvino takes 0.3 s to import
+
+    engine, available = devices.on_device(config)
+    choice = pipeline_choice.choose(engine, available)
+    free = settings.free_memory_bytes()
+    found = settings.resolve(engine, free, available, paged=choice.pipeline == pipeline_choice.PAGED)
+    rows = [("engine", f"{choice.pipeline} on {engine.target_device}: {choice.reason}")]
+    rows.append(("context", f"{found.context} tokens"))
+    precisions = settings.kv_precisions(engine, found.properties)
+    per_token = model_config.kv_bytes_per_token(model_config.read(config.model_dir), *precisions)
+    if not per_token:
+        return [
+            *rows,
+            ("KV cache", f"{human_size(found.cache_bytes)}; its config.json does not say how large a token is"),
+        ]
+    tokens = found.blocks * found.block_size or found.cache_bytes // per_token
+    source = f"--cache_size {config.cache_size}" if config.cache_size else f"{human_size(free)} of memory are free"
+    fit = f"{tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
+    return [*rows, ("KV cache", f"{per_token} bytes a token in {'/'.join(dict.fromkeys(precisions))}; {fit}")]
+
+
+def _chat(config: Config, directory: ModelDir) -> Rows:
+    """Returns the chat template and the parsers. Raises WrongOptions for a --chat_template that is none."""
+    inside = _template_of_tokenizer(directory.path)
+    template = ChatTemplate.load(directory, override=config.chat_template, from_tokenizer=inside)
+    sources = {
+        "--chat_template": config.chat_template,
+        "chat_template.jinja": directory.chat_template,
+        "openvino_tokenizer.xml": inside,
+        "tokenizer_config.json": directory.fallback_template,
+    }
+    place = next((name for name, text in sources.items() if text), "none")
+    if directory.path is not None and directory.path.is_file():
+        place = "in the GGUF file" if place == "none" else place
+    elif template.problem:
+        place = f"{place}, without chat: {template.problem}"
+    tool, reasoning = parsers.detect(template.source)
+    found = (("tool parser", config.tool_parser, tool), ("reasoning parser", config.reasoning_parser, reasoning))
+    return [("chat template", place), *((name, asked or detected or "none") for name, asked, detected in found)]
+
+
+def _template_of_tokenizer(path: Path | None) -> str:
+    try:
+        text = (path / model_dir.TOKENIZERS[0]).read_text("utf-8") if path is not None else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+    found = TEMPLATE.search(text)
+    return html.unescape(found[1]) if found else ""

@@ -1,0 +1,28 @@
+"""`lean-ovms stop NAME [URL]`: unloads a model of a running server, which the next request loads again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import StartError
+from ..server import exit_status
+from .arguments import own, parse
+from .client import connect, is_url
+from .command_table import parser
+
+NOTES = """The model's running requests may finish, and the next request loads it again. Without URL: of the server with
+these options on this machine, such as --rest_port 9000. The server itself is stopped by Ctrl-C or SIGTERM."""
+PATIENCE_S = 600.0
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Raises StartError or CommandFailed."""
+    _, words, options = own(parser("stop", NOTES), argv)
+    names = [word for word in words if not is_url(word)]
+    if len(names) != 1 or len(words) > 2:
+        raise StartError("give one model, as lean_ovms ps shows it, and at most one URL")
+    client = connect("".join(word for word in words if is_url(word)), parse(options, environ))
+    client.timeout_s = PATIENCE_S
+    client.post("/models/unload", {"model": names[0]})
+    print(f"{names[0]} is unloaded; the next request loads it")
+    return exit_status.OK

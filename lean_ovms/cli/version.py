@@ -1,0 +1,28 @@
+"""`lean-ovms version`: what to write into a report of a fault."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from .. import __version__
+from ..server import exit_status
+from .command_table import parser, table
+
+LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers", "llguidance", "huggingface-hub")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints the versions."""
+    parser("version").parse_args(argv)
+    rows = [("lean_ovms", __version__), ("python", platform.python_version()), ("system", platform.platform())]
+    print(table(rows + [(name, _version(name)) for name in LIBRARIES]))
+    return exit_status.OK
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

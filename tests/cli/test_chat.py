@@ -1,0 +1,200 @@
+"""lean-ovms chat: one answer to a prompt or to stdin, and a conversation on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli.main import run_command
+from tests.cli.scripted import ScriptedServer
+
+CHAT = "/v1/chat/completions"
+PIXEL = b"\x89PNG\r\n\x1a\n"
+
+
+class Stdin(io.StringIO):
+    def __init__(self, text: str = "", *, terminal: bool = False) -> None:
+        super().__init__(text)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Runs the command with this text at stdin. Returns the exit status."""
+
+    def run(*argv: str, stdin: str = "", terminal: bool = False) -> int:
+        monkeypatch.setattr(sys, "stdin", Stdin(stdin, terminal=terminal))
+        return run_command("chat", argv, {})
+
+    before = signal.getsignal(signal.SIGINT)
+    yield run
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_prompt_is_answered_once(
+    script: ScriptedServer, chat: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.stream(CHAT, {"role": "assistant", "content": None}, {"reasoning_content": "Hm."}, {"content": "Pa"},
+                  {"content": "ris"})  # fmt: skip
+    argv = (f"{script.url}/v1/", "--system", "Be short.", "--temp", "0.5", "--api-key", "k", "What", "else?")
+    assert chat(*argv, terminal=True) == 0
+    assert capsys.readouterr().out == "Paris\n"
+    messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What else?"}]
+    assert script.bodies == [{"model": "m", "messages": messages, "temperature": 0.5, "stream": True}]
+    assert script.headers[0]["Authorization"] == "Bearer k"
+
+
+def test_text_at_stdin_goes_behind_the_prompt(
+    script: ScriptedServer, chat: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.stream(CHAT, {"content": "\x1b[2J line\n"})
+    assert chat(script.url, "Summarize:", stdin="a file\n") == 0
+    assert script.bodies[0]["messages"][-1]["content"] == "Summarize:\n\na file\n"
+    assert capsys.readouterr().out == "\x1b[2J line\n"  # a file gets what the model wrote
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        (["URL", "--model", "x", "hi"], 1, "URL has no model x; there are embedder, m"),
+        (["URL", "hi"], 1, "400 Bad Request: too long"),
+        (["http://127.0.0.1:1", "hi"], 1, "no answer from http://127.0.0.1:1: Connection refused"),
+        (["http://", "hi"], 2, "http:// is not the address of a server"),
+        (["URL", "--sytem", "x"], 2, "unrecognized arguments: --sytem (did you mean --system?)"),
+    ],
+)
+def test_what_went_wrong_is_one_line(
+    argv: list[str],
+    status: int,
+    message: str,
+    script: ScriptedServer,
+    chat: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script.answers[CHAT] = deque([(400, {"error": {"message": "too long"}})])
+    assert chat(*(word.replace("URL", script.url) for word in argv), terminal=True) == status
+    error = capsys.readouterr().err
+    assert error.startswith(f"lean_ovms chat: {message.replace('URL', script.url)}")
+    assert error.count("\n") == 1
+
+
+# --- on a terminal
+
+
+class Terminal:
+    """A process on a pseudo-terminal. output: what it has printed since the last `read_to`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
+        self.process = process
+        self._fd = fd
+        self._output = b""
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def read_to(self, end: str) -> str:
+        """Returns what is printed up to this text."""
+        while end.encode() not in self._output:
+            try:
+                data = os.read(self._fd, 4096)
+            except OSError:  # the process has ended
+                data = b""
+            assert data, f"ended without {end!r}: {self._output.decode()}"
+            self._output += data
+        found, _, self._output = self._output.partition(end.encode())
+        return found.decode() + end
+
+
+@contextmanager
+def terminal(directory: Path, *argv: str) -> Iterator[Terminal]:
+    parent, child = pty.openpty()
+    env = os.environ | {"XDG_STATE_HOME": str(directory), "TERM": "dumb", "INPUTRC": os.devnull}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lean_ovms", *argv],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env=env,
+        start_new_session=True,
+        preexec_fn=lambda: controlling(child),
+    )
+    os.close(child)
+    try:
+        yield Terminal(process, parent)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)
+
+
+def controlling(fd: int) -> None:
+    """Makes the terminal that of the process, whose Ctrl-C it sends."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.slow
+def test_a_conversation_on_a_terminal(script: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "a b.png").write_bytes(PIXEL)
+    with terminal(tmp_path, "chat", script.url) as user:
+        user.read_to(">>> ")
+        script.stream(CHAT, {"reasoning_content": "Hm. "}, {"reasoning": "So."}, {"content": "Hi\x1b]0;t\x07!"})
+        user.type("one\\\n")
+        user.read_to("... ")
+        user.type("two\n")
+        assert "\x1b[2mHm. So.\x1b[0m\r\n\r\nHi]0;t!\r\n" in user.read_to(">>> ")  # thinking is dim, controls are out
+        assert script.bodies[-1]["messages"] == [{"role": "user", "content": "one\ntwo"}]
+
+        script.stream(CHAT, {"content": "Seen"}, None)
+        user.type(f'/image "{tmp_path}/a b.png" What is it?\n')
+        user.read_to("Seen")
+        user.type("\x03")  # stops the answer, which stays in the conversation
+        user.read_to(">>> ")
+        assert script.left.wait(60)
+        [image, text] = script.bodies[-1]["messages"][-1]["content"]
+        assert image["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+        assert text == {"type": "text", "text": "What is it?"}
+
+        script.answers[CHAT].append((503, {"error": {"message": "busy"}}))
+        user.type('"""\na\nb\n"""\n')
+        user.read_to("503 Service Unavailable: busy")
+        assert [message["content"] for message in script.bodies[-1]["messages"]][-2:] == ["Seen", "a\nb"]
+
+        script.stream(CHAT, {"content": "Meow."})
+        user.type("/system You are a cat\nhello\n")
+        user.read_to("Meow.")
+        assert script.bodies[-1]["messages"] == [
+            {"role": "system", "content": "You are a cat"},
+            {"role": "user", "content": "hello"},
+        ]
+        user.type("/imagine x\n")
+        user.read_to("there is no command /imagine (did you mean /image?)")
+        user.type("/image /no/such.png\n")
+        user.read_to("/no/such.png: No such file or directory")
+        user.type("/image\n")
+        user.read_to("/image PATH [TEXT]")
+        user.type("/help\n")
+        user.read_to("Ctrl-C stops an answer.")
+        user.read_to(">>> ")
+        user.type("\x03")
+        user.read_to(">>> ")
+        user.type("\x04")  # ends
+    history = tmp_path / "lean_ovms" / "chat_history"
+    assert history.stat().st_mode & 0o77 == 0
+    assert "/system You are a cat\nhello\n" in history.read_text()

@@ -1,0 +1,207 @@
+"""list, show, rm, ps, stop, version and help: what they print, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli import command_table, completion
+from lean_ovms.cli.arguments import parse, parser
+from lean_ovms.cli.command_table import COMMANDS
+from lean_ovms.cli.main import run_command
+from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from tests.cli.scripted import MODELS, ScriptedServer
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A repository of two models."""
+    for source, name in ((DEMO_MODEL, "org/chat"), (DEMO_EMBED, "org/embed")):
+        shutil.copytree(source, tmp_path / name)
+    return tmp_path
+
+
+def run(name: str, *argv: str) -> int:
+    return run_command(name, argv, {})
+
+
+def test_list_has_size_precision_task_and_date(models: Path, capsys: Capture) -> None:
+    assert run("list", "--download-dir", str(models)) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED"]
+    assert re.fullmatch(r"org/chat +\d\.\d MB +u8 +text_generation +\d{4}-\d\d-\d\d", rows[0])
+    assert re.fullmatch(r"org/embed +\d\.\d MB +i8 +embeddings +\d{4}-\d\d-\d\d", rows[1])
+
+
+def test_an_empty_repository_is_no_error(tmp_path: Path, capsys: Capture) -> None:
+    assert run_command("list", [], {"LEAN_OVMS_MODEL_REPOSITORY_PATH": str(tmp_path)}) == 0
+    assert capsys.readouterr() == ("", f"lean_ovms: there is no model in {tmp_path}\n")
+
+
+def test_rm_deletes_a_model_and_then_its_organisation(models: Path, capsys: Capture) -> None:
+    option = ("--model_repository_path", str(models))
+    assert run("rm", "org/chat", "org/chta", *option) == 2
+    assert "has no model org/chta (did you mean org/chat?)" in capsys.readouterr().err
+    assert run("rm", "org/chat", *option) == 0
+    assert f"deleted {models}/org/chat (" in capsys.readouterr().out
+    assert [path.name for path in (models / "org").iterdir()] == ["embed"]
+    assert run("rm", *option, "org/embed") == 0
+    assert list(models.iterdir()) == []
+
+
+def test_rm_of_a_link_leaves_the_model(models: Path) -> None:
+    (models / "link").symlink_to(models / "org" / "chat")
+    assert run("rm", "link", "--model_repository_path", str(models)) == 0
+    assert (models / "org/chat/config.json").is_file()
+    assert not (models / "link").exists()
+
+
+@pytest.mark.parametrize("name", ["org", "..", "../x", "org/chat/..", ""])
+def test_rm_deletes_nothing_else(name: str, models: Path) -> None:
+    assert run("rm", name, "--model_repository_path", str(models / "org")) == 2
+    assert (models / "org/chat/config.json").is_file()
+
+
+def shown(capsys: Capture) -> dict[str, str]:
+    """The facts by their names."""
+    return dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())  # type: ignore[misc]
+
+
+def test_show_says_how_a_model_would_be_served(models: Path, capsys: Capture) -> None:
+    argv = ("org/chat", "--model_repository_path", str(models), "--cache_size", "1", "--tool_parser", "none")
+    assert run("show", *argv) == 0
+    facts = {name: text.strip() for name, text in shown(capsys).items()}
+    assert facts == {
+        "model": f"{models}/org/chat",
+        "task": "text_generation",
+        "architecture": "Qwen3ForCausalLM, 5 layers",
+        "weights": "u8, 1.8 MB",
+        "engine": "PAGED on CPU: nothing in the options or the model needs openvino_genai's pipeline",
+        "context": "131072 tokens",
+        "KV cache": "800 bytes a token in u8; 1342177 tokens fit, 1.1 GB (--cache_size 1)",
+        "chat template": "chat_template.jinja",
+        "tool parser": "none",
+        "reasoning parser": "qwen3",
+    }
+
+
+def test_show_of_other_choices(models: Path, capsys: Capture) -> None:
+    path = models / "org" / "chat"
+    described = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(described | {"model_type": "gpt_neo", "architectures": ["GPTNeo"]}))
+    (path / "chat_template.jinja").unlink()
+    assert run("show", str(path)) == 0
+    facts = shown(capsys)
+    assert "LM on CPU: the paged engine is not tested with models of the type gpt_neo" in facts["engine"]
+    assert facts["chat template"].strip() == "openvino_tokenizer.xml"
+    (path / "openvino_model.bin").write_bytes(b"")
+    assert run("show", str(path)) == 0
+    assert "openvino_model.bin has 0 of " in shown(capsys)["weights"]
+
+
+def test_show_of_an_embeddings_model(models: Path, capsys: Capture) -> None:
+    assert run("show", str(models / "org/embed")) == 0
+    assert shown(capsys)["task"].strip() == "embeddings"
+
+
+@pytest.mark.slow
+def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("gguf")
+    from tools.make_gguf import make
+
+    (tmp_path / "org/quants").mkdir(parents=True)
+    path = make(tmp_path / "org/quants/demo-Q8_0.gguf")
+    option = ("--model_repository_path", str(tmp_path))
+    for argv in ((str(path),), ("org/quants", *option), ("hf.co/org/quants:q8_0", *option)):
+        assert run("show", *argv) == 0
+        facts = shown(capsys)
+        assert (facts["model"].strip(), facts["weights"].split(",")[0].strip()) == (str(path), "GGUF")
+        assert "the paged engine does not support a GGUF file" in facts["engine"]
+    assert run("show", "org/quants:Q4_0", *option) == 2
+    assert "has no Q4_0; it has demo-Q8_0.gguf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "give a model: a directory, a GGUF file, or the name of a pulled one"),
+        (["org/none"], "org/none is not here: lean_ovms pull org/none"),
+        (["./none"], "there is no model at none: no such directory"),
+        (["."], "is not a complete OpenVINO model"),
+        (["--pipline_type", "LM"], "unrecognized arguments: --pipline_type (did you mean --pipeline_type?)"),
+    ],
+)
+def test_show_says_what_is_no_model(argv: list[str], message: str, models: Path, capsys: Capture) -> None:
+    assert run_command("show", argv, {"LEAN_OVMS_MODEL_REPOSITORY_PATH": str(models)}) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_ps_shows_models_and_load(script: ScriptedServer, capsys: Capture) -> None:
+    status = {"status": {"value": "loaded"}, "max_model_len": 4096, "generates_by": {"type": "PAGED"}}
+    script.answers["/v1/models"] = deque([{"data": [MODELS["data"][0], MODELS["data"][1] | status]}])
+    script.answers["/server_info"] = deque([{"load": {"running": 2, "waiting": 1, "kv_cache_usage": 0.5}}])
+    assert run("ps", script.url) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME      STATE   TASK             CONTEXT  ENGINE",
+        "embedder          embeddings",
+        "m         loaded  text_generation  4096     PAGED",
+        "2 requests running, 1 waiting, KV cache 50% used",
+    ]
+    script.answers["/server_info"] = deque([(404, {"detail": "Not Found"})])  # another server
+    assert run("ps", script.url) == 0
+
+
+def test_stop_unloads_a_model(script: ScriptedServer, capsys: Capture) -> None:
+    script.answers["/models/unload"] = deque([{"success": True}, (404, {"error": {"message": "no m"}})])
+    assert run("stop", "m", script.url) == 0
+    assert script.bodies == [{"model": "m"}]
+    assert run("stop", "m", script.url) == 1
+    assert capsys.readouterr().err == "lean_ovms stop: 404 Not Found: no m\n"
+    assert run("stop", script.url) == 2
+
+
+def test_versions_and_help(capsys: Capture) -> None:
+    assert run("version") == 0
+    assert re.search(r"^openvino +\d", capsys.readouterr().out, re.MULTILINE)
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            run("help", name)
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        assert text.startswith("usage: lean_ovms ")
+        if COMMANDS[name].module not in ("", "help"):
+            assert COMMANDS[name].help[1:] in " ".join(text.split())
+    with pytest.raises(SystemExit):
+        run("help", "engine")
+    assert "--cache_size" in capsys.readouterr().out
+    assert run("help", "nothing") == 2
+
+
+def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    lines = re.findall(r"^\$ (?:.*\| )?lean_ovms (.*)$", text, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        name, *words = line.split()
+        with pytest.raises(SystemExit):
+            run(name, "--help") if COMMANDS[name].module else parse(["--help=all"], {})
+        known = capsys.readouterr().out
+        for word in words:
+            assert (
+                not word.startswith("--")
+                or word[2:].replace("-", "_") in known
+                or word in parser()._option_string_actions
+            ), line
+
+
+def test_the_table_of_commands_is_in_the_help_and_in_completions() -> None:
+    for name in COMMANDS:
+        assert name in command_table.listed()
+        assert all(f" {name}" in completion.script(shell).replace("'", " ") for shell in completion.SHELLS)
