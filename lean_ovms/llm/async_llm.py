@@ -44,11 +44,12 @@ from .outputs import (
     ClassificationRequestOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
+    PoolingRequestOutput,
     RequestOutput,
-    Running,
     ScoringOutput,
     ScoringRequestOutput,
     SpeechOutput,
+    Started,
 )
 from .params import SamplingParams, check_names, for_chat
 
@@ -67,7 +68,8 @@ def _python_errors() -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        raise (ValueError if error.status < 429 else RuntimeError)(error.message) from error
+        wrong = error.status < 500 and error.status not in (408, 429)
+        raise (ValueError if wrong else RuntimeError)(error.message) from error
 
 
 class AsyncLLM:
@@ -81,7 +83,7 @@ class AsyncLLM:
     def __init__(
         self, model: str | PathLike[str] = "", *, config: Config | None = None, seed: int | None = None, **options: Any
     ) -> None:
-        """As LLM. Raises StartError."""
+        """The arguments are those of LLM. Raises StartError."""
         if config is not None and (model or options):
             raise TypeError("a Config has all options: give no others")
         config = config or of_keywords(os.fspath(model), **options)
@@ -137,19 +139,19 @@ class AsyncLLM:
                 yield output
 
     @staticmethod
-    async def complete(started: Awaitable[Running]) -> RequestOutput:
+    async def complete(started: Awaitable[Started]) -> RequestOutput:
         """The output of a generation at its end."""
         with _python_errors():
             return await (await started).complete()
 
     @staticmethod
-    async def _stream(started: Awaitable[Running]) -> AsyncGenerator[RequestOutput, None]:
+    async def _stream(started: Awaitable[Started]) -> AsyncGenerator[RequestOutput, None]:
         with _python_errors():
             async with contextlib.aclosing((await started).stream()) as outputs:
                 async for output in outputs:
                     yield output
 
-    async def start(self, prompt: Prompt, sampling_params: SamplingParams | None, **fields: Any) -> Running:
+    async def start(self, prompt: Prompt, sampling_params: SamplingParams | None, **fields: Any) -> Started:
         """Starts a completion. Raises RequestError."""
         text = prompt if isinstance(prompt, str) else None
         if isinstance(prompt, Mapping):
@@ -163,17 +165,17 @@ class AsyncLLM:
         completion, [generation] = await completions.start(completion)
         return self._running(generation, completion.generation, generation, text)
 
-    async def start_chat(self, messages: list[Json], sampling_params: SamplingParams | None, **fields: Any) -> Running:
+    async def start_chat(self, messages: list[Json], sampling_params: SamplingParams | None, **fields: Any) -> Started:
         """Starts an answer to a conversation. Raises RequestError."""
         given = {**for_chat(vars(sampling_params or SamplingParams())), "messages": messages}
         chat = await self._read(parse_chat, CHAT_FIELDS, given, fields)
         generation = await chat.generation.start(chat.prompt, echo=True)
         return self._running(generation, chat.generation, chat.generation.deltas(generation), generation.prompt)
 
-    def _running(self, generation: Generation, body: GenerationBody, deltas: DeltaStream, text: str | None) -> Running:
+    def _running(self, generation: Generation, body: GenerationBody, deltas: DeltaStream, text: str | None) -> Started:
         for notice in (*body.notices, *generation.warnings):
             warnings.warn(notice, stacklevel=2)
-        return Running(
+        return Started(
             next(self._ids), generation, deltas, text, body.sampling, scored=body.logprobs.prompt is not None
         )
 
@@ -184,7 +186,7 @@ class AsyncLLM:
         with _python_errors():
             asked = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
             [found] = await embeddings.embed(asked)
-        return EmbeddingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
+        return PoolingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
 
     async def score(
         self, data_1: str | list[str], data_2: str | list[str], **fields: Any
@@ -193,7 +195,7 @@ class AsyncLLM:
         given = {"data_1": data_1, "data_2": data_2}
         with _python_errors():
             scores = await scoring.score(await self._read(score.parse_score, score.FIELDS, given, fields))
-        return [ScoringRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
+        return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
 
     async def classify(self, text: Text, **fields: Any) -> ClassificationRequestOutput:
         """The probabilities of the model's labels for a text."""
@@ -201,7 +203,7 @@ class AsyncLLM:
             call, inputs = await self._read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
             info, [found] = await classify.classify(call, inputs)
         output = ClassificationOutput(found.values, classify.likeliest(found.values, info))
-        return ClassificationRequestOutput(next(self._ids), output)
+        return PoolingRequestOutput(next(self._ids), output)
 
     # --- speech
 
@@ -231,8 +233,9 @@ class AsyncLLM:
     async def _read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
         """Returns what parse returns for a body; a model that is not known yet is loaded first. known: the endpoint's
         fields. Raises RequestError, and TypeError for a field that is none of them."""
-        check_names(fields, known.names, "this method")
-        body = {name: value for name, value in (*given.items(), *fields.items()) if value is not None}
+        fields = {name: value for name, value in fields.items() if value is not None}
+        check_names(fields, known.names, "the method")
+        body = {**given, **fields}
         if "return_token_ids" in known.places:
             body["return_token_ids"] = True
             if self._seeds is not None:

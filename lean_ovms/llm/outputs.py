@@ -64,7 +64,7 @@ class RequestOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class Started:
     """A generation that has been started. deltas: what it yields. scored: the log probabilities of its prompt are
     wanted."""
 

@@ -5,7 +5,7 @@ https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..api.fields import FieldSet, read_one
@@ -61,7 +61,7 @@ def for_chat(fields: Mapping[str, Any]) -> Json:
     return body
 
 
-def check_names(names: Mapping[str, Any] | tuple[str, ...], known: frozenset[str], what: str) -> None:
+def check_names(names: Iterable[str], known: frozenset[str], what: str) -> None:
     """Raises TypeError for a name that is not known, as Python does for a wrong keyword. what: the callee."""
     for name in names:
         if name not in known:
