@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 import orjson
 
 from .api.app import App
-from .cli.arguments import of_keywords
+from .cli.keywords import of_keywords
 from .config import Config
 from .errors import StartError
 from .observability.logging import setup as setup_logging

@@ -72,34 +72,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     return Config(**values)
 
 
-def of_keywords(model: str = "", /, **options: Any) -> Config:
-    """Returns the Config of a program's keywords, which are read as flags: those of other servers are known, too.
-
-    model: a directory or the name of a hub's model. An option that is None counts as absent. Raises StartError.
-    """
-    argv = [model] if model else []
-    rows = {row.name: row for row in listed()}
-    flags = parser()._option_string_actions
-    for name, value in options.items():
-        row = rows.get(name)
-        if value is None or (row is not None and value == row.default and type(value) is type(row.default)):
-            continue
-        if isinstance(value, list | tuple) and row is not None and row.metadata["several"]:
-            value = " ".join(value)
-        if row is not None or not isinstance(value, bool):
-            argv.append(f"--{name}={_written(value)}")
-        elif value or f"--{name}" not in flags:
-            argv.append(f"--{name}")
-        elif f"--no_{name}" in flags and name not in foreign_flags.IGNORED:
-            argv.append(f"--no_{name}")
-    return parse(argv, {})
-
-
-def _written(value: Any) -> str:
-    """Returns a value as it is typed."""
-    return os.fspath(value) if isinstance(value, str | os.PathLike) else json.dumps(value)
-
-
 def _read_words(given: dict[str, Any]) -> None:
     """Reads the words without a flag: serve, pull or list, and a model. Raises StartError."""
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]

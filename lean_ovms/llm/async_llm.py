@@ -31,7 +31,7 @@ from ..api.openai.chat_request import parse_chat
 from ..api.pooling import scoring
 from ..api.services import Services
 from ..api.vllm import classify, score
-from ..cli.arguments import of_keywords
+from ..cli.keywords import of_keywords
 from ..config import Config
 from ..embed import opened
 from ..errors import RequestError
