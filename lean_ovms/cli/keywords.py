@@ -1,4 +1,4 @@
-"""A Python program's keywords to a Config: they are written and read as flags, so that names and values mean the same."""
+"""A Python program's keywords to a Config: written and read as flags, so that names and values mean the same."""
 
 from __future__ import annotations
 

@@ -210,7 +210,8 @@ class AsyncLLM:
     async def transcribe(self, audio: Audio, **fields: Any) -> Transcript:
         """What is said in an audio file, with times if timestamp_granularities asks for them."""
         data = audio if isinstance(audio, bytes) else await to_thread(Path(audio).read_bytes)
-        given = {"file": FilePart(memoryview(data)), "response_format": "verbose_json"}
+        times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
+        given = {"file": FilePart(memoryview(data)), **times}
         parse = partial(parse_audio, fields=TRANSCRIPTIONS, task=TRANSCRIBE)
         with _python_errors():
             asked, file = await self._read(parse, TRANSCRIPTIONS, given, fields)

@@ -310,6 +310,9 @@ def test_speech(make_llm: MakeLLM, tmp_path: Path) -> None:
     from_path, from_bytes = llm.transcribe([path, spoken.audio], language="en")
     assert from_path.text == from_bytes.text != ""
     assert from_path.seconds == pytest.approx(len(array("h", spoken.audio[44:])) / spoken.sample_rate, abs=0.1)
+    llm.transcribe(path, timestamp_granularities=["word"])
+    times = [(params.segments, params.words) for params, _ in llm.engine.asked]  # type: ignore[attr-defined]
+    assert times == [(False, False), (False, False), (False, True)]
     with pytest.raises(ValueError, match="Unsupported language"):
         llm.transcribe(path, language="xx")
 
