@@ -12,6 +12,7 @@ BENCHES = {
     "rivals": ("rivals", "main"),
     "compare": ("compare", "main"),
     "prefix": ("prefix", "main"),
+    "offline": ("offline", "main"),
     "front": ("front", "main"),
     "parts": ("parts", "main"),
     "serve": ("serve", "main"),

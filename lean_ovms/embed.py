@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import orjson
 
 from .api.app import App
+from .cli.keywords import of_keywords
 from .config import Config
 from .errors import StartError
 from .observability.logging import setup as setup_logging
@@ -42,6 +43,9 @@ __all__ = [
     "running",
     "setup_logging",
 ]
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
 CHAT, DONE, REALTIME = "/v1/chat/completions", b"[DONE]", "/v1/realtime"
 
 
@@ -57,13 +61,33 @@ class Running:
         return Client(self.app)
 
 
+class _Block(Protocol[P, T_co]):
+    """A function of a Config, or of its options by name."""
+
+    @overload
+    def __call__(self, config: Config, /) -> T_co: ...
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+
+class _OfOptions(Generic[P]):
+    """Types the keywords of a function as those of this class."""
+
+    def __init__(self, _: Callable[P, Config]) -> None: ...
+
+    def __call__(self, function: Callable[..., T]) -> _Block[P, T]:
+        return cast("_Block[P, T]", function)
+
+
+@_OfOptions(Config)
 @contextlib.asynccontextmanager
 async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[App]:
-    """An app with its models loaded: `await app.handle(request)`, or behind `asgi`. options: fields of Config.
+    """An app with its models loaded: `await app.handle(request)`, or behind `asgi`. options: those of a command line.
 
     At the end of the block running requests are cancelled and engines stopped. Raises StartError.
     """
-    app = build(config or Config(**options))
+    app = build(config or of_keywords(**options))
     watching: asyncio.Future[None] | None = None
     try:
         await load(app)
@@ -77,13 +101,14 @@ async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[
         await close(app)
 
 
+@_OfOptions(Config)
 @contextlib.asynccontextmanager
 async def running(config: Config | None = None, **options: Any) -> AsyncIterator[Running]:
     """A server on the addresses of the options, in this event loop; its models are loaded. Raises StartError.
 
     At the end of the block running requests may finish for drain_timeout_s; after an exception they are cancelled.
     """
-    async with opened(config, **options) as app:
+    async with opened(config or of_keywords(**options)) as app:
         server = Server(app.config, app.handle, app.is_vital, app.check_head)
         try:
             await server.start()

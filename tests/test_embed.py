@@ -28,9 +28,10 @@ SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes i
 LOCAL = {**FAKE, "rest_port": 0, "rest_bind_address": "127.0.0.1"}
 
 
-def test_the_page_about_embedding_shows_the_examples_that_tests_run() -> None:
+def test_the_pages_about_programs_show_the_examples_that_tests_run() -> None:
     docs = Path(__file__).parents[1] / "docs"
-    shown = re.findall(r"```python\n(.*?)```", (docs / "embedding.md").read_text("utf-8"), re.S)
+    pages = "".join((docs / name).read_text("utf-8") for name in ("embedding.md", "python.md"))
+    shown = re.findall(r"```python\n(.*?)```", pages, re.S)
     assert sorted(shown) == sorted(path.read_text("utf-8") for path in (docs / "examples").glob("*.py"))
 
 
@@ -129,6 +130,16 @@ async def test_an_exception_in_the_block_stops_the_engines() -> None:
         async with running(**LOCAL) as server:
             raise KeyError
     assert server.app.registry.models["m"].engine.state == "stopped"
+
+
+async def test_an_option_that_does_not_exist_is_an_error_with_a_similar_one() -> None:
+    for open_it in (opened, running):
+        with pytest.raises(StartError, match=r"did you mean --max_num_seqs\?"):
+            async with open_it(max_num_seq=4):  # type: ignore[call-overload]
+                raise AssertionError
+    with pytest.raises(StartError, match="max_num_seqs takes a whole number, not 'four'"):
+        async with opened(max_num_seqs="four"):  # type: ignore[call-overload]
+            raise AssertionError
 
 
 async def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:

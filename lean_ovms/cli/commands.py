@@ -57,11 +57,7 @@ def run(config: Config) -> int:
             if commands:
                 COMMANDS[commands[0]](config)
                 return _flush_stdout()
-            if config.source_model:
-                checks.checked(config)
-                config = pull(config)
-            elif config.model_path and not config.fake_engine:
-                config = _prepared(config)
+            config = available(config)
     except BrokenPipeError:  # the reader of stdout (head) has closed it
         if config.source_model:
             raise  # it may be the hub's connection
@@ -75,6 +71,16 @@ def run(config: Config) -> int:
             return _print_error(error, exit_status.FAILED)
         return _print_error(f"cannot start: {error}", exit_status.of(error))
     return _serve(config)
+
+
+def available(config: Config) -> Config:
+    """Returns the options that serve the model: one of a hub is pulled, and one in a directory is prepared, as far as
+    that has not been done. Raises StartError."""
+    if config.source_model:
+        config = with_repository(config)
+        checks.checked(config)
+        return pull(config)
+    return _prepared(config) if config.model_path and not config.fake_engine else config
 
 
 def _serve(config: Config) -> int:

@@ -1,4 +1,4 @@
-"""Completed choices: a unary response is a sink that collects."""
+"""The choices of a generation, collected from its deltas: for unary responses, and for callers that want them whole."""
 
 from __future__ import annotations
 
@@ -31,29 +31,45 @@ class CompletedChoice:
     stop: str | int | None = None
 
 
-async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
-    """The completed choices of a generation, which is pushed to its end. Raises RequestError."""
-    collected = [CompletedChoice(finish="") for _ in range(choices)]
-    texts: list[list[Event]] = [[] for _ in collected]
+class Collector:
+    """The choices of a generation so far."""
 
-    def add(deltas: list[Delta]) -> None:
+    def __init__(self, choices: int) -> None:
+        self._choices = [CompletedChoice(finish="") for _ in range(choices)]
+        self._events: list[list[Event]] = [[] for _ in self._choices]
+        self._begun: set[int] = set()
+
+    def add(self, deltas: list[Delta]) -> None:
+        """Adds what is new."""
         for delta in deltas:
-            choice = collected[delta.index]
-            texts[delta.index] += delta.events
+            choice = self._choices[delta.index]
+            self._begun.add(delta.index)
+            self._events[delta.index] += delta.events
             choice.tokens += delta.tokens
             choice.logprobs += delta.logprobs
-            choice.finish = delta.finish or choice.finish or "stop"
+            choice.finish = delta.finish or choice.finish
             choice.stop = delta.stop if delta.finish else choice.stop
 
-    await generation.push_to(Sink(add))
-    for choice, events in zip(collected, texts, strict=True):
-        _fill(choice, events)
-    return collected
+    def choices(self, *, ended: bool) -> list[CompletedChoice]:
+        """Returns the choices, which later deltas are added to. ended: there is no further delta."""
+        for index, (choice, events) in enumerate(zip(self._choices, self._events, strict=True)):
+            _add(choice, events)
+            events.clear()
+            if ended and index in self._begun:
+                choice.finish = choice.finish or "stop"
+        return self._choices
 
 
-def _fill(choice: CompletedChoice, events: list[Event]) -> None:
-    choice.text = "".join(e.text for e in events if isinstance(e, Text))
-    choice.reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
-    choice.calls = [Call(e.id, e.name) for e in events if isinstance(e, ToolCallStart)]
+async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
+    """The completed choices of a generation, which is pushed to its end. Raises RequestError."""
+    collector = Collector(choices)
+    await generation.push_to(Sink(collector.add))
+    return collector.choices(ended=True)
+
+
+def _add(choice: CompletedChoice, events: list[Event]) -> None:
+    choice.text += "".join(e.text for e in events if isinstance(e, Text))
+    choice.reasoning += "".join(e.text for e in events if isinstance(e, Reasoning))
+    choice.calls += [Call(e.id, e.name) for e in events if isinstance(e, ToolCallStart)]
     for index, call in enumerate(choice.calls):
-        call.arguments = "".join(e.text for e in events if isinstance(e, ToolCallDelta) and e.index == index)
+        call.arguments += "".join(e.text for e in events if isinstance(e, ToolCallDelta) and e.index == index)

@@ -59,11 +59,13 @@ class Generation:
         token_timer: TokenTimer | None = None,
         warnings: Sequence[str] = (),
         progress: bool = False,
+        prompt: str = "",
     ) -> None:
         """requested_at: of time.monotonic. warnings: what of the request could not be honoured.
 
-        progress: there are deltas with the progress of the prompt.
+        progress: there are deltas with the progress of the prompt. prompt: its text, if it is to be kept.
         """
+        self.prompt = prompt
         self.warnings = list(warnings)
         self._progress = progress
         self._engine = engine

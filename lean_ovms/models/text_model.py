@@ -166,7 +166,7 @@ class TextModel(TokenModel):
         """A running generation. Raises RequestError when the prompt or the engine refuses it.
 
         truncate: number of prompt tokens to keep, without those of truncation_side; -1: as many as fit. echo: the
-        generation knows the prompt's ids (prompt_ids) once started. priority: the lower one starts first.
+        generation knows the prompt's text and ids (prompt, prompt_ids). priority: the lower one starts first.
         """
         with await self.hold() as model:
             requested_at, record = time.monotonic(), current_record.get()
@@ -205,6 +205,7 @@ class TextModel(TokenModel):
                 token_timer=model.metrics.token_timer(),
                 warnings=without_effect + (structured.warnings if structured is not None else []),
                 progress=sampling.report_progress,
+                prompt=text if echo and isinstance(text, str) else "",
             )
             if structured is not None and structured.warnings:
                 structured.log_warnings()

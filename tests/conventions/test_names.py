@@ -17,6 +17,10 @@ FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
 
 
+OF_VLLM = ("SamplingParams",)
+"""Classes of a program that have vLLM's name, and become ours of the same name."""
+
+
 def trees() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
@@ -35,7 +39,7 @@ def test_no_public_class_name_occurs_twice() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(f"{name}:{node.lineno}")
-    twice = {name: found for name, found in places.items() if len(found) > 1}
+    twice = {name: found for name, found in places.items() if len(found) > 1 and name not in OF_VLLM}
     assert twice == {}
 
 

@@ -46,7 +46,7 @@ class GenerationBody:
 
     named_by_id: log probabilities name tokens by their ids. tools: those that the model may call. one_call: the
     generation ends before a second tool call. truncate: prompt tokens kept, -1 for as many as fit, without those of
-    truncation_side. headers: Warning headers for what is not honoured.
+    truncation_side. notices: what is not honoured.
     """
 
     model: TextModel
@@ -62,7 +62,12 @@ class GenerationBody:
     truncate: int | None
     truncation_side: str
     priority: int
-    headers: list[tuple[str, str]]
+    notices: list[str]
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """A Warning header for each notice."""
+        return warning_headers(self.notices)
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
         """Starts a generation. echo: it keeps the prompt's ids. Raises RequestError."""
@@ -204,11 +209,9 @@ class BodyReader:
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],
-            headers=warning_headers(
-                unsupported.warnings(self._fields, self._body, capabilities)
-                + (unknown + shared + notices)
-                + model.keep_loaded(values.get("keep_alive"))
-            ),
+            notices=unsupported.warnings(self._fields, self._body, capabilities)
+            + (unknown + shared + notices)
+            + model.keep_loaded(values.get("keep_alive")),
         )
 
 

@@ -108,7 +108,7 @@ def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -
     ]
     unknown = [name for name in unread if name not in UNSUPPORTED.places and name not in HARMLESS]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
-        if near := _near(name, fields.names):
+        if near := similar(name, fields.names):
             lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; there is {near}")
     return lines
 
@@ -122,7 +122,7 @@ def _requests_effect(field: Field, value: Any) -> bool:
 
 
 @lru_cache(1024)
-def _near(name: str, known: frozenset[str]) -> str:
+def similar(name: str, known: frozenset[str]) -> str:
     """The most similar known name; "" if none is similar."""
     if name in LIMITS:
         return next((limit for limit in LIMITS if limit in known), "")

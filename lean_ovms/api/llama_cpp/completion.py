@@ -71,7 +71,7 @@ async def _with_words(values: Values, generation: GenerationBody) -> GenerationB
     if not words:
         return generation
     if "logit_edits" not in generation.model.capabilities:
-        return replace(generation, headers=generation.headers + warning_headers([NO_BIAS]))
+        return replace(generation, notices=[*generation.notices, NO_BIAS])
     ids = await generation.model.encode([word for word, _ in words], False)
     more = [(token, bias) for tokens, (_, bias) in zip(ids, words, strict=True) for token in tokens]
     biases = tuple(dict([*generation.sampling.logit_bias, *more]).items())

@@ -83,17 +83,23 @@ class SpeechRequest:
     whole: bool
     headers: list[tuple[str, str]]
 
+    @property
+    def rate(self) -> int:
+        """Samples a second of the audio."""
+        return self.params.sample_rate or self.model.voices.sample_rate
+
 
 @RouteDoc("Speak a text", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
 async def handle(request: Request, services: Services) -> Response:
     asked = await services.parse_body(request, parse)
     ovms = follows_ovms(request)
-    rate = asked.params.sample_rate or asked.model.voices.sample_rate
+    rate = asked.rate
     alone = len(asked.model.pieces(asked.text)) == 1
     await services.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available
     blocks = asked.model.speak(asked.text, asked.params)
     if not asked.sse and (alone or (asked.whole and ovms)):
-        return await _whole(asked, services, rate, blocks)
+        data = await whole_file(asked, services, blocks)
+        return Response(200, [("Content-Type", FORMATS[asked.format]), *asked.headers], data)
     stream = SpokenAnswer(services, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
     await stream.start()
     headers = SSE_HEADERS if asked.sse else [("Content-Type", FORMATS[asked.format])]
@@ -182,12 +188,11 @@ def _speed(value: float, info: VoiceInfo, notices: list[str]) -> float:
 # --- answers
 
 
-async def _whole(asked: SpeechRequest, services: Services, rate: int, blocks: AsyncGenerator[bytes, None]) -> Response:
-    """The complete file."""
+async def whole_file(asked: SpeechRequest, services: Services, blocks: AsyncGenerator[bytes, None]) -> bytes:
+    """The complete file of these blocks of samples. Raises RequestError."""
     samples = b"".join([block async for block in blocks])
-    encoder = open_encoder(asked.format, rate, len(samples) // SAMPLE_BYTES)
-    data = await _encode(services, encoder, samples) + encoder.finish()
-    return Response(200, [("Content-Type", FORMATS[asked.format]), *asked.headers], data)
+    encoder = open_encoder(asked.format, asked.rate, len(samples) // SAMPLE_BYTES)
+    return await _encode(services, encoder, samples) + encoder.finish()
 
 
 async def _encode(services: Services, encoder: Encoder, samples: bytes) -> bytes:

@@ -41,6 +41,14 @@ from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
+LOGPROBS = Field(
+    "logprobs",
+    "int",
+    "return the log probability of each chosen token and of this many of the likeliest, at most --max_logprobs; "
+    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone",
+    low=-1,
+    wrong="logprobs accepts integer values",
+)
 FIELDS = (
     Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
     replace(
@@ -49,15 +57,7 @@ FIELDS = (
     ),
     Field("echo", "bool", "begin the answer with the prompt", default=False),
     Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
-    Field(
-        "logprobs",
-        "int",
-        "return the log probability of each chosen token and of this many of the likeliest, at most "
-        "--max_logprobs; -1: all. With echo also for the prompt. Without PAGED for the chosen tokens "
-        "alone",
-        low=-1,
-        wrong="logprobs accepts integer values",
-    ),
+    LOGPROBS,
     PROMPT_LOGPROBS,
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
 )
@@ -89,13 +89,7 @@ class CompletionRequest:
 async def handle(request: Request, services: Services) -> Response:
     default = 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
     completion = await services.parse_body(request, partial(parse_completion, default_max_tokens=default))
-    prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
-    if completion.suffix:
-        generation, prompts = await filled_in(completion.generation, completion.prompts, completion.suffix)
-        completion = replace(completion, generation=generation)
-    if completion.generation.model.image_tokens is not None:
-        raise BadRequest(NOT_WITH_VISION, param="model")
-    generations = await _start_all(completion, prompts)
+    completion, generations = await start(completion)
     group = joined(generations, completion.generation.sampling.n)
     try:
         stream, sampling = completion.generation.stream, completion.generation.sampling
@@ -197,11 +191,18 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
     raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
 
 
-async def _start_all(completion: CompletionRequest, prompts: Iterable[TextPrompt | TokenPrompt]) -> list[Generation]:
-    """Starts a generation for each prompt, or none. Raises RequestError."""
+async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:
+    """Starts a generation for each prompt, or none. Returns them, and the request as it was started. Raises
+    RequestError."""
+    prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
+    if completion.suffix:
+        generation, prompts = await filled_in(completion.generation, completion.prompts, completion.suffix)
+        completion = replace(completion, generation=generation)
+    if completion.generation.model.image_tokens is not None:
+        raise BadRequest(NOT_WITH_VISION, param="model")
     scored = completion.generation.logprobs.prompt is not None
     want = completion.echo or completion.options.token_ids or scored
-    return await completion.generation.start_all(prompts, echo=want)
+    return completion, await completion.generation.start_all(prompts, echo=want)
 
 
 @dataclass(slots=True)

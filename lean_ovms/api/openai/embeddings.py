@@ -41,14 +41,19 @@ class EmbeddingRequest:
 @shared.vectors_doc("A vector for each input", FIELDS)
 async def handle(request: Request, services: Services) -> Response:
     asked = await services.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
+    outputs = await embed(asked)
+    if asked.encoding.needs_numpy:
+        await asked.call.load_numpy()
+    return await asked.call.render(outputs, lambda: full(asked, outputs))
+
+
+async def embed(asked: EmbeddingRequest) -> list[PooledOutput]:
+    """The vector of each input. Raises RequestError."""
     call, inputs = asked.call, asked.inputs
     info = call.info((EMBED,))
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
-    outputs = await encode_in_pieces(call, await texts_of(call, inputs, info), params, info)
-    if asked.encoding.needs_numpy:
-        await call.load_numpy()
-    return await call.render(outputs, lambda: full(asked, outputs))
+    return await encode_in_pieces(call, await texts_of(call, inputs, info), params, info)
 
 
 def parse_embeddings(body: Json, services: Services, *, ovms: bool = False) -> EmbeddingRequest:

@@ -22,19 +22,25 @@ FIELDS = FieldSet(shared.INPUTS)
 
 @RouteDoc("Probabilities of a model's labels", body=FIELDS, rules=shared.ONE_INPUT)
 async def handle(request: Request, services: Services) -> Response:
-    call, inputs = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
-    info = call.info((CLASSIFY, SCORE))
-    if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
-        call.info((CLASSIFY,))
-    params = call.params(info, add_special_tokens=inputs.special)
-    outputs = await call.encode(await texts_of(call, inputs, info), params)
+    call, inputs = await services.parse_body(request, partial(parse_classify, ovms=follows_ovms(request)))
+    info, outputs = await classify(call, inputs)
     await call.load_numpy()
     return await call.render(outputs, lambda: full(call, info, outputs))
 
 
-def _read(body: Json, services: Services, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
+def parse_classify(body: Json, services: Services, *, ovms: bool = False) -> tuple[PoolingRequest, Inputs]:
+    """Raises RequestError."""
     call = parse(body, services, fields=FIELDS, ovms=ovms)
     return call, parse_inputs(call.values, call.config)
+
+
+async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
+    """The probabilities of the labels for each input, and what the model is. Raises RequestError."""
+    info = call.info((CLASSIFY, SCORE))
+    if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
+        call.info((CLASSIFY,))
+    params = call.params(info, add_special_tokens=inputs.special)
+    return info, await call.encode(await texts_of(call, inputs, info), params)
 
 
 def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:
@@ -46,8 +52,13 @@ def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -
 
 def _item(index: int, info: PoolingInfo, output: PooledOutput) -> bytes:
     values = output.values
-    best = max(range(len(values)), key=values.__getitem__)
-    label = info.labels[best] if best < len(info.labels) else None
+    label = likeliest(values, info)
     return b'{"index":%d,"label":%b,"probs":%b,"num_classes":%d}' % (
         index, orjson.dumps(label), FLOATS.json(output), len(values)
     )  # fmt: skip
+
+
+def likeliest(values: list[float], info: PoolingInfo) -> str | None:
+    """Returns the label of the highest probability; None if the model has no names for its labels."""
+    best = max(range(len(values)), key=values.__getitem__)
+    return info.labels[best] if best < len(info.labels) else None

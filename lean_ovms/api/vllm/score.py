@@ -48,13 +48,14 @@ def _only(*names: str) -> Json:
 
 @RouteDoc("A score for each pair of texts", body=FIELDS, rules=any_of(*(_only(*names) for names in SIDES)))
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    asked = await services.parse_body(request, partial(parse_score, ovms=follows_ovms(request)))
     scores = await score(asked)
     work = lambda: json(full(asked.call, scores), asked.call.headers)  # noqa: E731
     return await services.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
 
 
-def _read(body: Json, services: Services, *, ovms: bool) -> ScoreRequest:
+def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:
+    """Raises RequestError."""
     call = parse(body, services, fields=FIELDS, ovms=ovms)
     values, most = call.values, call.config.max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)

@@ -274,7 +274,7 @@ async def test_a_name_is_no_way_into_a_header(app: App) -> None:
 
 async def test_many_unknown_names_cost_little(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(unsupported, "_near", lambda name, known: compared.append(name) or "")
+    monkeypatch.setattr(unsupported, "similar", lambda name, known: compared.append(name) or "")
     assert (await send(app, CHAT, {f"max_token{i}": i for i in range(1000)})).status == 200
     assert len(compared) == unsupported.MAX_UNKNOWN
 

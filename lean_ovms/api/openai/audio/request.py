@@ -1,4 +1,4 @@
-"""A form as a request: its file, its model, how the audio is transcribed, and the form of the answer."""
+"""A form's fields as a request: its file, its model, how the audio is transcribed, and the form of the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ....speech_types import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetect
 from ....types import Json
 from ....util.languages import find
 from ...fields import FieldSet, Values, read
-from ...forms import Form, body_of
 from ...generation import unsupported
 from ...response import warning_headers
 from ...services import Services
@@ -38,9 +37,8 @@ class AudioRequest:
     headers: list[tuple[str, str]]
 
 
-def parse(form: Form, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
+def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
     """The request and its file. Raises RequestError."""
-    body = body_of(fields, form)
     values = read(fields, body)
     name = values["model"] or services.registry.default_of(SpeechModel)
     if not name:

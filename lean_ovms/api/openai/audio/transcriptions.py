@@ -14,7 +14,7 @@ from ....speech_types import TRANSCRIBE, TRANSLATE
 from ....types import Request, Response
 from ... import sse
 from ...fields import FieldSet
-from ...forms import read_form
+from ...forms import body_of, read_form
 from ...middleware import release_all
 from ...route_doc import RouteDoc
 from ...services import INLINE_BYTES, Services
@@ -41,8 +41,8 @@ async def handle_translations(request: Request, services: Services) -> Response:
 async def _serve(request: Request, services: Services, fields: FieldSet, task: str) -> Response:
     """Raises RequestError."""
     asked, audio = await _open(request, services, fields, task)
-    transcript = Transcript()
     if asked.stream:
+        transcript = Transcript()
         stream = TranscriptionStream(asked.model.transcribe(audio, asked.params), audio, transcript)
         try:
             await stream.begin(services.config.sse_ping_s)
@@ -50,11 +50,17 @@ async def _serve(request: Request, services: Services, fields: FieldSet, task: s
             await stream.aclose()
             raise
         return sse.response(stream, TranscriptRenderer(asked, transcript), services.config.sse_ping_s, asked.headers)
+    return answer(asked, await collect(asked, audio))
+
+
+async def collect(asked: AudioRequest, audio: AudioStream) -> Transcript:
+    """The transcript of these samples, which are closed. Raises RequestError."""
+    transcript = Transcript()
     async with aclosing(audio), aclosing(asked.model.transcribe(audio, asked.params)) as events:
         async for event in events:
             transcript.add(event)
     transcript.seconds = audio.seconds
-    return answer(asked, transcript)
+    return transcript
 
 
 async def _open(request: Request, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, AudioStream]:
@@ -63,7 +69,7 @@ async def _open(request: Request, services: Services, fields: FieldSet, task: st
     size = request.size
     asked, data = await services.when_known(
         lambda: services.offload.run(
-            size, lambda: parse(read_form(request), services, fields, task), inline_below=INLINE_BYTES
+            size, lambda: parse(body_of(fields, read_form(request)), services, fields, task), inline_below=INLINE_BYTES
         )
     )
     audio = await services.get(AudioDecoder).decode(data)

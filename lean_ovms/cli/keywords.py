@@ -1,0 +1,39 @@
+"""A Python program's keywords to a Config: written and read as flags, so that names and values mean the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ..config import Config, listed
+from . import foreign_flags
+from .arguments import parse, parser
+
+
+def of_keywords(model: str = "", /, **options: Any) -> Config:
+    """Returns the Config of these keywords; the flags of other servers are known, too.
+
+    model: a directory or the name of a hub's model. An option that is None counts as absent. Raises StartError.
+    """
+    argv = [model] if model else []
+    rows = {row.name: row for row in listed()}
+    flags = parser()._option_string_actions
+    for name, value in options.items():
+        row = rows.get(name)
+        if value is None or (row is not None and value == row.default and type(value) is type(row.default)):
+            continue
+        if isinstance(value, list | tuple) and row is not None and row.metadata["several"]:
+            value = " ".join(value)
+        if row is not None or not isinstance(value, bool):
+            argv.append(f"--{name}={_written(value)}")
+        elif value or f"--{name}" not in flags:
+            argv.append(f"--{name}")
+        elif f"--no_{name}" in flags and name not in foreign_flags.IGNORED:
+            argv.append(f"--no_{name}")
+    return parse(argv, {})
+
+
+def _written(value: Any) -> str:
+    """Returns a value as it is typed."""
+    return os.fspath(value) if isinstance(value, str | os.PathLike) else json.dumps(value)

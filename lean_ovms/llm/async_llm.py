@@ -1,0 +1,249 @@
+"""AsyncLLM: models in a program that has an event loop.
+
+A call takes the way of a request of the server: its body is read by the fields of the endpoint, and started or computed
+by the endpoint's functions. Only the response is not written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import warnings
+from asyncio import to_thread
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..api.fields import UINT32_MAX, FieldSet
+from ..api.forms import FilePart
+from ..api.generation.request import GenerationBody
+from ..api.openai import audio_speech, completions, embeddings
+from ..api.openai.audio import transcriptions
+from ..api.openai.audio.fields import TRANSCRIPTIONS
+from ..api.openai.audio.request import parse as parse_audio
+from ..api.openai.audio.transcript import Transcript
+from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
+from ..api.openai.chat_request import parse_chat
+from ..api.pooling import scoring
+from ..api.services import Services
+from ..api.vllm import classify, score
+from ..cli.keywords import of_keywords
+from ..config import Config
+from ..embed import opened
+from ..errors import RequestError
+from ..media.audio.decoder import AudioDecoder
+from ..models.generation import DeltaStream, Generation
+from ..speech_types import TRANSCRIBE
+from ..types import Json
+from .outputs import (
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    PoolingRequestOutput,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+    SpeechOutput,
+    Started,
+)
+from .params import SamplingParams, check_names, for_chat
+
+Prompt = str | list[int] | Mapping[str, Any]
+"""A text, token ids, or vLLM's objects {"prompt": TEXT} and {"prompt_token_ids": IDS}."""
+Text = str | list[int]
+Audio = str | PathLike[str] | bytes
+"""An audio file: its path, or its bytes."""
+T = TypeVar("T")
+NO_LIMIT = 1 << 40
+
+
+@contextlib.contextmanager
+def _python_errors() -> Iterator[None]:
+    """Raises ValueError for what is wrong with a request, and RuntimeError for what is wrong with the engine."""
+    try:
+        yield
+    except RequestError as error:
+        wrong = error.status < 500 and error.status not in (408, 429)
+        raise (ValueError if wrong else RuntimeError)(error.message) from error
+
+
+class AsyncLLM:
+    """A model for the tasks of one event loop: `async with AsyncLLM(model) as llm`. Any number of calls may run at
+    once; the engine batches them. Cancelling a task, or closing a stream, cancels its request. Errors are those of LLM.
+
+    Fields are those of the endpoint's requests, by name: of chat such as tools, of embed such as dimensions, of
+    transcribe such as language, of speak such as voice; and model, where several are served, or an adapter.
+    """
+
+    def __init__(
+        self, model: str | PathLike[str] = "", *, config: Config | None = None, seed: int | None = None, **options: Any
+    ) -> None:
+        """The arguments are those of LLM. Raises StartError."""
+        if config is not None and (model or options):
+            raise TypeError("a Config has all options: give no others")
+        config = config or of_keywords(os.fspath(model), **options)
+        # There is one client, and it waits: nothing is refused because of others, and models stay as they are.
+        self.config = replace(
+            config,
+            max_queued_requests=NO_LIMIT,
+            max_queued_requests_per_client=NO_LIMIT,
+            max_queued_tokens_per_client=NO_LIMIT,
+            file_system_poll_wait_seconds=0,
+        )
+        self._seeds = None if seed is None else itertools.count(seed)
+        self._ids = map(str, itertools.count())
+        self._stack = contextlib.AsyncExitStack()
+        self._services: Services | None = None
+
+    def pull(self) -> None:
+        """Downloads the model of a hub, unless it is there. Blocks. Raises StartError."""
+        from ..cli.commands import available
+
+        self.config = available(self.config)
+
+    async def __aenter__(self) -> AsyncLLM:
+        """Loads the model. Raises StartError."""
+        await to_thread(self.pull)
+        self._services = (await self._stack.enter_async_context(opened(self.config))).services
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel what runs and stop the engine. Idempotent."""
+        self._services = None
+        await self._stack.aclose()
+
+    # --- text
+
+    async def generate(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, **fields: Any
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """How a text goes on: all of it so far, each time that there is more."""
+        async with contextlib.aclosing(self._stream(self.start(prompt, sampling_params, **fields))) as outputs:
+            async for output in outputs:
+                yield output
+
+    async def chat(
+        self, messages: list[Json], sampling_params: SamplingParams | None = None, **fields: Any
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The next message of a conversation, as generate."""
+        async with contextlib.aclosing(self._stream(self.start_chat(messages, sampling_params, **fields))) as outputs:
+            async for output in outputs:
+                yield output
+
+    @staticmethod
+    async def complete(started: Awaitable[Started]) -> RequestOutput:
+        """The output of a generation at its end."""
+        with _python_errors():
+            return await (await started).complete()
+
+    @staticmethod
+    async def _stream(started: Awaitable[Started]) -> AsyncGenerator[RequestOutput, None]:
+        with _python_errors():
+            async with contextlib.aclosing((await started).stream()) as outputs:
+                async for output in outputs:
+                    yield output
+
+    async def start(self, prompt: Prompt, sampling_params: SamplingParams | None, **fields: Any) -> Started:
+        """Starts a completion. Raises RequestError."""
+        text = prompt if isinstance(prompt, str) else None
+        if isinstance(prompt, Mapping):
+            check_names(prompt, frozenset(("prompt", "prompt_token_ids")), "a prompt")
+            text, prompt = prompt.get("prompt"), prompt.get("prompt_token_ids") or prompt.get("prompt", "")
+        given = {**vars(sampling_params or SamplingParams()), "prompt": prompt}
+        default = completions.DEFAULT_MAX_TOKENS
+        completion = await self._read(
+            partial(completions.parse_completion, default_max_tokens=default), completions.ALL_FIELDS, given, fields
+        )
+        completion, [generation] = await completions.start(completion)
+        return self._running(generation, completion.generation, generation, text)
+
+    async def start_chat(self, messages: list[Json], sampling_params: SamplingParams | None, **fields: Any) -> Started:
+        """Starts an answer to a conversation. Raises RequestError."""
+        given = {**for_chat(vars(sampling_params or SamplingParams())), "messages": messages}
+        chat = await self._read(parse_chat, CHAT_FIELDS, given, fields)
+        generation = await chat.generation.start(chat.prompt, echo=True)
+        return self._running(generation, chat.generation, chat.generation.deltas(generation), generation.prompt)
+
+    def _running(self, generation: Generation, body: GenerationBody, deltas: DeltaStream, text: str | None) -> Started:
+        for notice in (*body.notices, *generation.warnings):
+            warnings.warn(notice, stacklevel=2)
+        return Started(
+            next(self._ids), generation, deltas, text, body.sampling, scored=body.logprobs.prompt is not None
+        )
+
+    # --- vectors, scores, classes
+
+    async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
+        """The vector of a text."""
+        with _python_errors():
+            asked = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
+            [found] = await embeddings.embed(asked)
+        return PoolingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
+
+    async def score(
+        self, data_1: str | list[str], data_2: str | list[str], **fields: Any
+    ) -> list[ScoringRequestOutput]:
+        """How well texts fit each other: one and one, one and each of several, or pair by pair."""
+        given = {"data_1": data_1, "data_2": data_2}
+        with _python_errors():
+            scores = await scoring.score(await self._read(score.parse_score, score.FIELDS, given, fields))
+        return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
+
+    async def classify(self, text: Text, **fields: Any) -> ClassificationRequestOutput:
+        """The probabilities of the model's labels for a text."""
+        with _python_errors():
+            call, inputs = await self._read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
+            info, [found] = await classify.classify(call, inputs)
+        output = ClassificationOutput(found.values, classify.likeliest(found.values, info))
+        return PoolingRequestOutput(next(self._ids), output)
+
+    # --- speech
+
+    async def transcribe(self, audio: Audio, **fields: Any) -> Transcript:
+        """What is said in an audio file, with times if timestamp_granularities asks for them."""
+        data = audio if isinstance(audio, bytes) else await to_thread(Path(audio).read_bytes)
+        times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
+        given = {"file": FilePart(memoryview(data)), **times}
+        parse = partial(parse_audio, fields=TRANSCRIPTIONS, task=TRANSCRIBE)
+        with _python_errors():
+            asked, file = await self._read(parse, TRANSCRIPTIONS, given, fields)
+            return await transcriptions.collect(asked, await self.services.get(AudioDecoder).decode(file))
+
+    async def speak(self, text: str, **fields: Any) -> SpeechOutput:
+        """A text as an audio file."""
+        with _python_errors():
+            asked = await self._read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
+            blocks = asked.model.speak(asked.text, asked.params)
+            return SpeechOutput(await audio_speech.whole_file(asked, self.services, blocks), asked.rate)
+
+    @property
+    def services(self) -> Services:
+        """What endpoints work with. Raises RuntimeError before the model is loaded and after `close`."""
+        if self._services is None:
+            raise RuntimeError("the model is not open")
+        return self._services
+
+    async def _read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
+        """Returns what parse returns for a body; a model that is not known yet is loaded first. known: the endpoint's
+        fields. Raises RequestError, and TypeError for a field that is none of them."""
+        fields = {name: value for name, value in fields.items() if value is not None}
+        check_names(fields, known.names, "the method")
+        body = {**given, **fields}
+        if "return_token_ids" in known.places:
+            body["return_token_ids"] = True
+            if self._seeds is not None:
+                body.setdefault("seed", next(self._seeds) % (UINT32_MAX + 1))
+        services = self.services
+
+        async def find() -> T:
+            return parse(body, services)
+
+        return await services.when_known(find)

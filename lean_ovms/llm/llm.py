@@ -1,0 +1,238 @@
+"""LLM: the models of a program without an event loop, and of notebooks. Its event loop has a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from os import PathLike
+from typing import Any, TypeVar
+
+from tqdm.auto import tqdm
+
+from ..api.openai.audio.transcript import Transcript
+from ..config import Config
+from ..types import Json
+from .async_llm import AsyncLLM, Audio, Prompt, Text
+from .outputs import (
+    ClassificationRequestOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringRequestOutput,
+    SpeechOutput,
+)
+from .params import SamplingParams
+
+T = TypeVar("T")
+R = TypeVar("R")
+Tqdm = bool | Callable[..., Any]
+"""Whether there is a progress bar, on a terminal or in a notebook; or what makes one."""
+Params = SamplingParams | Sequence[SamplingParams] | None
+"""One for all inputs, one for each, or the defaults."""
+Texts = Text | Sequence[Text]
+BATCHED_TOKENS = 1024
+"""The default of max_num_batched_tokens here: nobody waits for the next token, and larger steps are more tokens a
+second."""
+WAITING = 64
+"""Inputs that wait for a place in the engine, so that none is free while the next one is tokenized."""
+PAIRS = 32
+"""Pairs of one request: a query is computed once for each."""
+FILES = 4
+"""Audio files, or texts to speak, at once."""
+STOP_S = 10
+"""Seconds that an interrupted call waits for its requests to be cancelled."""
+
+
+class LLM:
+    """A model: `with LLM("OpenVINO/Qwen3-8B-int4-ov") as llm: llm.generate(["Hello"])`. The methods are those of vLLM's
+    class; they take one input or many, which the engine batches, and return one output for each, in their order.
+
+    They raise ValueError for what is wrong with an input, and RuntimeError if the engine fails; then, and after Ctrl-C,
+    the other requests are cancelled. Threads may share one.
+    """
+
+    def __init__(
+        self, model: str | PathLike[str] = "", *, config: Config | None = None, seed: int | None = None, **options: Any
+    ) -> None:
+        """Loads the model; one of the hub is pulled first. Raises StartError.
+
+        model: a directory, or the name of a hub's model; "": what the options name, or the demo models. options: those
+        of the command line, and vLLM's; max_num_batched_tokens is larger. config: all options instead. seed: of the
+        first request that has none; the next ones count on.
+        """
+        if config is None:
+            options = {"max_num_batched_tokens": BATCHED_TOKENS, **options}
+        self._llm = AsyncLLM(model, config=config, seed=seed, **options)
+        self._llm.pull()  # in this thread, where Ctrl-C ends it
+        self._loop = _Loop()
+        self._end = weakref.finalize(self, _end, self._loop, self._llm)
+        try:
+            self._loop.run(self._llm.__aenter__())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engine, which the end of the program does, too. Idempotent."""
+        self._end()
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, use_tqdm: Tqdm = True, **fields: Any
+    ) -> list[RequestOutput]:
+        """How each text goes on."""
+        inputs = _with_params(_several(prompts, int), sampling_params)
+        return self._batch(inputs, lambda one: self._llm.complete(self._llm.start(*one, **fields)), use_tqdm)
+
+    def chat(
+        self,
+        messages: list[Json] | Sequence[list[Json]],
+        sampling_params: Params = None,
+        use_tqdm: Tqdm = True,
+        **fields: Any,
+    ) -> list[RequestOutput]:
+        """The next message of each conversation."""
+        inputs = _with_params(_several(messages, dict), sampling_params)
+        return self._batch(inputs, lambda one: self._llm.complete(self._llm.start_chat(*one, **fields)), use_tqdm)
+
+    def embed(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[EmbeddingRequestOutput]:
+        """The vector of each text."""
+        return self._batch(_several(prompts, int), lambda one: self._llm.embed(one, **fields), use_tqdm)
+
+    def score(
+        self, data_1: str | list[str], data_2: str | list[str], use_tqdm: Tqdm = True, **fields: Any
+    ) -> list[ScoringRequestOutput]:
+        """How well texts fit each other: one and one, one and each of several, or pair by pair."""
+        left, right = _several(data_1, int), _several(data_2, int)
+        if len(left) not in (1, len(right)):
+            raise ValueError(
+                f"there are {len(left)} texts and {len(right)}: as many, or one of the first, are possible"
+            )
+        alone = len(left) == 1
+        starts = range(0, len(right), PAIRS)
+        parts = [(left if alone else left[start : start + PAIRS], right[start : start + PAIRS]) for start in starts]
+        found = self._batch(parts, lambda part: self._llm.score(*part, **fields), use_tqdm)
+        return [one for part in found for one in part]
+
+    def classify(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[ClassificationRequestOutput]:
+        """The probabilities of the model's labels for each text."""
+        return self._batch(_several(prompts, int), lambda one: self._llm.classify(one, **fields), use_tqdm)
+
+    def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[Transcript]:
+        """What is said in each audio file, with times if timestamp_granularities asks for them."""
+        return self._batch(_several(audio, int), lambda one: self._llm.transcribe(one, **fields), use_tqdm, FILES)
+
+    def speak(self, texts: str | Sequence[str], use_tqdm: Tqdm = True, **fields: Any) -> list[SpeechOutput]:
+        """Each text as an audio file."""
+        return self._batch(_several(texts, int), lambda one: self._llm.speak(one, **fields), use_tqdm, FILES)
+
+    def _batch(
+        self, inputs: Sequence[T], call: Callable[[T], Awaitable[R]], use_tqdm: Tqdm, at_once: int = 0
+    ) -> list[R]:
+        """Returns what call returns for each input. at_once: calls that run at once; 0: as the engine takes them."""
+        bar = _bar(len(inputs), use_tqdm)
+        try:
+            return self._loop.run(_map(inputs, call, at_once or self._llm.config.max_num_seqs + WAITING, bar))
+        finally:
+            bar.close()
+
+
+def _several(value: Any, element: type) -> list[Any]:
+    """Returns a list of inputs; an input alone becomes one. element: the type of the elements of an input."""
+    alone = isinstance(value, str | bytes | PathLike | Mapping) or (len(value) > 0 and isinstance(value[0], element))
+    return [value] if alone else list(value)
+
+
+def _with_params(inputs: list[T], params: Params) -> list[tuple[T, SamplingParams | None]]:
+    """Returns each input with its parameters. Raises ValueError for a list of another length."""
+    each = [params] * len(inputs) if params is None or isinstance(params, SamplingParams) else list(params)
+    if len(each) != len(inputs):
+        raise ValueError(f"there are {len(inputs)} inputs and {len(each)} SamplingParams")
+    return list(zip(inputs, each, strict=True))
+
+
+async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: int, bar: Any) -> list[R]:
+    """Returns what call returns for each input. If one raises, or this is cancelled, the others are cancelled."""
+    results: dict[int, R] = {}
+    numbered = iter(enumerate(inputs))
+    began, tokens = time.monotonic(), 0
+
+    async def work() -> None:
+        nonlocal tokens
+        for number, one in numbered:
+            try:
+                results[number] = result = await call(one)
+            except ValueError as error:
+                raise ValueError(f"input {number}: {error}" if len(inputs) > 1 else str(error)) from error
+            if isinstance(result, RequestOutput):
+                tokens += sum(len(output.token_ids) for output in result.outputs)
+                bar.set_postfix_str(f"{tokens / (time.monotonic() - began):.0f} tokens/s", refresh=False)
+            bar.update(1)
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(inputs)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [results[number] for number in range(len(inputs))]
+
+
+def _bar(total: int, use_tqdm: Tqdm) -> Any:
+    """Returns a progress bar, which is seen if it is wanted, on a terminal or in a notebook."""
+    seen = use_tqdm if "ipykernel" in sys.modules else use_tqdm and None  # tqdm's None is: on a terminal
+    make = tqdm if isinstance(use_tqdm, bool) else use_tqdm
+    return make(total=total, desc="Processed", dynamic_ncols=True, disable=seen if seen is None else not seen)
+
+
+class _Loop:
+    """An event loop in a thread. The engine ends with its thread at the latest, however the program ends."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="lean_ovms", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns what work returns. Interrupted (Ctrl-C), it cancels work and waits for its end."""
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the model is closed")
+        ended = threading.Event()
+
+        async def run() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+                ended.wait(STOP_S)
+            raise
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _end(loop: _Loop, llm: AsyncLLM) -> None:
+    try:
+        loop.run(llm.close())
+    finally:
+        loop.stop()

@@ -1,0 +1,184 @@
+"""What LLM and AsyncLLM return. Classes and attributes have vLLM's names.
+
+https://docs.vllm.ai/en/stable/api/vllm/outputs.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from ..models.collect import Call, Collector, CompletedChoice, collect
+from ..models.generation import DeltaStream, Generation
+from ..push_types import StreamIterator
+from ..types import SamplingParams, TokenLogprob
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """The log probability of a token. rank: 1 for the likeliest; None: not known."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+Logprobs = list[dict[int, Logprob] | None]
+"""For each token the log probabilities in its place, by token id; None where they are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionOutput:
+    """One answer to a prompt. logprobs, cumulative_logprob: None unless they were asked for.
+
+    finish_reason: "stop", "length", or None while it continues. stop_reason: the stop string or token id that ended it.
+    reasoning, tool_calls: of a chat, by the model's parsers, as in a response of the server; text is without them.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: Logprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    reasoning: str = ""
+    tool_calls: list[Call] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOutput:
+    """The answers to one prompt. prompt: its text; None for token ids. num_cached_tokens: those of the prompt that were
+    in the prefix cache; None: not known."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    prompt_logprobs: Logprobs | None = None
+    outputs: list[CompletionOutput]
+    finished: bool = True
+    num_cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A generation that has been started. deltas: what it yields. scored: the log probabilities of its prompt are
+    wanted."""
+
+    request_id: str
+    generation: Generation
+    deltas: DeltaStream
+    prompt: str | None
+    sampling: SamplingParams
+    scored: bool
+
+    async def complete(self) -> RequestOutput:
+        """The output at the end. Raises RequestError."""
+        try:
+            return self._output(await collect(self.deltas, self.sampling.n), finished=True)
+        finally:
+            await self.generation.aclose()
+
+    async def stream(self) -> AsyncGenerator[RequestOutput, None]:
+        """The output so far, each time that there is more of it; the last one is finished. Raises RequestError."""
+        collector = Collector(self.sampling.n)
+        pieces = StreamIterator(self.deltas)
+        try:
+            async for deltas in pieces:
+                collector.add(deltas)
+                choices = collector.choices(ended=False)
+                if not all(choice.finish for choice in choices):
+                    yield self._output(choices, finished=False)
+            yield self._output(collector.choices(ended=True), finished=True)
+        finally:
+            await pieces.aclose()
+            await self.generation.aclose()
+
+    def _output(self, choices: list[CompletedChoice], *, finished: bool) -> RequestOutput:
+        shown = [choice for choice in choices if choice.finish or not finished]  # a beam search may find fewer
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=self.generation.prompt_ids,
+            prompt_logprobs=_by_id(self.generation.prompt_entries()) if self.scored else None,
+            outputs=[_completion(i, choice, logprobs=self.sampling.logprobs) for i, choice in enumerate(shown)],
+            finished=finished,
+            num_cached_tokens=self.generation.usage.cached_tokens,
+        )
+
+
+def _completion(index: int, choice: CompletedChoice, *, logprobs: bool) -> CompletionOutput:
+    return CompletionOutput(
+        index=index,
+        text=choice.text,
+        token_ids=choice.tokens.copy(),
+        cumulative_logprob=sum(token.logprob or 0.0 for token in choice.logprobs) if logprobs else None,
+        logprobs=_by_id(choice.logprobs) if logprobs else None,
+        finish_reason=choice.finish or None,
+        stop_reason=choice.stop,
+        reasoning=choice.reasoning,
+        tool_calls=[replace(call) for call in choice.calls],
+    )
+
+
+def _by_id(tokens: list[TokenLogprob]) -> Logprobs:
+    """Returns the log probabilities of each token, and of the likeliest in its place."""
+    return [None if token.logprob is None else _place(token) for token in tokens]
+
+
+def _place(token: TokenLogprob) -> dict[int, Logprob]:
+    found: dict[int, Logprob] = {}
+    for rank, one in [*enumerate(token.top, 1), (token.rank or None, token)]:
+        if one.logprob is not None:
+            found.setdefault(one.id, Logprob(one.logprob, rank, one.token))
+    return found
+
+
+# --- vectors, scores, classes, speech
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutput:
+    """A vector."""
+
+    embedding: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOutput:
+    """How well two texts fit each other."""
+
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationOutput:
+    """The probability of each label of the model. label: the likeliest; None if the labels have no names."""
+
+    probs: list[float]
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingRequestOutput(Generic[T]):
+    """The result of one input, or of one pair."""
+
+    request_id: str
+    outputs: T
+    finished: bool = True
+
+
+EmbeddingRequestOutput = PoolingRequestOutput[EmbeddingOutput]
+ScoringRequestOutput = PoolingRequestOutput[ScoringOutput]
+ClassificationRequestOutput = PoolingRequestOutput[ClassificationOutput]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechOutput:
+    """A spoken text. audio: the bytes of a file, a WAV file unless another format was asked for."""
+
+    audio: bytes = field(repr=False)
+    sample_rate: int

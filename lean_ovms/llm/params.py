@@ -1,0 +1,70 @@
+"""SamplingParams, by vLLM's names: what a program says of a generation, checked by the fields of a completions request.
+
+https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..api.fields import FieldSet, read_one
+from ..api.generation.common_fields import PROMPT_LOGPROBS
+from ..api.generation.sampling import SAMPLING
+from ..api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ..api.generation.unsupported import UNSUPPORTED, similar
+from ..api.openai.completions import LOGPROBS
+from ..errors import BadRequest
+from ..types import Json
+
+FIELDS = FieldSet((*SAMPLING, LOGPROBS, PROMPT_LOGPROBS, *STRUCTURED, RESPONSE_FORMAT))
+_UNSUPPORTED = FieldSet(field for field in UNSUPPORTED if field.name not in FIELDS.names)
+
+
+class SamplingParams:
+    """How text is generated: the sampling fields of a request, by name. What is not given follows the model's
+    generation_config.json, and then the server's defaults. Raises TypeError for an unknown name, and ValueError for a
+    value that it may not have."""
+
+    def __init__(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_names((name,), FIELDS.names | _UNSUPPORTED.names, "SamplingParams")
+        fields = FIELDS if name in FIELDS.places else _UNSUPPORTED
+        try:
+            read_one(fields[fields.places[name]], value)
+        except BadRequest as error:
+            raise ValueError(error.message) from None
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FIELDS.places:
+            raise AttributeError(f"SamplingParams have no {name}")
+        return FIELDS.defaults[name]
+
+    def __repr__(self) -> str:
+        return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SamplingParams) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # its fields can be set
+
+
+def for_chat(fields: Mapping[str, Any]) -> Json:
+    """The fields by the names of a chat request, whose log probabilities are two fields."""
+    body = dict(fields)
+    if (top := body.get("logprobs")) is not None:
+        body |= {"logprobs": True, "top_logprobs": top}
+    return body
+
+
+def check_names(names: Iterable[str], known: frozenset[str], what: str) -> None:
+    """Raises TypeError for a name that is not known, as Python does for a wrong keyword. what: the callee."""
+    for name in names:
+        if name not in known:
+            near = similar(name, known)
+            hint = f"; did you mean {near}?" if near else ""
+            raise TypeError(f"{what} has no argument {name!r}{hint}")

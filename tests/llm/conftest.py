@@ -1,0 +1,68 @@
+"""LLM over scripted engines: no child process, the real thread and its event loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lean_ovms import LLM
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.llm import async_llm
+from lean_ovms.models.model import Model
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import CAPABILITIES
+from tests.fakes import FakeEngine
+
+MakeLLM = Callable[..., LLM]
+
+
+async def text_model(script: Any, *, config: Config, **info: Any) -> tuple[Model, FakeEngine]:
+    """A loaded text model that can do everything, and its engine."""
+    engine = FakeEngine(script)
+    engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}), **info)
+    model = TextModel(replace(config, model_name="m"), engine)  # type: ignore[arg-type]
+    await model.load()
+    return model, engine
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, make: Callable[..., Awaitable[tuple[Model, Any]]]) -> list[Any]:
+    """Let every LLM have the model that make returns. Returns the engines, as they are made."""
+    engines: list[Any] = []
+
+    @contextlib.asynccontextmanager
+    async def opened(config: Config) -> AsyncIterator[App]:
+        model, engine = await make(config=config)
+        engines.append(engine)
+        app = App(config, [model])
+        yield app
+        app.services.image_loader.close()
+        await app.close()
+        app.services.offload.close()
+
+    monkeypatch.setattr(async_llm, "opened", opened)
+    return engines
+
+
+@pytest.fixture
+def make_llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeLLM]:
+    """make_llm(make, **options) -> LLM with the model of `make`; its engine is `engine` of the LLM."""
+    with contextlib.ExitStack() as stack:
+
+        def make_one(make: Any, **options: Any) -> LLM:
+            if not callable(make):
+                script = make
+
+                async def make(config: Config) -> tuple[Model, FakeEngine]:
+                    return await text_model(script, config=config)
+
+            engines = serve(monkeypatch, make)
+            llm = stack.enter_context(LLM(fake_engine=True, **options))
+            llm.engine = engines[-1]  # type: ignore[attr-defined]
+            return llm
+
+        yield make_one
