@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, wait
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -207,21 +208,35 @@ class _Loop:
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("the model is closed")
-        ended = threading.Event()
+        result: Future[T] = Future()
+        task: asyncio.Task[T] | None = None
 
-        async def run() -> T:
-            try:
-                return await work
-            finally:
-                ended.set()
+        def start() -> None:
+            nonlocal task
+            task = self._loop.create_task(work)
+            task.add_done_callback(end)
 
-        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
-        try:
-            return future.result()
+        def end(task: asyncio.Task[T]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(task.result())
+
+        def cancel() -> None:
+            if task is not None:
+                task.cancel()
+            else:
+                work.close()
+                result.cancel()
+
+        try:  # Ctrl-C may come at any moment, so also before `start` is scheduled
+            self._loop.call_soon_threadsafe(start)
+            return result.result()
         except BaseException:
-            if not future.done():
-                future.cancel()
-                ended.wait(STOP_S)
+            if not result.done():
+                self._loop.call_soon_threadsafe(cancel)
+                wait([result], STOP_S)
             raise
 
     def stop(self) -> None:
