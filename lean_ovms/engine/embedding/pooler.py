@@ -26,7 +26,7 @@ class Template:
 
     single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
-    types: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    types: tuple[int, ...] = (0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

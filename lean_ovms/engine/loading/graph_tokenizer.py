@@ -42,15 +42,14 @@ class GraphTokenizer:
                 core.set_property({"ENABLE_MMAP": False})  # no descriptor that stays open
             core.add_extension(extension())
             model = core.read_model(model_dir / "openvino_tokenizer.xml")
-            self.single = _take_special_tokens(model)
+            single = _take_special_tokens(model)
             _take_limit(model)
             self._request = core.compile_model(model, "CPU", PROPERTIES).create_infer_request()
             self._core, self._detokenizer_file = core, model_dir / "openvino_detokenizer.xml"
         except (RuntimeError, OSError) as error:
             raise StartError(f"the tokenizer does not load: {last_line(error)}") from error
         self._stripped = (0, 0)  # tokens at the start and end of every text that could not be taken out of the IR
-        if self.single is None:
-            self.single = self._measured()
+        self.single = self._measured() if single is None else single
         self._detokenizer: Any = None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
