@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged"}
     | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
-    "engine.worker.command_queue": {"engine.protocol"},
+    "engine.worker.command_queue": {"engine.protocol", "util"},
     "engine.worker.loop": {
         "engine.protocol",
         "engine.worker.command_queue",

@@ -7,7 +7,6 @@ batch. A request is checked as a whole before any of it is computed. Knows no op
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
@@ -74,8 +73,8 @@ def _first(texts: list[str], budget: int) -> list[str]:
     return texts
 
 
-def load(config: EngineConfig, wake: Callable[[], None]) -> PoolingTask:
-    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
+def load(config: EngineConfig) -> PoolingTask:
+    """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_pooler import FakePooler
 

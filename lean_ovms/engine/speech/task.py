@@ -38,8 +38,8 @@ TURN_FRAMES, BUSY_FRAMES = 128, 32
 """Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
 
 
-def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
-    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
+def load(config: EngineConfig) -> SpeechTask:
+    """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_recognizer import FakeRecognizer
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
@@ -26,8 +25,8 @@ FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
-def load(config: EngineConfig, wake: Callable[[], None]) -> VoiceTask:
-    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
+def load(config: EngineConfig) -> VoiceTask:
+    """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_synthesizer import FakeSynthesizer
 

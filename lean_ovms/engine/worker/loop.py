@@ -61,8 +61,8 @@ class Worker:
 
     def _handle_commands(self) -> None:
         """Clients in turn, each in the order of arrival; as many as the task accepts before its next step."""
-        while self._commands and self.task.accepts_commands:
-            self._handle(self._commands.popleft())
+        while self.task.accepts_commands and (command := self._commands.next()) is not None:
+            self._handle(command)
 
     def _handle(self, command: Record) -> None:
         if isinstance(command, Ping):
