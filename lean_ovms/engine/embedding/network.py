@@ -10,9 +10,9 @@ import openvino as ov
 from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
-from ...util.resources import thread_limit
 from ..errors import last_line
 from ..loading.devices import device_of
+from ..loading.settings import base_properties
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner
 from .lazy_compiled_model import LazyCompiledModel
@@ -217,16 +217,10 @@ class PoolingNetwork:
 
 def properties(config: EngineConfig) -> dict[str, Any]:
     """Returns openvino's properties of the options. Raises StartError."""
-    found = read_object("plugin_config", config.plugin_config)
-    if "NUM_STREAMS" in found and config.num_streams > 1:
+    plugin = read_object("plugin_config", config.plugin_config)
+    if "NUM_STREAMS" in plugin and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
-    found.setdefault("NUM_STREAMS", config.streams)
-    if config.target_device == "CPU":
-        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other while the front end is busy
-        found = thread_limit() | found
-    if config.cache_dir:
-        found.setdefault("CACHE_DIR", config.cache_dir)
-    return found
+    return {"NUM_STREAMS": config.streams, **base_properties(config), **plugin}
 
 
 def _streams(properties: dict[str, Any]) -> int:

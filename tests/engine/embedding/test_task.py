@@ -222,7 +222,7 @@ def test_the_limits_are_options() -> None:
     options = Config(
         fake_engine=True, task="embeddings", max_queued_requests=3, max_pooling_tokens=100, pooling_batch_tokens=64
     )
-    limits = task_module.load(options, wake=lambda: None).limits
+    limits = task_module.load(options).limits
     assert limits == PoolingLimits(queued=3, tokens=100, batch_tokens=64)
 
 
