@@ -108,6 +108,7 @@ class IdleHelpers(Generic[H]):
 
     @property
     def pids(self) -> list[int]:
+        """The process ids of the helpers that are idle."""
         return [helper.pid for helper in self._idle]
 
     def take(self) -> H | None:

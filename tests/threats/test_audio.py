@@ -72,7 +72,7 @@ async def test_t18_only_listed_formats_reach_a_library(app: App) -> None:
     decoder = app.services.get(AudioDecoder)
     for data in JUNK.values():
         assert (await ask(app, data))[0] == 400
-    assert decoder.pids == []
+    assert decoder.idle.pids == []
 
 
 BROKEN_FORMS = {

@@ -49,6 +49,16 @@ class Parser:
         raise NotImplementedError
 
 
+class PlainText(Parser):
+    """Hands text through, as content: for a request or a model without a parser."""
+
+    def feed(self, text: str) -> list[Event]:
+        return [Text(text)] if text else []
+
+    def finish(self, ended_by: str = "") -> list[Event]:
+        return []
+
+
 _S = TypeVar("_S", bound="Syntax")
 
 
