@@ -84,6 +84,10 @@ class Syntax:
         self.scanner = out.scanner
         self.tools = tools
         self.thinking = thinking
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Sets what an instance has of its own, such as tags that depend on the tools or the prompt."""
 
     @classmethod
     def variant(cls: type[_S], **attributes: object) -> type[_S]:

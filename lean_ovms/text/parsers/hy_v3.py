@@ -20,7 +20,7 @@ from functools import cache
 from types import MappingProxyType
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .base import CombinedParser, Syntax
+from .base import Syntax
 from .family import Detection, ModelFamily
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
@@ -59,10 +59,9 @@ class HyCalls(Syntax):
 
     keep_special_tokens = True
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        spellings = suffixes(out.prompt_tail)
-        self._readers = {f"<tool_call{suffix}>": _reader(suffix)(out) for suffix in spellings}
+    def prepare(self) -> None:
+        spellings = suffixes(self.out.prompt_tail)
+        self._readers = {f"<tool_call{suffix}>": _reader(suffix)(self.out) for suffix in spellings}
         self._begins = {f"<tool_calls{suffix}>": f"<tool_call{suffix}>" for suffix in spellings}
         self.tags = (*self._readers, *self._begins)
         ends = [tag for reader in self._readers.values() for tag in (*reader.ends, reader.separator)]
@@ -83,11 +82,11 @@ class HyThinking(SpelledThinkTags):
     spellings: Mapping[str, str] = MappingProxyType({"<think>": "</think>"})
     keep_special_tokens = True
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        known = suffixes(out.prompt_tail)
+    def prepare(self) -> None:
+        known = suffixes(self.out.prompt_tail)
         self.spellings = {f"<think{suffix}>": f"</think{suffix}>" for suffix in known}
         self.breaks = tuple(f"<tool_calls{suffix}>" for suffix in known)
-        super().__init__(out, tools=tools, thinking=thinking)
+        super().prepare()
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
