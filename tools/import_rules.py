@@ -104,6 +104,7 @@ FOREIGN = {
         "engine/paged/model.py",
         "engine/paged/positions.py",
         "engine/embedding/model.py",
+        "engine/embedding/tokenizer.py",
         "engine/embedding/network.py",
         "engine/embedding/pooling_graph.py",
         "engine/speech/silero_vad.py",
