@@ -96,7 +96,7 @@ class Http11WebSocket(Channel):
             self._timer.cancel()
             self._closing = True
             self._backlog.clear()
-            self._frames.discard()
+            self._frames.free()
             self._watch_message()
 
     async def send(self, text: bytes) -> None:
@@ -133,7 +133,7 @@ class Http11WebSocket(Channel):
                     self.put(message)
             if self._frames.ended:
                 self._backlog.clear()
-                self._frames.discard()
+                self._frames.free()
                 self.end()
         self._watch_message()
         self._link.set_reading(not self._backlog)
@@ -160,7 +160,7 @@ class Http11WebSocket(Channel):
         self._frames.close(close)
         self._flush()
         self._backlog.clear()
-        self._frames.discard()
+        self._frames.free()
         self._link.reserve_memory(0)
         self.end()
 
