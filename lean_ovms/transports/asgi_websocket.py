@@ -113,7 +113,7 @@ class AsgiChannel(Channel):
             return False
         return True
 
-    def taken(self) -> None:
+    def resume_reading(self) -> None:
         self._room.set()
 
     async def _read(self) -> None:

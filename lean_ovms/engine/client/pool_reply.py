@@ -12,7 +12,7 @@ from ..protocol import Cancel, FrameError, Pool, Pooled, Record
 from .replies import ReplyRouter
 
 FLOAT_BYTES = 4
-_given = changed_fields(PoolingParams)
+_changed = changed_fields(PoolingParams)
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
@@ -28,7 +28,7 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
     if queries and all(query is queries[0] or query == queries[0] for query in queries):
         del queries[1:]
-    return Pool(number, single, queries, _given(params))
+    return Pool(number, single, queries, _changed(params))
 
 
 class PoolReply:

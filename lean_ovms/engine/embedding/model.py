@@ -88,8 +88,8 @@ class OpenVinoPooler:
     def widen(self) -> None:
         self._network.widen()
 
-    def lone_size(self, needed: int) -> int:
-        return self._network.lone_size(needed) if self.info.context_length >= SHORT else needed
+    def padded_length(self, needed: int) -> int:
+        return self._network.padded_length(needed) if self.info.context_length >= SHORT else needed
 
     def start(self, batch: Batch, alone: bool) -> None:
         assert self.info.pooling is not None

@@ -39,7 +39,7 @@ CHANGE_TOKENS = 32
 cores that takes as long as this much padding: 2.2 of 9.6 ms (2026-11)."""
 
 
-class LoneLength:
+class PaddedLength:
     """Chooses the padded length of texts that are computed alone, one after the other.
 
     A shorter text has the length of the one before it, until its padding has cost as much as the change would.
@@ -83,7 +83,7 @@ class PoolingNetwork:
         self._pooled: InferRequestPool | None = None
         self._streamed: LazyCompiledModel | None = None
         self._short: LazyCompiledModel | None = None
-        self._lone = LoneLength()
+        self._padded_length = PaddedLength()
         self._hidden: InferRequestPool | None = None
         self._passes = InferRunner()
 
@@ -181,13 +181,13 @@ class PoolingNetwork:
 
     # --- one text
 
-    def lone_size(self, needed: int) -> int:
+    def padded_length(self, needed: int) -> int:
         """Returns the padded length of a text that is computed alone and has so many tokens at least."""
         if needed <= SHORT and self._short is not None:
             self._short.needed()
             if self._short.get() is not None:
                 return SHORT
-        return self._lone.size(needed)
+        return self._padded_length.size(needed)
 
     # --- batches
 

@@ -72,7 +72,7 @@ class Pooler(Protocol):
         """Notes that many texts wait: `slots` may grow."""
         ...
 
-    def lone_size(self, needed: int) -> int:
+    def padded_length(self, needed: int) -> int:
         """Returns the padded length of a text that is computed alone, and that has so many tokens at least."""
         ...
 

@@ -246,7 +246,7 @@ class PoolingTask:
     def _start(self) -> None:
         alone = not self._running and self.queue.waiting == 1
         items = self.queue.next_batch(self._batch_tokens())
-        size = self.pooler.lone_size(items[0].bucket) if alone else 0
+        size = self.pooler.padded_length(items[0].bucket) if alone else 0
         batch = padded(items, self.pooler.info.pad_token_id, size)
         try:
             self.pooler.start(batch, alone)

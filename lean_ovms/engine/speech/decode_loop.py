@@ -159,7 +159,7 @@ class DecodeLoop:
 
     def _ended(self, row: DecodeRow, queue: DecodeQueue) -> None:
         if not row.credible():
-            row.again()
+            row.retry()
             queue.encoded.append(row)
             return
         words = None

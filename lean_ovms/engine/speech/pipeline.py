@@ -95,7 +95,7 @@ class PipelineRecognizer:
         try:
             texts = self._texts(job)
             found = self._pipeline.generate(
-                job.samples.tolist(), streamer=lambda text: self._heard(job, text), **self._kind.options(job, texts)
+                job.samples.tolist(), streamer=lambda text: self._on_text(job, text), **self._kind.options(job, texts)
             )
             result = self._kind.result(job, texts, found)
         except Exception as caught:  # the pipeline's, whatever they are
@@ -122,7 +122,7 @@ class PipelineRecognizer:
             left -= min(left, len(ids))
         return Texts(found[1], found[0], self._kind.max_prompt_tokens - left)
 
-    def _heard(self, job: Job, text: str) -> Any:
+    def _on_text(self, job: Job, text: str) -> Any:
         with self._ready:
             self._alive_at = time.monotonic()
             if job.cancelled:

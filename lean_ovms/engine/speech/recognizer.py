@@ -1,4 +1,4 @@
-"""What the speech task asks of a backend: windows of audio in, text out, step by step. Imports numpy alone."""
+"""What the speech task needs of a backend: windows of audio in, text out, step by step. Imports numpy alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Job:
     language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
     words are wanted and may be computed. stream: `pieces` are wanted before the result. soon: as
     in Recognizer.room.
-    pieces: new text since they were last taken. result: without start, end and skipped. One of result and error is set
+    pieces: new text, until the task removes it. result: without start, end and skipped. One of result and error is set
     when the job is done; it is never touched again after `cancelled` is set.
     """
 

@@ -68,8 +68,8 @@ class AudioDecoder:
         found = recognise(data)
         if found is None:
             raise BadRequest(f"Invalid or unsupported audio file. This server reads {READ}.", param=PARAM)
-        lease = await self._slots.take(1)
-        process = self.idle.take() or _Process(self._command)
+        lease = await self._slots.acquire(1)
+        process = self.idle.acquire() or _Process(self._command)
         stream = AudioStream(process, self._timeout_s, lambda: self._release(process, lease))
         try:
             await stream.begin(data, found, self._limits)
@@ -79,7 +79,7 @@ class AudioDecoder:
         return stream
 
     def _release(self, process: _Process, lease: Lease) -> None:
-        self.idle.give_back(process)
+        self.idle.release(process)
         lease.release()
 
     async def drain(self, timeout_s: float) -> None:

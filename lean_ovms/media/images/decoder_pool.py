@@ -64,11 +64,11 @@ class DecoderPool:
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:
-            process = self.idle.take() or _Decoder(self._command)
+            process = self.idle.acquire() or _Decoder(self._command)
             try:
                 return await process.decode(job, self._timeout_s)
             finally:
-                self.idle.give_back(process)
+                self.idle.release(process)
 
     def stop(self) -> None:
         """End the idle processes; the next job starts one again."""

@@ -3,7 +3,7 @@
 <ifm|tool_call>NAME<ifm|arg_key>KEY</ifm|arg_key><ifm|arg_value>value</ifm|arg_value>…</ifm|tool_call>
 
 With <ifm|arg_type>TYPE</ifm|arg_type> before a value, or with a call object in JSON between the tags, where the
-template is asked for it. Reasoning: <ifm|think>…</ifm|think>, think_fast or think_faster by the effort.
+template is told to. Reasoning: <ifm|think>…</ifm|think>, think_fast or think_faster by the effort.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
             self.strays.append(self.scanner.recorded())
             return
         self.scanner.forget()
-        if key in self.given:
+        if key in self.names:
             yield from self._string(key, ignore)
             return
         self.begin(key)

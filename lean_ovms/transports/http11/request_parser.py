@@ -61,10 +61,10 @@ class RequestHead:
     @property
     def keep_alive(self) -> bool:
         """Whether the client may send another request: with HTTP/1.0 only if it asks for that (RFC 9112 9.3)."""
-        given = self.headers.get("connection")
-        if given is None:
+        connection = self.headers.get("connection")
+        if connection is None:
             return self.http_1_1
-        options = tokens(given)
+        options = tokens(connection)
         return "close" not in options and (self.http_1_1 or "keep-alive" in options)
 
     @property

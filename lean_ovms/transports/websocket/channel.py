@@ -23,7 +23,7 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Channel:
-    """Base of a transport's WebSocket, which implements `send`, and `taken` to read on.
+    """Base of a transport's WebSocket, which implements `send`, and `resume_reading`.
 
     ended: a future that is done when the client has closed or left.
     """
@@ -41,11 +41,11 @@ class Channel:
         """Returns the next message."""
         while not self._messages:
             self._arrival = self._loop.create_future()
-            self.taken()
+            self.resume_reading()
             await self._arrival
         message = self._messages.popleft()
         self._bytes -= len(message.data)
-        self.taken()
+        self.resume_reading()
         return message
 
     async def send(self, text: bytes) -> None:
@@ -71,7 +71,7 @@ class Channel:
         """Whether the handler waits for a message."""
         return self._arrival is not None and not self._arrival.done()
 
-    def taken(self) -> None:
+    def resume_reading(self) -> None:
         """Notes that the handler has received a message, so that there is room for another, or waits for one."""
 
     def end(self) -> None:

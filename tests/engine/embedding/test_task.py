@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding import task as task_module
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
-from lean_ovms.engine.embedding.network import LoneLength
+from lean_ovms.engine.embedding.network import PaddedLength
 from lean_ovms.engine.embedding.task import PoolingLimits
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
 from lean_ovms.pooling_types import PER_TOKEN
@@ -146,7 +146,7 @@ def test_batches_may_end_in_another_order_than_they_began() -> None:
     ],
 )
 def test_padding_of_lone_texts_costs_no_more_than_the_change(needed: list[int], chosen: list[int]) -> None:
-    lengths = LoneLength()
+    lengths = PaddedLength()
     assert [lengths.size(one) for one in needed] == chosen
 
 

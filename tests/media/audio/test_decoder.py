@@ -146,7 +146,7 @@ async def test_one_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await audio.decode(memoryview(SECOND))
     assert audio.idle.pids == []
-    assert audio._slots.taken == 0
+    assert audio._slots.used == 0
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ async def test_one_that_dies_takes_only_its_file_with_it(body: str) -> None:
     audio = fake(body)
     with pytest.raises(BadRequest, match="too much memory or time"):
         await all_of(audio, SECOND)
-    assert audio._slots.taken == 0
+    assert audio._slots.used == 0
     audio._command = decoder.COMMAND
     assert await all_of(audio, SECOND) == pcm(tone())
     await audio.close()
@@ -178,7 +178,7 @@ async def test_one_that_dies_in_the_middle_fails_there() -> None:
     with pytest.raises(RequestError):
         await anext(stream)
     await stream.aclose()
-    assert audio._slots.taken == 0
+    assert audio._slots.used == 0
 
 
 async def test_one_that_does_not_start_is_no_files_fault() -> None:
