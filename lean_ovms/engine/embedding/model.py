@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
@@ -179,7 +178,7 @@ def _vocabulary(path: Path) -> Vocabulary:
     """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
     try:
         return replace(vocabulary.read(path), exact=False)
-    except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):
+    except NotUnderstood:
         return Vocabulary(pieces=[], exact=False)
 
 

@@ -41,7 +41,7 @@ def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
         return from_gguf(gguf.read(model_dir), tokenizer)
     try:
         vocabulary = read(model_dir)
-    except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):
+    except NotUnderstood:
         return from_tokens(tokenizer)
     if vocabulary.exact and not agrees(vocabulary, tokenizer):
         return _inexact(vocabulary)
@@ -56,7 +56,14 @@ def _inexact(vocabulary: Vocabulary) -> Vocabulary:
 
 
 def read(model_dir: Path) -> Vocabulary:
-    """Returns the table as the graph describes it, not yet checked. Raises NotUnderstood, and what Graph raises."""
+    """Returns the table as the graph describes it, not yet checked. Raises NotUnderstood."""
+    try:
+        return _read(model_dir)
+    except (OSError, ParseError, ValueError, KeyError, IndexError) as error:
+        raise NotUnderstood(str(error)) from error
+
+
+def _read(model_dir: Path) -> Vocabulary:
     graph = Graph(model_dir / f"{DETOKENIZER}.xml")
     decoder = graph.only("VocabDecoder")
     begins, ends, chars = graph.ints(decoder, 1), graph.ints(decoder, 2), graph.bytes(decoder, 3)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
 
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
@@ -102,5 +101,5 @@ def _vocabulary(path: Path) -> Vocabulary:
     """Raises StartError: the text of a window is made of the bytes of its tokens."""
     try:
         return vocabulary.read(path)
-    except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError) as error:
+    except NotUnderstood as error:
         raise StartError(f"the detokenizer of {path} cannot be read: {error}") from error
