@@ -32,8 +32,6 @@ from .. import protocol
 AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
 BLOCK_BYTES = 4 * SAMPLE_RATE * SAMPLE_BYTES
 """The most bytes of one Audio record: a block of the decoder of files. Each costs the same, whatever its size."""
-ALONE, PLAIN = 1, 2
-"""Values of Transcribe.care."""
 MAX_RESTARTS = 4
 """The most restarts of the engine in the life of one window, whatever caused them."""
 
@@ -243,10 +241,10 @@ class SpeechReply:
 
     def _next_care(self) -> int | None:
         """Returns how the window is tried again in which the engine has died; None: not at all."""
-        if not self._care:
-            return ALONE  # the cause may have been another request's window, or nothing in the audio
+        if not self._care:  # the cause may have been another request's window, or nothing in the audio
+            return protocol.Transcribe.ALONE
         timed = self._params.segments or self._params.words
-        return PLAIN if self._care == ALONE and timed else None
+        return protocol.Transcribe.PLAIN if self._care == protocol.Transcribe.ALONE and timed else None
 
     def resume(self) -> None:
         """Sends the request and the audio that is not transcribed to a new engine."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadRequest
+from ..errors import NOT_UNICODE
 
 log = logging.getLogger(__name__)
 
 FILE = "tokenizer.json"
-NOT_UNICODE = "the text is not valid Unicode (lone surrogates)"
 SAMPLES = (
     "",
     "a",

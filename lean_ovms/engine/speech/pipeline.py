@@ -52,12 +52,9 @@ class PipelineRecognizer:
         self._alive_at = 0.0
 
     def warm_up(self) -> None:
-        """Compute a window. Raises StartError: a model that cannot compute is not served."""
-        try:
-            silence = Job(np.zeros(8000, np.float32), 0.0, TranscribeParams(), max_tokens=1)
-            self._pipeline.generate(silence.samples.tolist(), **self._kind.options(silence, Texts()))
-        except RuntimeError as error:
-            raise StartError(f"the model does not compute: {last_line(error)}") from error
+        """Computes a window. Raises RuntimeError."""
+        silence = Job(np.zeros(8000, np.float32), 0.0, TranscribeParams(), max_tokens=1)
+        self._pipeline.generate(silence.samples.tolist(), **self._kind.options(silence, Texts()))
 
     # --- Recognizer
 
