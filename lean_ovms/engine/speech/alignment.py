@@ -67,8 +67,7 @@ def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
     if values.shape[-1] <= half:
         return values
     padded = np.pad(values, ((0, 0), (0, 0), (half, half)), mode="reflect")
-    found: NDArray[np.float32] = np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN, axis=-1), axis=-1)
-    return found
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN, axis=-1), axis=-1)
 
 
 def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

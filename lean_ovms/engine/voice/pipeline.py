@@ -118,5 +118,4 @@ class GenAiSynthesizer:
         found = pipeline.generate(text, voice, **more)
         if not found.speeches:
             return np.zeros(0, np.float32)
-        samples: Samples = np.array(found.speeches[0].data, np.float32).reshape(-1)
-        return samples
+        return np.array(found.speeches[0].data, np.float32).reshape(-1)
