@@ -40,16 +40,13 @@ def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
     if model_dir.suffix == ".gguf":
         return from_gguf(gguf.read(model_dir), tokenizer)
     try:
-        vocabulary = read(model_dir)
+        return _compared(read(model_dir), tokenizer)
     except NotUnderstood:
         return from_tokens(tokenizer)
-    if vocabulary.exact and not agrees(vocabulary, tokenizer):
-        return _inexact(vocabulary)
-    return vocabulary
 
 
-def _inexact(vocabulary: Vocabulary) -> Vocabulary:
-    return replace(vocabulary, exact=False)
+def _compared(vocabulary: Vocabulary, tokenizer: Any) -> Vocabulary:
+    return replace(vocabulary, exact=vocabulary.exact and agrees(vocabulary, tokenizer))
 
 
 # --- from graph to table -------------------------------------------------------------------------------------------
@@ -171,9 +168,7 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
         pieces = [b""] * (max(vocab.values(), default=-1) + 1)
         for token, index in vocab.items():
             pieces[index] = token if isinstance(token, bytes) else str(token).encode()
-        special = _hidden(pieces, tokenizer)
-        vocabulary = Vocabulary(pieces=pieces, special=special)
-        return vocabulary if agrees(vocabulary, tokenizer) else _inexact(vocabulary)
+        return _compared(Vocabulary(pieces=pieces, special=_hidden(pieces, tokenizer)), tokenizer)
     except Exception:  # of the engine: a tokenizer that cannot be listed decodes by itself
         return Vocabulary(pieces=pieces, exact=False)
 

@@ -81,7 +81,7 @@ class Channel:
 
     async def run(self, serve: Serve) -> Close:
         """Run the handler until it returns or the client has gone; how to close. Cancelled when the server stops."""
-        task = self._loop.create_task(_serve(serve, self))
+        task = asyncio.ensure_future(serve(self))
         try:
             waited: set[asyncio.Future[Any]] = {task, self.ended}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -97,7 +97,3 @@ class Channel:
             log.error("the handler of a WebSocket failed", exc_info=error)
             return Close(INTERNAL_ERROR, "internal error")
         return task.result()
-
-
-async def _serve(serve: Serve, channel: Channel) -> Close:
-    return await serve(channel)
