@@ -69,8 +69,7 @@ class SpeechReply:
         self._last = False
         self._credit: asyncio.Future[None] | None = None
         # events
-        self._events: deque[SpeechEvent] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._events: asyncio.Queue[SpeechEvent | None] = asyncio.Queue()  # None: the end
         self._error: BaseException | None = None
         self._ended = False
         # what the reader has of the window that is not finished
@@ -99,14 +98,12 @@ class SpeechReply:
     async def next(self) -> SpeechEvent | None:
         """Returns the next event; None after the last. Raises RequestError, or what the audio raised after its
         events."""
-        while not self._events:
+        event = await self._events.get()
+        if event is None:
+            self._events.put_nowait(None)  # for the next call
             if self._error is not None:
                 raise self._error
-            if self._ended:
-                return None
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self._events.popleft()
+        return event
 
     async def aclose(self) -> None:
         """Cancels what is not finished. Idempotent."""
@@ -195,14 +192,14 @@ class SpeechReply:
         if text:
             self._text += text
             logprobs = record.logprobs if not repeated else None
-            self._put(TextDelta(text, [(t, p) for t, p in logprobs] if logprobs is not None else None))
+            self._events.put_nowait(TextDelta(text, [(t, p) for t, p in logprobs] if logprobs is not None else None))
 
     def _add_turn(self, record: protocol.SpeechTurn) -> None:
         if self._repeated_turns:
             self._repeated_turns -= 1
             return
         self._turns.append(record.started)
-        self._put(TurnStarted(record.at) if record.started else TurnStopped(record.at))
+        self._events.put_nowait(TurnStarted(record.at) if record.started else TurnStopped(record.at))
 
     def _add_window(self, record: protocol.WindowTranscribed) -> None:
         values = dict(record.window)
@@ -218,7 +215,7 @@ class SpeechReply:
         self.in_window, self._care, self._crashes = False, 0, 0
         self.times = WindowTimes(record.queued_s, record.computed_s)
         self._used(record.samples)
-        self._put(window)
+        self._events.put_nowait(window)
 
     def fail(self, error: RequestError) -> None:
         """Ends the request with this error."""
@@ -262,10 +259,6 @@ class SpeechReply:
 
     # --- internals
 
-    def _put(self, event: SpeechEvent) -> None:
-        self._events.append(event)
-        wake(self._waiter)
-
     def _end_with(self, error: BaseException | None) -> None:
         self._ended = True
         self._error = error
@@ -273,4 +266,4 @@ class SpeechReply:
         self._audio.clear()
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
-        wake(self._waiter)
+        self._events.put_nowait(None)
