@@ -283,7 +283,7 @@ async def _answer(engine: EngineClient, tag: str, seed: int) -> tuple[str, str]:
                 text += detokenizer.feed(record.tokens)
                 reason = record.reason or reason
     finally:
-        reply.close()
+        reply.cancel()
     return text + detokenizer.flush(), reason
 
 

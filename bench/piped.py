@@ -78,7 +78,7 @@ class Parent:
             tokens += sum(len(record.tokens) for record in records)
             last = now
             outcome.events += 1
-        reply.close()
+        reply.cancel()
         outcome.prompt_tokens += reply.prompt_tokens
         outcome.first.append(first - began)
         outcome.total.append(last - began)

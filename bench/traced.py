@@ -79,14 +79,14 @@ def child(file: str, fd: str) -> int:
     from lean_ovms.engine.generation.request_validator import RequestValidator
     from lean_ovms.engine.generation.task import GenerationTask
     from lean_ovms.engine.worker import __main__ as entry
-    from lean_ovms.engine.worker.transport import SocketTransport
+    from lean_ovms.engine.worker.transport import Transport
 
-    after(SocketTransport, "receive", "frame read")
+    after(Transport, "receive", "frame read")
     after(RequestValidator, "request", "encoded, checked")
     after(FairQueue, "started", "added")
     before(GenerationTask, "step", "step begins")
     after(GenerationTask, "step", "step ends")
-    after(SocketTransport, "send", "frame sent")
+    after(Transport, "send", "frame sent")
     try:
         return entry.main([fd])
     finally:

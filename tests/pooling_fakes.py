@@ -10,6 +10,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
+from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
 from lean_ovms.engine_types import EngineStats, ModelInfo
@@ -62,7 +63,7 @@ class FakePoolingEngine:
         if self.refusal is not None:
             raise self.refusal
         self._count += 1
-        reply = PoolReply(self._count, len(inputs), lambda _: None, lambda _: None)
+        reply = PoolReply(ReplyRouter(lambda record: None), self._count, len(inputs))
         for record in self._run(pool_record(self._count, inputs, params)):
             if isinstance(record, protocol.Refused):
                 raise from_wire(record.error)

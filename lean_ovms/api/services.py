@@ -158,7 +158,7 @@ class Services:
 
     async def count_body(self, size: int) -> Lease:
         """Room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
-        return await self.bodies.take(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
+        return await self.bodies.acquire(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
 
     async def when_known(self, find: Callable[[], Awaitable[T]]) -> T:
         """What find returns; the models that it misses are loaded, after which it is called again. Raises

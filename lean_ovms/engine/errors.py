@@ -8,6 +8,8 @@ from ..errors import EngineFailure, RequestError
 
 log = logging.getLogger(__name__)
 
+NOT_UNICODE = "the text is not valid Unicode (lone surrogates)"
+
 
 class EngineLost(Exception):
     """The pipeline cannot be used again; the process has to be replaced."""

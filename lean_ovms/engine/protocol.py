@@ -57,7 +57,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(slots=True)
 class Load(Record):
-    """First frame. config: the fields of config.Config. task: the kind of work, a key of engine.worker's TASKS."""
+    """First frame. config: the fields of config.Config. task: the kind of work, one of config.SERVED_TASKS."""
 
     kind: ClassVar[str] = "load"
     config: dict[str, Any]

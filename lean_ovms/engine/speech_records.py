@@ -15,10 +15,12 @@ class Transcribe(Record):
 
     params: the fields of speech_types.TranscribeParams. client: as in Submit.
     A request that goes on after the engine has died has a start: the samples of its audio that are transcribed, where
-    the Audio records begin; the state of the last WindowTranscribed; and care: 1: its next window is computed alone,
-    2: and without times.
+    the Audio records begin; the state of the last WindowTranscribed; and care: its next window is computed ALONE,
+    or so and PLAIN, without times.
     """
 
+    ALONE: ClassVar[int] = 1
+    PLAIN: ClassVar[int] = 2
     kind: ClassVar[str] = "transcribe"
     id: int
     params: dict[str, Any]

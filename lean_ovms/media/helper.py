@@ -108,9 +108,10 @@ class IdleHelpers(Generic[H]):
 
     @property
     def pids(self) -> list[int]:
+        """The process ids of the helpers that are idle."""
         return [helper.pid for helper in self._idle]
 
-    def take(self) -> H | None:
+    def acquire(self) -> H | None:
         """Takes an idle process that is still alive: one that was killed meanwhile would look like a broken file."""
         while self._idle:
             helper = self._idle.pop()
@@ -119,7 +120,7 @@ class IdleHelpers(Generic[H]):
             helper.kill()
         return None
 
-    def give_back(self, helper: H) -> None:
+    def release(self, helper: H) -> None:
         """Keep a helper whose job is done, or kill it: it is not reusable, or there are enough."""
         if not helper.reusable or len(self._idle) >= self._most:
             helper.kill()

@@ -21,7 +21,6 @@ from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
-from ..text.template.request_templates import RequestTemplates
 from ..types import ChatPrompt, OutputParams, SamplingParams
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
@@ -41,8 +40,6 @@ class ChatFormat:
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
         """Raises WrongOptions for a parser or a template that cannot be."""
-        escaper = _escaper(vocabulary) if config.neutralize_special_tokens else None
-        variables = read_object("default_chat_template_kwargs", config.default_chat_template_kwargs)
         self.template = ChatTemplate.load(
             directory,
             override=config.chat_template,
@@ -50,14 +47,8 @@ class ChatFormat:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
-            escaper=escaper,
-            variables=variables,
-        )
-        self._of_requests = RequestTemplates(
-            special_tokens=self.template.special_tokens,
-            content_format=config.chat_template_content_format,
-            escaper=escaper,
-            variables=variables,
+            escaper=_escaper(vocabulary) if config.neutralize_special_tokens else None,
+            variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
         self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source)
         self._config = config
@@ -77,7 +68,7 @@ class ChatFormat:
             raise BadRequest(TEMPLATE_NOT_TRUSTED, param="chat_template")
 
         def work() -> str:
-            return self._of_requests.get(prompt.template).render(prompt, self._config.template_timeout_s)
+            return self.template.of_request(prompt.template).render(prompt, self._config.template_timeout_s)
 
         return await offload.run(prompt.render_cost + len(prompt.template), work)
 

@@ -221,7 +221,7 @@ class Generation:
             self._deadline.cancel()
         if self._decoding is not None:
             self._decoding.cancel()
-        self._reply.close()
+        self._reply.cancel()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close(self._record(), self._token_timer)

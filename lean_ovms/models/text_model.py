@@ -147,7 +147,7 @@ class TextModel(TokenModel):
             images=prompt.images,
             **_origin(current_record.get()),
         )
-        reply.close()
+        reply.cancel()
         return reply.prompt_tokens
 
     # --- generation
@@ -194,7 +194,7 @@ class TextModel(TokenModel):
             try:  # not before it is accepted: for many choices they cost more than a refusal
                 decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
             except BaseException:
-                reply.close()
+                reply.cancel()
                 raise
             generation = Generation(
                 model.engine,
@@ -273,7 +273,7 @@ async def _submit_constrained(
     try:
         structured.not_imposed(reply.notices)
     except GrammarInvalid:
-        reply.close()
+        reply.cancel()
         raise
     return reply
 

@@ -30,8 +30,8 @@ NO_LIMIT = 1_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingFiles:
     """pooling: modes that 1_Pooling/config.json sets, [] without the file, several if it is ambiguous. modules: class
-    names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. post_processor: of
-    tokenizer.json, {} if there is none. projection: the file of a last layer that no export has in its network."""
+    names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. projection: the
+    file of a last layer that no export has in its network."""
 
     path: Path
     config: Json = field(default_factory=dict)
@@ -43,7 +43,6 @@ class PoolingFiles:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str = ""
     tokenizer_config: Json = field(default_factory=dict)
-    post_processor: Json = field(default_factory=dict)
     projection: Path | None = None
 
     @property
@@ -70,7 +69,6 @@ def read(path: Path) -> PoolingFiles:
     bert = json_file.read_object(path / "sentence_bert_config.json")
     ours = json_file.read_object(path / "config_sentence_transformers.json")
     tokenizer = json_file.read_object(path / "tokenizer_config.json")
-    processor = json_file.read_object(path / "tokenizer.json").get("post_processor")
     default = ours.get("default_prompt_name")
     return PoolingFiles(
         path=path,
@@ -83,7 +81,6 @@ def read(path: Path) -> PoolingFiles:
         prompts=_texts(config.get("task_instructions")) | _texts(ours.get("prompts")),
         default_prompt_name=default if isinstance(default, str) else "",
         tokenizer_config=tokenizer,
-        post_processor=processor if isinstance(processor, dict) else {},
         projection=_projection(path, modules or []),
     )
 

@@ -15,9 +15,9 @@ from ..errors import InternalError, PayloadTooLarge, RequestError, error_respons
 from ..push_types import StreamIterator
 from ..types import Handle, Request, Response
 from . import asgi_websocket
-from .asgi_scope import Message, Receive, Scope, Send, header, request_headers, request_of, response_headers
+from .asgi_scope import Message, Receive, Scope, Send, header, request_of, response_headers
 from .body import RequestBody
-from .cycle import RequestResponseCycle
+from .cycle import RequestResponseCycle, request_headers
 
 
 class Asgi:
@@ -45,7 +45,7 @@ class Asgi:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         cycle = _AsgiCycle(self._handle, send, wants_body=scope["method"] != "HEAD")
-        headers = request_headers(scope)
+        headers = request_headers(scope["headers"])
         try:
             self._check_head(request_of(scope, headers, b""))
             body = await _body(receive, headers, self._max_body_bytes)

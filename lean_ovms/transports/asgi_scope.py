@@ -17,15 +17,6 @@ Send = Callable[[Message], Awaitable[None]]
 _LINE_END = re.compile(r"[\r\n\0]")
 
 
-def request_headers(scope: Scope) -> dict[str, str]:
-    """Returns the request's headers as Request has them."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
 def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
     """Returns the response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
     return [header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]

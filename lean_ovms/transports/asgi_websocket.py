@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import InternalError
 from ..types import Handle, Response
 from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
-from .asgi_scope import Receive, Scope, Send, request_headers, request_of, response_headers
-from .cycle import RequestResponseCycle
+from .asgi_scope import Receive, Scope, Send, request_of, response_headers
+from .cycle import RequestResponseCycle, request_headers
 from .websocket.channel import STOPPED, Channel
 
 DENIAL = "websocket.http.response"
@@ -23,7 +23,7 @@ async def serve(handle: Handle, scope: Scope, receive: Receive, send: Send) -> N
     """Serve one `websocket` scope to its end."""
     if (await receive())["type"] != "websocket.connect":
         return
-    headers = request_headers(scope)
+    headers = request_headers(scope["headers"])
     if scope.get("subprotocols"):
         headers.setdefault(PROTOCOLS_HEADER, ", ".join(scope["subprotocols"]))
     request = request_of(scope, headers, b"")
@@ -113,7 +113,7 @@ class AsgiChannel(Channel):
             return False
         return True
 
-    def taken(self) -> None:
+    def resume_reading(self) -> None:
         self._room.set()
 
     async def _read(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from ..errors import InternalError, RequestError, error_response
 from ..types import Handle, Request, Response
@@ -18,6 +19,15 @@ log = logging.getLogger("lean_ovms.transports")
 
 FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding", "connection"})
 """How a body ends, and whether the connection does, is decided by the transport; the response's own are dropped."""
+
+
+def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Returns the headers of a request as Request has them: with lower-case names, the values of equal ones joined."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in pairs:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
 
 
 class RequestResponseCycle:

@@ -13,7 +13,7 @@ MAX_WAIT_S = 30.0
 
 
 class Budget:
-    """At most `most` is lent at once; `taken` says how much. More than that is lent only when nothing else is.
+    """At most `most` is lent at once; `used` says how much. More than that is lent only when nothing else is.
 
     most_waiting: the sum of the amounts that may wait; beyond it the answer is a 503 at once. refusal: its message.
     on_idle: called when everything is given back.
@@ -22,7 +22,7 @@ class Budget:
     def __init__(
         self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None
     ) -> None:
-        self.taken = 0
+        self.used = 0
         self.waiting = 0
         self._most = most
         self._most_waiting = most_waiting
@@ -31,13 +31,13 @@ class Budget:
         self._on_idle = on_idle
         self._queue: deque[tuple[int, asyncio.Future[bool]]] = deque()
 
-    async def take(self, amount: int) -> Lease:
-        """Take an amount, waiting for room. Raises Unavailable."""
+    async def acquire(self, amount: int) -> Lease:
+        """Takes an amount, waiting for room. Raises Unavailable."""
         amount = min(amount, self._most)
-        if self._queue or self.taken + amount > self._most:
+        if self._queue or self.used + amount > self._most:
             await self._wait(amount)
         else:
-            self.taken += amount
+            self.used += amount
         return Lease(self, amount)
 
     async def _wait(self, amount: int) -> None:
@@ -54,7 +54,7 @@ class Budget:
             if turn.cancelled():
                 self._end_wait(amount, turn)
             elif turn.result():  # the grant came in the same turn of the loop
-                self.give_back(amount)
+                self.release(amount)
             raise
         finally:
             timer.cancel()
@@ -70,18 +70,18 @@ class Budget:
             turn.set_result(False)
         self._grant()  # a smaller one behind it may fit
 
-    def give_back(self, amount: int) -> None:
+    def release(self, amount: int) -> None:
         """Returns some of what was taken."""
-        self.taken -= amount
+        self.used -= amount
         self._grant()
-        if not self.taken and amount and self._on_idle is not None:
+        if not self.used and amount and self._on_idle is not None:
             self._on_idle()
 
     def _grant(self) -> None:
-        while self._queue and self.taken + self._queue[0][0] <= self._most:
+        while self._queue and self.used + self._queue[0][0] <= self._most:
             amount, turn = self._queue.popleft()
             self.waiting -= amount
-            self.taken += amount
+            self.used += amount
             turn.set_result(True)
 
     def _unavailable(self) -> Unavailable:
@@ -101,7 +101,7 @@ class Lease:
         """Keep only this amount, if it is less."""
         if amount < self._amount:
             rest, self._amount = self._amount - amount, amount
-            self._budget.give_back(rest)
+            self._budget.release(rest)
 
     def release(self) -> None:
         """Give everything back. Idempotent."""

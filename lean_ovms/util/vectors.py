@@ -125,8 +125,7 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
 
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
     """Returns the weighted mean of vectors of equal length. normalize: to length 1."""
-    rows = np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)
-    found = np.average(rows, axis=0, weights=weights)
+    found = np.average(_rows(vectors), axis=0, weights=weights)
     if normalize:
         found = found / max(float(np.linalg.norm(found)), 1e-12)
     return found.astype(LITTLE).tobytes()

@@ -35,7 +35,7 @@ async def turns(app: App) -> None:
 async def test_a_large_body_counts_until_its_response_is_closed(make_app: MakeApp, stream: bool) -> None:
     app, _ = await make_app(say("a"), max_body_memory_mb=1)
     first = await post(app, CHAT, large(stream=stream))
-    assert app.services.bodies.taken > BODY_FACTOR * 400_000
+    assert app.services.bodies.used > BODY_FACTOR * 400_000
     second = asyncio.ensure_future(post(app, CHAT, large()))
     await turns(app)
     assert app.services.bodies.waiting
@@ -44,7 +44,7 @@ async def test_a_large_body_counts_until_its_response_is_closed(make_app: MakeAp
     await first.aclose()
     assert (await second).status == 200
     await (await second).aclose()
-    assert (app.services.bodies.taken, app.services.bodies.waiting) == (0, 0)
+    assert (app.services.bodies.used, app.services.bodies.waiting) == (0, 0)
 
 
 async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: MakeApp) -> None:
@@ -57,7 +57,7 @@ async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: Ma
         await second
     assert app.services.bodies.waiting == 0
     await first.aclose()
-    assert app.services.bodies.taken == 0
+    assert app.services.bodies.used == 0
 
 
 async def test_bodies_that_wait_too_long_or_too_many_get_503(
@@ -83,7 +83,7 @@ async def test_errors_give_bodies_back_and_the_raw_body_is_freed(make_app: MakeA
     request = Request("POST", CHAT, headers={"content-type": "application/json"}, body=b"{}" + b" " * LARGE_BODY)
     await (await app.handle(request)).aclose()
     assert request.body == b""
-    assert app.services.bodies.taken == 0
+    assert app.services.bodies.used == 0
 
 
 async def test_pixels_of_all_requests_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ async def test_pixels_of_all_requests_have_a_budget(monkeypatch: pytest.MonkeyPa
         for load in done:
             load.result()[1].release()
             loads.remove(load)
-    assert (loads, most, loader._pixels.taken) == ([], 1, 0)
+    assert (loads, most, loader._pixels.used) == ([], 1, 0)
 
 
 async def test_images_that_fail_give_their_pixels_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,4 +123,4 @@ async def test_images_that_fail_give_their_pixels_back(monkeypatch: pytest.Monke
     monkeypatch.setattr(loader._decoders, "decode", decode)
     with pytest.raises(OSError, match="broken"):
         await loader.load([IMAGE])
-    assert loader._pixels.taken == 0
+    assert loader._pixels.used == 0

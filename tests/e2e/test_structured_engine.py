@@ -99,7 +99,7 @@ async def generate(
                 text += detokenizer.feed(tokens)
                 reason = record.reason or reason
     finally:
-        reply.close()
+        reply.cancel()
     return text + detokenizer.flush(), reason
 
 

@@ -48,7 +48,7 @@ class Client:
             assert reply.id not in self.ids
             self.ids.add(reply.id)
             self.ends[await self.follow(reply)] += 1
-            reply.close()
+            reply.cancel()
             assert reply.finished
 
     def submit(self, prompt):

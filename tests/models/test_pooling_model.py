@@ -160,9 +160,13 @@ def pooled(number: int, *indices: int) -> protocol.Pooled:
     return protocol.Pooled(number, list(indices), [2] * count, [1] * count, 1, bytes(4 * count))
 
 
+def opened(replies: ReplyRouter, count: int) -> PoolReply:
+    return replies.add(lambda number: PoolReply(replies, number, count))
+
+
 async def test_results_of_several_records_are_one_list() -> None:
     replies, sent = router()
-    reply = replies.open_pool(3)
+    reply = opened(replies, 3)
     replies.deliver([pooled(reply.id, 2), pooled(99, 0), pooled(reply.id, 0, 1)])
     assert await reply.result() == [PooledOutput(bytes(4), 1, 1, 2)] * 3
     assert not replies.busy
@@ -171,7 +175,7 @@ async def test_results_of_several_records_are_one_list() -> None:
 
 async def test_each_request_ends_once() -> None:
     replies, sent = router()
-    failed, lost, cancelled = (replies.open_pool(1) for _ in range(3))
+    failed, lost, cancelled = (opened(replies, 1) for _ in range(3))
     replies.deliver([protocol.Refused(failed.id, EngineFailure("no").to_wire())])
     with pytest.raises(EngineFailure):
         await failed.result()
@@ -192,7 +196,8 @@ async def test_each_request_ends_once() -> None:
     "wrong", [pooled(1, 7), pooled(1, 0, 0), protocol.Pooled(1, [0], [1], [1], 9, b""), pooled(1, -1)]
 )
 async def test_results_that_do_not_fit_are_a_broken_child(wrong: protocol.Pooled) -> None:
-    reply = PoolReply(1, 2, lambda number: None, lambda number: None)
+    replies, _ = router()
+    reply = PoolReply(replies, 1, 2)
     with pytest.raises(protocol.FrameError):
         reply.receive(wrong)
 

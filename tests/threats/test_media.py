@@ -44,7 +44,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     app = App(config, [TextModel(config, engine)])  # type: ignore[arg-type]
     await next(iter(app.registry.models.values())).load()
     yield app
-    assert app.services.image_loader._pixels.taken == 0
+    assert app.services.image_loader._pixels.used == 0
     app.services.image_loader.close()
     await app.close()
 

@@ -12,7 +12,8 @@ import logging
 import math
 import time
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ...config import Config
@@ -23,12 +24,13 @@ from ...util.changed_fields import changed_fields
 from .. import protocol
 from .child import Child
 from .prestart import COMMAND
-from .replies import ReplyRouter, ReplyStream, pool_types
+from .replies import ReplyRouter, ReplyStream
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
     from ...speech_types import SpeakParams, TranscribeParams
+    from .pool_reply import PoolReply
     from .speech_reply import SpeechReply
 
 __all__ = ["EngineClient", "ReplyStream"]
@@ -244,7 +246,7 @@ class EngineClient:
         try:
             await reply.wait_accepted()
         except asyncio.CancelledError:
-            reply.close()
+            reply.cancel()
             raise
         finally:
             if late is not None:
@@ -256,8 +258,8 @@ class EngineClient:
         if not inputs:
             return []
         self._begin()
-        _, record = pool_types()
-        reply = self._replies.open_pool(len(inputs))
+        make_reply, record = _pool_types()
+        reply = self._replies.add(lambda number: make_reply(self._replies, number, len(inputs)))
         try:
             self._send(record(reply.id, inputs, params))
         except RequestError:
@@ -361,6 +363,17 @@ class EngineClient:
     def _on_timeout(self) -> None:
         if self._child is not None:
             self._child.kill(f"silent for {self._config.engine_watchdog_s:g} s with work to do")
+
+
+@cache
+def _pool_types() -> tuple[type[PoolReply], Callable[[int, Sequence[PoolingInput], PoolingParams], protocol.Pool]]:
+    """PoolReply and pool_record, imported by their first use: most servers have no pooling model.
+
+    An import statement in the method itself would be 2 % of a request for an embedding.
+    """
+    from .pool_reply import PoolReply, pool_record
+
+    return PoolReply, pool_record
 
 
 async def text_parts(text: str) -> list[bytes]:

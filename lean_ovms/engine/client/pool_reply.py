@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...errors import RequestError
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens
 from ...util.changed_fields import changed_fields
-from ..protocol import FrameError, Pool, Pooled, Record
+from ..protocol import Cancel, FrameError, Pool, Pooled, Record
+from .replies import ReplyRouter
 
 FLOAT_BYTES = 4
-_given = changed_fields(PoolingParams)
+_changed = changed_fields(PoolingParams)
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
@@ -27,19 +28,18 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
     if queries and all(query is queries[0] or query == queries[0] for query in queries):
         del queries[1:]
-    return Pool(number, single, queries, _given(params))
+    return Pool(number, single, queries, _changed(params))
 
 
 class PoolReply:
-    """Collects the results of one request. cancel: sends the engine a Cancel and closes the request."""
+    """Collects the results of one request."""
 
-    def __init__(self, number: int, count: int, cancel: Callable[[int], None], close: Callable[[int], None]) -> None:
+    def __init__(self, router: ReplyRouter, number: int, count: int) -> None:
         """Waits for the results of `count` inputs."""
         self.id = number
+        self._router = router
         self._outputs: list[PooledOutput | None] = [None] * count
         self._missing = count
-        self._cancel = cancel
-        self._close = close
         self._done: asyncio.Future[list[PooledOutput]] = asyncio.get_running_loop().create_future()
 
     async def result(self) -> list[PooledOutput]:
@@ -47,7 +47,8 @@ class PoolReply:
         try:
             return await self._done
         except asyncio.CancelledError:
-            self._cancel(self.id)
+            self._router.close(self.id)
+            self._router.send(Cancel(self.id))
             raise
 
     # --- for the router
@@ -67,11 +68,11 @@ class PoolReply:
             at = end
             self._missing -= 1
         if not self._missing:
-            self._close(self.id)
+            self._router.close(self.id)
             self._done.set_result([output for output in self._outputs if output is not None])
 
     def fail(self, error: RequestError) -> None:
         """Ends the request with this error."""
-        self._close(self.id)
+        self._router.close(self.id)
         if not self._done.done():
             self._done.set_exception(error)

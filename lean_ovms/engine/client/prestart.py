@@ -7,7 +7,6 @@ gets its Load like any other. Imports nothing heavy: the command line uses it fi
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import socket
 import subprocess
@@ -106,5 +105,6 @@ def _dup_stderr() -> int | None:
 def _enlarge(pipe: int) -> None:
     """Makes room for what is printed while this process is busy; Linux has 64 KiB by default."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
-        fcntl = importlib.import_module("fcntl")  # not on Windows
+        import fcntl  # not on Windows
+
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

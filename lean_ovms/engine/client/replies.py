@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...errors import RequestError, from_wire
 from ...push_types import Sink, wake
 from .. import protocol
 
 if TYPE_CHECKING:
-    from ...pooling_types import PoolingInput, PoolingParams
     from ...speech_types import TranscribeParams
-    from .pool_reply import PoolReply
     from .speech_reply import SpeechReply
 
 COMMANDS = (
@@ -41,15 +38,7 @@ class Reply(Protocol):
         ...
 
 
-@cache
-def pool_types() -> tuple[type[PoolReply], Callable[[int, Sequence[PoolingInput], PoolingParams], protocol.Pool]]:
-    """PoolReply and pool_record, imported by their first use: most servers have no pooling model.
-
-    Two import statements in the functions themselves would be 3 % of a request for an embedding.
-    """
-    from .pool_reply import PoolReply, pool_record
-
-    return PoolReply, pool_record
+R = TypeVar("R", bound=Reply)
 
 
 class ReplyStream:
@@ -148,7 +137,7 @@ class ReplyStream:
             paused.add_done_callback(self.flush)
 
     def cancel(self, index: int | None = None) -> None:
-        """Stops one sequence, or all. No more of its tokens are pushed. Idempotent."""
+        """Stops one sequence, or all, finished or not. No more of its tokens are pushed. Idempotent."""
         if index is None:
             self._new = {}
         else:
@@ -169,10 +158,6 @@ class ReplyStream:
     def break_off(self, error: Exception) -> None:
         """Stops all, finished or not: the sink has failed. `push_to` raises this error."""
         self._error = error
-        self.cancel()
-
-    def close(self) -> None:
-        """Nobody wants the rest: cancel all, finished or not. Idempotent."""
         self.cancel()
 
     async def wait_accepted(self) -> None:
@@ -288,20 +273,13 @@ class ReplyRouter:
 
     def open(self, sequences: int) -> ReplyStream:
         """Returns a stream for a new request with this number of sequences."""
-        reply = ReplyStream(self, next(self._ids), sequences)
-        self._replies[reply.id] = reply
-        return reply
+        return self.add(lambda number: ReplyStream(self, number, sequences))
 
-    def open_pool(self, count: int) -> PoolReply:
-        """Returns the reply to a new request of this number of inputs."""
-        make, _ = pool_types()
-        reply = make(next(self._ids), count, self._cancel, self.close)
-        self._replies[reply.id] = reply
+    def add(self, make: Callable[[int], R]) -> R:
+        """Returns the reply that `make` returns for a new id."""
+        number = next(self._ids)
+        reply = self._replies[number] = make(number)
         return reply
-
-    def _cancel(self, number: int) -> None:
-        if self._replies.pop(number, None) is not None:
-            self.send(protocol.Cancel(number))
 
     def open_speech(
         self, params: TranscribeParams, client: str, send: Callable[[protocol.Record], None]
@@ -309,8 +287,8 @@ class ReplyRouter:
         """Returns the reply to a new transcription."""
         from .speech_reply import SpeechReply  # most servers have no speech model
 
-        reply = SpeechReply(next(self._ids), params, client, send, self.close)
-        self._replies[reply.id] = self._speeches[reply.id] = reply
+        reply = self.add(lambda number: SpeechReply(number, params, client, send, self.close))
+        self._speeches[reply.id] = reply
         return reply
 
     def close(self, number: int) -> None:

@@ -32,8 +32,6 @@ from .. import protocol
 AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
 BLOCK_BYTES = 4 * SAMPLE_RATE * SAMPLE_BYTES
 """The most bytes of one Audio record: a block of the decoder of files. Each costs the same, whatever its size."""
-ALONE, PLAIN = 1, 2
-"""Values of Transcribe.care."""
 MAX_RESTARTS = 4
 """The most restarts of the engine in the life of one window, whatever caused them."""
 
@@ -71,8 +69,7 @@ class SpeechReply:
         self._last = False
         self._credit: asyncio.Future[None] | None = None
         # events
-        self._events: deque[SpeechEvent] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._events: asyncio.Queue[SpeechEvent | None] = asyncio.Queue()  # None: the end
         self._error: BaseException | None = None
         self._ended = False
         # what the reader has of the window that is not finished
@@ -101,14 +98,12 @@ class SpeechReply:
     async def next(self) -> SpeechEvent | None:
         """Returns the next event; None after the last. Raises RequestError, or what the audio raised after its
         events."""
-        while not self._events:
+        event = await self._events.get()
+        if event is None:
+            self._events.put_nowait(None)  # for the next call
             if self._error is not None:
                 raise self._error
-            if self._ended:
-                return None
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self._events.popleft()
+        return event
 
     async def aclose(self) -> None:
         """Cancels what is not finished. Idempotent."""
@@ -197,14 +192,14 @@ class SpeechReply:
         if text:
             self._text += text
             logprobs = record.logprobs if not repeated else None
-            self._put(TextDelta(text, [(t, p) for t, p in logprobs] if logprobs is not None else None))
+            self._events.put_nowait(TextDelta(text, [(t, p) for t, p in logprobs] if logprobs is not None else None))
 
     def _add_turn(self, record: protocol.SpeechTurn) -> None:
         if self._repeated_turns:
             self._repeated_turns -= 1
             return
         self._turns.append(record.started)
-        self._put(TurnStarted(record.at) if record.started else TurnStopped(record.at))
+        self._events.put_nowait(TurnStarted(record.at) if record.started else TurnStopped(record.at))
 
     def _add_window(self, record: protocol.WindowTranscribed) -> None:
         values = dict(record.window)
@@ -220,7 +215,7 @@ class SpeechReply:
         self.in_window, self._care, self._crashes = False, 0, 0
         self.times = WindowTimes(record.queued_s, record.computed_s)
         self._used(record.samples)
-        self._put(window)
+        self._events.put_nowait(window)
 
     def fail(self, error: RequestError) -> None:
         """Ends the request with this error."""
@@ -243,10 +238,10 @@ class SpeechReply:
 
     def _next_care(self) -> int | None:
         """Returns how the window is tried again in which the engine has died; None: not at all."""
-        if not self._care:
-            return ALONE  # the cause may have been another request's window, or nothing in the audio
+        if not self._care:  # the cause may have been another request's window, or nothing in the audio
+            return protocol.Transcribe.ALONE
         timed = self._params.segments or self._params.words
-        return PLAIN if self._care == ALONE and timed else None
+        return protocol.Transcribe.PLAIN if self._care == protocol.Transcribe.ALONE and timed else None
 
     def resume(self) -> None:
         """Sends the request and the audio that is not transcribed to a new engine."""
@@ -264,10 +259,6 @@ class SpeechReply:
 
     # --- internals
 
-    def _put(self, event: SpeechEvent) -> None:
-        self._events.append(event)
-        wake(self._waiter)
-
     def _end_with(self, error: BaseException | None) -> None:
         self._ended = True
         self._error = error
@@ -275,4 +266,4 @@ class SpeechReply:
         self._audio.clear()
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
-        wake(self._waiter)
+        self._events.put_nowait(None)

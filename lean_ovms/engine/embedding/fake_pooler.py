@@ -62,7 +62,7 @@ class FakePooler:
     def widen(self) -> None:
         """Does nothing: the fake has as many slots as the options say."""
 
-    def lone_size(self, needed: int) -> int:
+    def padded_length(self, needed: int) -> int:
         return needed
 
     def start(self, batch: Batch, alone: bool) -> None:

@@ -37,8 +37,7 @@ class InferRequestPool:
         """Returns the output of a request. Raises RuntimeError."""
         try:
             request.wait()
-            output: Array = np.array(request.get_output_tensor(0).data, np.float32)
-            return output
+            return np.array(request.get_output_tensor(0).data, np.float32)
         finally:
             self._free.append(request)
 

@@ -30,13 +30,16 @@ class InputBuilder:
     def texts(
         self, inputs: Sequence[TextOrTokens], queries: Sequence[TextOrTokens], params: PoolingParams
     ) -> list[str]:
-        """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest."""
+        """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest.
+
+        queries: of pairs: one for each input, or one for all.
+        """
         if queries and self._prompt is not None:
             if any(not isinstance(one, str) for one in (*inputs, *queries)):
                 raise BadRequest("This model takes pairs of texts, not of token ids")
             instruction = params.instruction or self._prompt.instruction
             return [
-                self._prompt.body.format(instruction=instruction, query=self._query(queries, at), document=one)
+                self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
                 for at, one in enumerate(inputs)
             ]
         found = [one for one in (*queries, *inputs) if isinstance(one, str)]
@@ -57,10 +60,7 @@ class InputBuilder:
         if queries:
             heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
             bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
-            return [
-                self._pair(heads[0] if len(heads) == 1 else heads[at], body, params, at)
-                for at, body in enumerate(bodies)
-            ]
+            return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
         prefix, suffix = self._template.single if params.add_special_tokens else ((), ())
         return [
             (
@@ -72,10 +72,6 @@ class InputBuilder:
             for at, one in enumerate(inputs)
         ]
 
-    @staticmethod
-    def _query(queries: Sequence[TextOrTokens], at: int) -> TextOrTokens:
-        return queries[0] if len(queries) == 1 else queries[at]
-
     def _ids(self, tokens: list[int]) -> list[int]:
         """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""
         check_ids(tokens, self._vocab_size)
@@ -84,7 +80,8 @@ class InputBuilder:
     def _single(
         self, ids: list[int], params: PoolingParams, prefix: tuple[int, ...], suffix: tuple[int, ...], at: int
     ) -> list[int]:
-        return [*prefix, *self._fitting(ids, len(prefix) + len(suffix), params, at), *suffix]
+        room = self._room(len(ids), len(prefix) + len(suffix), params, at)
+        return [*prefix, *_cut(ids, room, params), *suffix]
 
     def _pair(
         self, query: list[int], document: list[int], params: PoolingParams, at: int
@@ -106,11 +103,6 @@ class InputBuilder:
             return ids, None
         pieces = zip(self._template.types, (before, query, between, document, after), strict=True)
         return ids, [kind for kind, piece in pieces for _ in piece]
-
-    def _fitting(self, ids: list[int], fixed: int, params: PoolingParams, at: int) -> list[int]:
-        """Returns the ids, truncated if the request allows it. fixed: number of special tokens. Raises BadRequest."""
-        room = self._room(len(ids), fixed, params, at)
-        return ids if len(ids) <= room else _cut(ids, room, params)
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
         """Returns how many of these `size` tokens may stay. fixed: number of special tokens. Raises BadRequest."""

@@ -10,9 +10,9 @@ import openvino as ov
 from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
-from ...util.resources import thread_limit
 from ..errors import last_line
 from ..loading.devices import device_of
+from ..loading.settings import base_properties
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner
 from .lazy_compiled_model import LazyCompiledModel
@@ -39,7 +39,7 @@ CHANGE_TOKENS = 32
 cores that takes as long as this much padding: 2.2 of 9.6 ms (2026-11)."""
 
 
-class LoneLength:
+class PaddedLength:
     """Chooses the padded length of texts that are computed alone, one after the other.
 
     A shorter text has the length of the one before it, until its padding has cost as much as the change would.
@@ -83,7 +83,7 @@ class PoolingNetwork:
         self._pooled: InferRequestPool | None = None
         self._streamed: LazyCompiledModel | None = None
         self._short: LazyCompiledModel | None = None
-        self._lone = LoneLength()
+        self._padded_length = PaddedLength()
         self._hidden: InferRequestPool | None = None
         self._passes = InferRunner()
 
@@ -181,13 +181,13 @@ class PoolingNetwork:
 
     # --- one text
 
-    def lone_size(self, needed: int) -> int:
+    def padded_length(self, needed: int) -> int:
         """Returns the padded length of a text that is computed alone and has so many tokens at least."""
         if needed <= SHORT and self._short is not None:
             self._short.needed()
             if self._short.get() is not None:
                 return SHORT
-        return self._lone.size(needed)
+        return self._padded_length.size(needed)
 
     # --- batches
 
@@ -217,16 +217,10 @@ class PoolingNetwork:
 
 def properties(config: EngineConfig) -> dict[str, Any]:
     """Returns openvino's properties of the options. Raises StartError."""
-    found = read_object("plugin_config", config.plugin_config)
-    if "NUM_STREAMS" in found and config.num_streams > 1:
+    plugin = read_object("plugin_config", config.plugin_config)
+    if "NUM_STREAMS" in plugin and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
-    found.setdefault("NUM_STREAMS", config.streams)
-    if config.target_device == "CPU":
-        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other while the front end is busy
-        found = thread_limit() | found
-    if config.cache_dir:
-        found.setdefault("CACHE_DIR", config.cache_dir)
-    return found
+    return {"NUM_STREAMS": config.streams, **base_properties(config), **plugin}
 
 
 def _streams(properties: dict[str, Any]) -> int:

@@ -26,7 +26,7 @@ class Template:
 
     single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
-    types: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    types: tuple[int, ...] = (0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Pooler(Protocol):
         """Notes that many texts wait: `slots` may grow."""
         ...
 
-    def lone_size(self, needed: int) -> int:
+    def padded_length(self, needed: int) -> int:
         """Returns the padded length of a text that is computed alone, and that has so many tokens at least."""
         ...
 

@@ -15,26 +15,29 @@ def names(model: ov.Model) -> set[str]:
     return {name for output in model.outputs for name in output.get_names()}
 
 
+def _as_float(output: ov.Output) -> ov.Node:
+    """Returns what an output of a model is, as float32."""
+    is_result = output.get_node().get_type_name() == "Result"
+    return ops.convert(output.get_node().input_value(0) if is_result else output, "f32")
+
+
 def only(model: ov.Model, output: ov.Output) -> None:
     """Make this the model's only output, as float32."""
-    source = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
     old = list(model.get_results())
-    model.add_results([ops.result(ops.convert(source, "f32"))])
+    model.add_results([ops.result(_as_float(output))])
     for result in old:
         model.remove_result(result)
     model.validate_nodes_and_infer_types()
 
 
 def projected(output: ov.Output, weights: Array) -> ov.Output:
-    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
-    return ops.matmul(ops.convert(hidden, "f32"), ops.constant(weights), False, True).output(0)
+    return ops.matmul(_as_float(output), ops.constant(weights), False, True).output(0)
 
 
 def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
     """Returns the hidden states [B, S, H] as one row per input. Padding is at the right."""
-    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
-    hidden = ops.convert(hidden, "f32")
-    mask = _mask(model)
+    hidden = _as_float(output)
+    mask = model.input("attention_mask")
     if mode == "CLS":
         return ops.gather(hidden, ops.constant(np.int64(0)), ops.constant(np.int64(1))).output(0)
     if mode == "LAST":
@@ -52,11 +55,6 @@ def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
     if mode == "MEAN_SQRT_LEN":
         count = ops.sqrt(count)
     return ops.divide(total, count).output(0)
-
-
-def _mask(model: ov.Model) -> ov.Output:
-    found: ov.Output = model.input("attention_mask")
-    return found
 
 
 def _last(rows: Any, mask: ov.Output) -> Any:
@@ -79,7 +77,7 @@ def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
     axis = 0 if node.get_attributes().get("transpose_b") else 1
     tokens = ops.constant(np.array([no, yes], np.int64))
     weights = ops.convert(ops.gather(node.input_value(1), tokens, ops.constant(np.int64(axis))), "f32")
-    hidden = ops.convert(_last(node.input_value(0), _mask(model)), "f32")
+    hidden = ops.convert(_last(node.input_value(0), model.input("attention_mask")), "f32")
     pair = ops.matmul(hidden, weights, False, axis == 0)
     parts = ops.split(pair, ops.constant(np.int64(1)), 2)
     return ops.subtract(parts.output(1), parts.output(0)).output(0)

@@ -113,15 +113,15 @@ class TextQueue:
         own = max(first.buckets)
         size = self._best_size(own, sharing) if self._is_small(first) else own
         room = self._room(size)
-        taken = self._take([first], 1, own, own) if size > own else []
-        taken += self._take(sharing, room - len(taken), size, size * (1 - MAX_PADDING))
+        chosen = self._pop([first], 1, own, own) if size > own else []
+        chosen += self._pop(sharing, room - len(chosen), size, size * (1 - MAX_PADDING))
         small = min(room, SMALL_TOKENS // size)  # by the padded length: these are short texts
-        if len(taken) < small:
-            taken += self._take(sharing, small - len(taken), size, 0)
-        for item in taken[_usable(len(taken)) :]:
+        if len(chosen) < small:
+            chosen += self._pop(sharing, small - len(chosen), size, 0)
+        for item in chosen[_usable(len(chosen)) :]:
             self._charge(item, -1)
             self.put(item)
-        return taken[: _usable(len(taken))]
+        return chosen[: _usable(len(chosen))]
 
     def _room(self, size: int) -> int:
         """Returns the most texts of this padded length in a batch."""
@@ -171,25 +171,25 @@ class TextQueue:
         ]
         return [first, *sorted(others, key=self._urgency)]
 
-    def _take(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
-        """Takes at most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
-        taken: list[QueuedText] = []
+    def _pop(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
+        """Removes and returns at most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
+        chosen: list[QueuedText] = []
         for request in requests:
             for size in sorted(request.buckets, reverse=True):
                 if not shortest <= size <= longest:
                     continue
                 items = request.buckets[size]
-                while items and len(taken) < count:
-                    taken.append(items.pop())
+                while items and len(chosen) < count:
+                    chosen.append(items.pop())
                 if not items:
                     del request.buckets[size]
-            if len(taken) == count:
+            if len(chosen) == count:
                 break
-        for item in taken:
+        for item in chosen:
             self._charge(item, 1)
             if not item.request.buckets:
                 self.requests.pop(item.request.id, None)
-        return taken
+        return chosen
 
     def _charge(self, item: QueuedText, sign: int) -> None:
         """Charges for a text that leaves the queue (1), or goes back (-1), after which it is put."""

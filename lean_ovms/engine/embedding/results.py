@@ -24,19 +24,15 @@ def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 
 def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
     """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
-    if info.outputs == 1:
-        logits = rows
-    elif info.activation == "softmax" and params.activation:
-        return _softmax(rows)[:, 1:2]
-    else:
-        logits = rows[:, 1:2]
+    if info.outputs > 1 and info.activation == "softmax" and params.activation:
+        return _softmax(rows)[:, -1:]
+    logits = rows[:, -1:]
     return logits if not params.activation or info.activation == "none" else _sigmoid(logits)
 
 
 def _normalized(rows: Array) -> Array:
     lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
-    found: Array = rows / np.maximum(lengths, 1e-12)
-    return found
+    return rows / np.maximum(lengths, 1e-12)
 
 
 def _sigmoid(values: Array) -> Array:

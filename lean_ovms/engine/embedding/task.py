@@ -7,7 +7,6 @@ batch. A request is checked as a whole before any of it is computed. Knows no op
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
+from ...pooling_types import ONLY_PER_TOKEN, PoolingParams
 from ..errors import for_client
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder, check_ids
@@ -74,8 +73,8 @@ def _first(texts: list[str], budget: int) -> list[str]:
     return texts
 
 
-def load(config: EngineConfig, wake: Callable[[], None]) -> PoolingTask:
-    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
+def load(config: EngineConfig) -> PoolingTask:
+    """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_pooler import FakePooler
 
@@ -152,18 +151,8 @@ class PoolingTask:
             text = f"{self.limits.queued} requests are waiting already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         params = PoolingParams(**command.params)
-        self._check(command, params)
         texts = self.inputs.texts(command.inputs, command.queries, params)
         self._arriving[command.id] = Arriving(command, params, texts)
-
-    def _check(self, command: Pool, params: PoolingParams) -> None:
-        info = self.info
-        if not command.inputs or len(command.queries) not in (0, 1, len(command.inputs)):
-            raise BadRequest("there must be inputs, and one query or as many as documents")
-        if params.output == PER_TOKEN and info.kind not in (EMBED, *ONLY_PER_TOKEN):
-            raise BadRequest(f"A model that does {info.kind} has no results per token")
-        if params.dimensions is not None and not (info.kind == EMBED and 0 < params.dimensions <= info.dimensions):
-            raise BadRequest(f"dimensions must be from 1 to {info.dimensions}", param="dimensions")
 
     def _decode(self, command: Decode) -> Record:
         check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
@@ -257,7 +246,7 @@ class PoolingTask:
     def _start(self) -> None:
         alone = not self._running and self.queue.waiting == 1
         items = self.queue.next_batch(self._batch_tokens())
-        size = self.pooler.lone_size(items[0].bucket) if alone else 0
+        size = self.pooler.padded_length(items[0].bucket) if alone else 0
         batch = padded(items, self.pooler.info.pad_token_id, size)
         try:
             self.pooler.start(batch, alone)

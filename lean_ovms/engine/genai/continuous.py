@@ -17,7 +17,7 @@ from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE
-from ..loading import model_info
+from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.lora import adapters
 from ..loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
@@ -118,7 +118,7 @@ def _build(config: EngineConfig, settings: PipelineSettings) -> Any:
     if settings.speculative == "draft":
         properties["draft_model"] = _draft(config, settings)
     return genai.ContinuousBatchingPipeline(
-        str(config.model_dir), scheduling, settings.device, properties, model_info.TOKENIZER
+        str(config.model_dir), scheduling, settings.device, properties, TOKENIZER_PROPERTIES
     )
 
 

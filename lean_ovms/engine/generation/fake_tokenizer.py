@@ -6,6 +6,7 @@ import re
 
 from ...engine_types import Vocabulary
 from ...errors import BadRequest
+from ..errors import NOT_UNICODE
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
@@ -36,7 +37,7 @@ def encode(text: str, add_special_tokens: bool) -> list[int]:
         for part in _SPLIT.split(text):
             tokens += [IDS[part]] if part in IDS else part.encode()
     except UnicodeEncodeError:
-        raise BadRequest("the text is not valid Unicode (lone surrogates)") from None
+        raise BadRequest(NOT_UNICODE) from None
     return tokens
 
 

@@ -16,13 +16,13 @@ OTHER_BLOCK = 16
 a cache, larger ones would understate it, and then GenAI ends all running requests."""
 
 
-def choose(asked: str, available: Sequence[str], free_memory: Callable[[str], int]) -> str:
+def choose(option: str, available: Sequence[str], free_memory: Callable[[str], int]) -> str:
     """OVMS's "auto": the discrete GPU with the most free memory, else any GPU, else the CPU. Other names are unchanged.
 
     free_memory: bytes of a GPU that are free, 0 for one that shares the machine's memory.
     """
-    if asked != "auto":
-        return asked
+    if option != "auto":
+        return option
     gpus = [name for name in available if name.startswith("GPU")]
     return max(gpus, key=free_memory) if gpus else "CPU"
 
@@ -35,10 +35,10 @@ def members(device: str, available: Sequence[str]) -> list[str]:
     return list(available) if mode in ("AUTO", "HETERO", "MULTI") else [device]
 
 
-def missing(asked: Sequence[str], available: Sequence[str]) -> str:
+def missing(devices: Sequence[str], available: Sequence[str]) -> str:
     """Returns the first of these devices that is not available, "" if all are. GPU means GPU.0 too."""
     known = set(available) | {name.split(".")[0] for name in available} | {"AUTO", "HETERO", "MULTI", ""}
-    return next((name for device in asked for name in members(device, available) if name not in known), "")
+    return next((name for device in devices for name in members(device, available) if name not in known), "")
 
 
 def block_size(devices: Sequence[str]) -> int:
@@ -53,12 +53,11 @@ def is_npu(devices: Sequence[str]) -> bool:
 
 def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     """Returns the config with the name of an existing device, and all available devices. Raises StartError."""
-    asked = config.target_device
-    if asked == "CPU" and config.draft_device in ("", "CPU"):
+    if config.target_device == "CPU" and config.draft_device in ("", "CPU"):
         return config, ("CPU",)  # listing the others loads their plugins
     core = ov.Core()
     available = core.available_devices
-    device = choose(asked, available, lambda name: gpu_memory(core, name))
+    device = choose(config.target_device, available, lambda name: gpu_memory(core, name))
     unknown = missing([device, config.draft_device], available)
     if unknown:
         raise StartError(f"--target_device {unknown}: there is no such device here, only {', '.join(available)}")

@@ -15,11 +15,12 @@ import numpy as np
 import openvino as ov
 
 from ...errors import BadRequest, StartError
-from ..errors import last_line
-from .json_tokenizer import NOT_UNICODE
+from ..errors import NOT_UNICODE, last_line
 
 NO_LIMIT = (1 << 31) - 1
-PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
+TOKENIZER_PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
+"""Tokenizing has no parallel work: with more threads it takes twice the CPU time, and waits when another process uses
+one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
 
 
 def extension() -> str:
@@ -42,15 +43,14 @@ class GraphTokenizer:
                 core.set_property({"ENABLE_MMAP": False})  # no descriptor that stays open
             core.add_extension(extension())
             model = core.read_model(model_dir / "openvino_tokenizer.xml")
-            self.single = _take_special_tokens(model)
+            single = _take_special_tokens(model)
             _take_limit(model)
-            self._request = core.compile_model(model, "CPU", PROPERTIES).create_infer_request()
+            self._request = core.compile_model(model, "CPU", TOKENIZER_PROPERTIES).create_infer_request()
             self._core, self._detokenizer_file = core, model_dir / "openvino_detokenizer.xml"
         except (RuntimeError, OSError) as error:
             raise StartError(f"the tokenizer does not load: {last_line(error)}") from error
         self._stripped = (0, 0)  # tokens at the start and end of every text that could not be taken out of the IR
-        if self.single is None:
-            self.single = self._measured()
+        self.single = self._measured() if single is None else single
         self._detokenizer: Any = None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -75,7 +75,7 @@ class GraphTokenizer:
     def decode(self, tokens: list[int]) -> str:
         """Returns the text of these ids, without special tokens."""
         if self._detokenizer is None:
-            decoder = self._core.compile_model(self._detokenizer_file, "CPU", PROPERTIES)
+            decoder = self._core.compile_model(self._detokenizer_file, "CPU", TOKENIZER_PROPERTIES)
             self._detokenizer = decoder.create_infer_request()
         self._detokenizer.infer([np.array([tokens], np.int64)])
         return str(self._detokenizer.get_output_tensor(0).str_data[0])

@@ -9,13 +9,14 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...errors import BadRequest
+from ..errors import NOT_UNICODE
 
 log = logging.getLogger(__name__)
 
 FILE = "tokenizer.json"
-NOT_UNICODE = "the text is not valid Unicode (lone surrogates)"
 SAMPLES = (
     "",
     "a",
@@ -59,25 +60,33 @@ class JsonTokenizer:
             raise BadRequest(NOT_UNICODE) from None
         return found
 
+    def encode_pair(self, first: str, second: str) -> Any:
+        """Returns the library's Encoding of two texts that the model's template joins."""
+        return self._tokenizer.encode(first, second)
 
-def load(
-    model_dir: Path, exact: Callable[[Sequence[str]], list[list[int]]], samples: Sequence[str] = ()
-) -> JsonTokenizer | None:
-    """Returns the tokenizer.json of a model; None if there is none, or its ids differ from the exported tokenizer's.
 
-    exact: the exported tokenizer, without special tokens. samples: more texts to compare, besides SAMPLES.
-    """
+def read(model_dir: Path) -> JsonTokenizer | None:
+    """Returns the tokenizer.json of a model; None if there is none that can be used."""
     file = model_dir / FILE
     if not file.is_file():
         return None
     try:
-        made = JsonTokenizer(file)
-        texts = [*SAMPLES, *samples]
-        differ = next((t for t, ids in zip(texts, exact(texts), strict=True) if made.encode(t) != ids), None)
-    except (OSError, ValueError, BadRequest) as reason:
+        return JsonTokenizer(file)
+    except (OSError, ValueError) as reason:
         log.info("%s is not used: %s", FILE, reason)
         return None
-    if differ is not None:
-        log.info("%s is not used: the exported tokenizer has other ids, as for %.60r", FILE, differ)
-        return None
-    return made
+
+
+def agrees(
+    tokenizer: JsonTokenizer, exported: Callable[[Sequence[str]], list[list[int]]], samples: Sequence[str] = ()
+) -> bool:
+    """Returns whether the ids are those of the model's exported tokenizer, without special tokens.
+
+    samples: more texts to compare, besides SAMPLES.
+    """
+    texts = [*SAMPLES, *samples]
+    for text, ids in zip(texts, exported(texts), strict=True):
+        if tokenizer.encode(text) != ids:
+            log.info("%s is not used: the exported tokenizer has other ids, as for %.60r", FILE, text)
+            return False
+    return True

@@ -85,6 +85,6 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
     """Returns the names of OpenVINO properties that each option sets."""
-    asked = json.loads(config.plugin_config) if config.plugin_config else {}
+    plugin = json.loads(config.plugin_config) if config.plugin_config else {}
     by_options = {option: [name] for option, name in PROPERTIES.items() if getattr(config, option)}
-    return {"plugin_config": list(asked), **by_options}
+    return {"plugin_config": list(plugin), **by_options}

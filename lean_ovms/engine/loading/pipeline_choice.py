@@ -51,17 +51,17 @@ class Choice(NamedTuple):
 
 def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
-    vision, asked = has_vision(config.model_dir), config.pipeline_type
-    if asked == "ASR":
+    vision, pipeline_type = has_vision(config.model_dir), config.pipeline_type
+    if pipeline_type == "ASR":
         raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
-    if asked != "AUTO":
-        if asked.startswith("VLM") != vision:
+    if pipeline_type != "AUTO":
+        if pipeline_type.startswith("VLM") != vision:
             what = "a model with vision" if vision else "a text model"
-            raise StartError(f"--pipeline_type {asked}: {config.model_dir} is {what}")
-        wrong = _miscomputed(config) if asked == CONTINUOUS else ""
+            raise StartError(f"--pipeline_type {pipeline_type}: {config.model_dir} is {what}")
+        wrong = _miscomputed(config) if pipeline_type == CONTINUOUS else ""
         if wrong:
             log.warning("%s; LM and PAGED do not", wrong)
-        return Choice(asked, f"as --pipeline_type says, but {wrong}" if wrong else "as --pipeline_type says")
+        return Choice(pipeline_type, f"as --pipeline_type says, but {wrong}" if wrong else "as --pipeline_type says")
     if devices.is_npu(devices.members(config.target_device, available)):
         return Choice("VLM" if vision else "LM", "an NPU computes one request at a time")
     if vision:
@@ -106,7 +106,7 @@ def only_genai(config: EngineConfig) -> str:
         f"--target_device {config.target_device}": config.target_device != "CPU",
         "a GGUF file": is_gguf(config.model_dir),
     }
-    return next((what for what, given in needs.items() if given), "")
+    return next((what for what, needed in needs.items() if needed), "")
 
 
 def has_xgrammar() -> bool:

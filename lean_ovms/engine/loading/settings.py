@@ -196,17 +196,24 @@ def kv_precisions(config: EngineConfig, properties: dict[str, Any]) -> tuple[str
     return keys, values
 
 
+def base_properties(config: EngineConfig) -> dict[str, Any]:
+    """Returns OpenVINO's properties of every network, without those of --plugin_config."""
+    properties: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
+    if config.target_device == "CPU":
+        # Pinned threads lose when a second busy process shares the cores, and the front end is one.
+        properties |= {"ENABLE_CPU_PINNING": False, **thread_limit()}
+    return properties
+
+
 def _properties(config: EngineConfig) -> dict[str, Any]:
-    asked = read_object("plugin_config", config.plugin_config)
-    # Pinned threads lose when a second busy process shares the cores, and the front end is one.
-    result: dict[str, Any] = {"ENABLE_CPU_PINNING": False, **thread_limit()} if config.target_device == "CPU" else {}
+    properties = base_properties(config)
     if config.target_device == "CPU" and is_small(config.model_dir / TEXT_MODEL):
-        result["INFERENCE_NUM_THREADS"] = 1
-    result.update({key: value for name, key in PROPERTIES.items() if (value := getattr(config, name))})
+        properties["INFERENCE_NUM_THREADS"] = 1
+    properties.update({key: value for name, key in PROPERTIES.items() if (value := getattr(config, name))})
     if config.kv_cache_precision == "f32" and config.target_device == "CPU":
         # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
-        result["INFERENCE_PRECISION_HINT"] = "f32"
-    return {**result, **asked}
+        properties["INFERENCE_PRECISION_HINT"] = "f32"
+    return properties | read_object("plugin_config", config.plugin_config)
 
 
 def is_small(network: Path) -> bool:

@@ -38,20 +38,25 @@ around it."""
 class TextEncoder:
     """The prompts of one model."""
 
-    def __init__(self, model_dir: Path, ask: Encode, pieces: Sequence[bytes]) -> None:
-        """ask: GenAI's tokenizer, which holds the interpreter's lock. pieces: the bytes of its tokens, for samples."""
-        self._model_dir, self._ask = model_dir, ask
-        framed, plain = ask("a", True), ask("a", False)
+    def __init__(self, model_dir: Path, exported: Encode, pieces: Sequence[bytes]) -> None:
+        """exported: GenAI's tokenizer, which holds the interpreter's lock. pieces: the bytes of its tokens, for
+        samples."""
+        self._model_dir, self._exported = model_dir, exported
+        framed, plain = exported("a", True), exported("a", False)
         place = next((n for n in range(len(framed)) if framed[n : n + len(plain)] == plain), 0)
         self._frame = framed[:place], framed[place + len(plain) :]
         self._literals: dict[str, int] = {}
         self._divider = re.compile("(?!)")
         self._known: dict[str, list[int]] = {}
         self._characters = 0
-        samples = _samples(pieces, [])
-        self._json = json_tokenizer.load(model_dir, lambda texts: [ask(text, False) for text in texts], samples)
+        found = json_tokenizer.read(model_dir)
+        same = found is not None and json_tokenizer.agrees(found, self._exported_ids, _samples(pieces, []))
+        self._json = found if same else None
         if self._json is not None:
             self._divide_at(self._json.literals, pieces)
+
+    def _exported_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._exported(text, False) for text in texts]
 
     def _divide_at(self, literals: dict[str, int], pieces: Sequence[bytes]) -> None:
         """Lets these tokens divide texts into segments, unless that changes any ids."""
@@ -59,7 +64,7 @@ class TextEncoder:
         longest_first = sorted(literals, key=len, reverse=True)
         self._divider = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if literals else self._divider
         samples = _samples(pieces, list(literals))
-        if any(self(text, False) != self._ask(text, False) for text in [*samples, *samples]):
+        if [self(text, False) for text in [*samples, *samples]] != 2 * self._exported_ids(samples):
             log.info("prompts are tokenized whole: their segments have other ids")
             self._literals, self._divider = {}, re.compile("(?!)")
             self._known.clear()
@@ -67,7 +72,7 @@ class TextEncoder:
     def __call__(self, text: str, add_special_tokens: bool) -> list[int]:
         """Encodes as pipeline.Pipeline.encode does."""
         if self._json is None:
-            return self._ask(text, add_special_tokens)
+            return self._exported(text, add_special_tokens)
         parts = self._divider.split(text)
         ids = list(self._segment(self._json, parts[0]))
         for literal, part in zip(parts[1::2], parts[2::2], strict=True):
@@ -96,7 +101,7 @@ class TextEncoder:
         elif self._graph is not None:
             [ids] = self._graph.encode([text])
         else:
-            return array("i", self._ask(text, add_special_tokens))
+            return array("i", self._exported(text, add_special_tokens))
         return array("i", self._framed(ids) if add_special_tokens else ids)
 
     @cached_property
@@ -104,10 +109,7 @@ class TextEncoder:
         """The exported tokenizer for the long texts of a model without tokenizer.json, compiled for the first one."""
         try:
             made = GraphTokenizer(self._model_dir)
-            same = all(
-                ids == self._ask(text, False)
-                for text, ids in zip(json_tokenizer.SAMPLES, made.encode(json_tokenizer.SAMPLES), strict=True)
-            )
+            same = made.encode(json_tokenizer.SAMPLES) == self._exported_ids(json_tokenizer.SAMPLES)
         except (StartError, RuntimeError, OSError) as reason:
             log.info("long texts keep the step loop waiting: %s", reason)
             return None

@@ -40,23 +40,27 @@ def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
     if model_dir.suffix == ".gguf":
         return from_gguf(gguf.read(model_dir), tokenizer)
     try:
-        vocabulary = read(model_dir)
-    except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):
+        return _compared(read(model_dir), tokenizer)
+    except NotUnderstood:
         return from_tokens(tokenizer)
-    if vocabulary.exact and not agrees(vocabulary, tokenizer):
-        return _inexact(vocabulary)
-    return vocabulary
 
 
-def _inexact(vocabulary: Vocabulary) -> Vocabulary:
-    return replace(vocabulary, exact=False)
+def _compared(vocabulary: Vocabulary, tokenizer: Any) -> Vocabulary:
+    return replace(vocabulary, exact=vocabulary.exact and agrees(vocabulary, tokenizer))
 
 
 # --- from graph to table -------------------------------------------------------------------------------------------
 
 
 def read(model_dir: Path) -> Vocabulary:
-    """Returns the table as the graph describes it, not yet checked. Raises NotUnderstood, and what Graph raises."""
+    """Returns the table as the graph describes it, not yet checked. Raises NotUnderstood."""
+    try:
+        return _read(model_dir)
+    except (OSError, ParseError, ValueError, KeyError, IndexError) as error:
+        raise NotUnderstood(str(error)) from error
+
+
+def _read(model_dir: Path) -> Vocabulary:
     graph = Graph(model_dir / f"{DETOKENIZER}.xml")
     decoder = graph.only("VocabDecoder")
     begins, ends, chars = graph.ints(decoder, 1), graph.ints(decoder, 2), graph.bytes(decoder, 3)
@@ -164,9 +168,7 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
         pieces = [b""] * (max(vocab.values(), default=-1) + 1)
         for token, index in vocab.items():
             pieces[index] = token if isinstance(token, bytes) else str(token).encode()
-        special = _hidden(pieces, tokenizer)
-        vocabulary = Vocabulary(pieces=pieces, special=special)
-        return vocabulary if agrees(vocabulary, tokenizer) else _inexact(vocabulary)
+        return _compared(Vocabulary(pieces=pieces, special=_hidden(pieces, tokenizer)), tokenizer)
     except Exception:  # of the engine: a tokenizer that cannot be listed decodes by itself
         return Vocabulary(pieces=pieces, exact=False)
 

@@ -16,8 +16,7 @@ def floats(tensor: TensorInfo) -> Floats:
     values = np.frombuffer(tensor.data, _DTYPES[tensor.kind])
     if tensor.kind == "BF16":  # the upper half of a float32
         values = (values.astype(np.uint32) << 16).view(np.float32)
-    converted: Floats = values.astype(np.float32).reshape(tensor.shape)
-    return converted
+    return values.astype(np.float32).reshape(tensor.shape)
 
 
 def rounded_to_bf16(values: Floats) -> NDArray[np.uint16]:

@@ -23,6 +23,7 @@ from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders,
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading import lora, model_info, pipeline_choice, vocabulary
+from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
@@ -90,7 +91,7 @@ class PagedPipeline(Engine):
         small = is_small(config.model_dir / TEXT_MODEL)
         with as_start_error(config):
             self._model = _network(config, settings)
-            self._tokenizer = genai.Tokenizer(str(config.model_dir), **model_info.TOKENIZER)
+            self._tokenizer = genai.Tokenizer(str(config.model_dir), **TOKENIZER_PROPERTIES)
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
                 genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()

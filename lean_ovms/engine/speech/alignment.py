@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import string
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -66,8 +67,7 @@ def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
     if values.shape[-1] <= half:
         return values
     padded = np.pad(values, ((0, 0), (0, 0), (half, half)), mode="reflect")
-    found: NDArray[np.float32] = np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN, axis=-1), axis=-1)
-    return found
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN, axis=-1), axis=-1)
 
 
 def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -112,21 +112,17 @@ def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -
 
 def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, list[int]]]:
     """Returns the shortest runs of tokens that are whole UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     found: list[tuple[str, list[int]]] = []
-    data, ids = b"", list[int]()
+    text, ids = "", list[int]()
     for token in tokens:
-        data += pieces[token]
+        text += decoder.decode(pieces[token])
         ids.append(token)
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            if error.end == len(data) and len(data) - error.start < 4:
-                continue
-            text = data.decode("utf-8", "replace")
-        found.append((text, ids))
-        data, ids = b"", []
+        if not decoder.getstate()[0]:
+            found.append((text, ids))
+            text, ids = "", []
     if ids:
-        found.append((data.decode("utf-8", "replace"), ids))
+        found.append((text + decoder.decode(b"", final=True), ids))
     return found
 
 

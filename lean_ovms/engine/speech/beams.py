@@ -43,10 +43,10 @@ class Beams:
         self._params = params
         self._times = times
 
-    def take(self, lines: Array) -> bool:
-        """Go on by these logits, which may be changed; whether the search is over."""
+    def advance(self, logits: Array) -> bool:
+        """Goes on by these logits, which may be changed. Returns whether the search is over."""
         going: list[tuple[Beam, int]] = []
-        for rank, (total, logprob, parent, token) in enumerate(self._candidates(lines)):
+        for rank, (total, logprob, parent, token) in enumerate(self._candidates(logits)):
             beam = self._beams[parent]
             if token == self._eot:
                 if rank < self.width:
@@ -58,14 +58,14 @@ class Beams:
             self.tokens[place], self.parents[place] = beam.tokens[-1], parent
         return self._is_over()
 
-    def _candidates(self, lines: Array) -> list[tuple[float, float, int, int]]:
+    def _candidates(self, logits: Array) -> list[tuple[float, float, int, int]]:
         """Returns (total, log probability, beam, token) of the best ones, best first."""
         found = []
         for number, beam in enumerate(self._beams):
-            line = lines[number]
-            penalize(line, beam.tokens, self._params)
-            self._rules.apply(line, beam.tokens, self._times)
-            logprobs = line - log_sum(line)
+            of_beam = logits[number]
+            penalize(of_beam, beam.tokens, self._params)
+            self._rules.apply(of_beam, beam.tokens, self._times)
+            logprobs = of_beam - log_sum(of_beam)
             best = np.argpartition(-logprobs, min(2 * self.width, len(logprobs) - 1))[: 2 * self.width]
             found += [
                 (beam.total + value, value, number, token)

@@ -19,15 +19,15 @@ def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles, widt
     width: copies of each row. The logits of the first token, [rows * width, vocabulary].
     """
     heads = np.array([[*row.prompt, files.sot] for row in rows], np.int64)
-    lines = decoding.step(np.repeat(heads, width, axis=0))[:, -1]
-    for row, line in zip(rows, lines[::width], strict=True):
-        row.hear_speech(line)
+    logits = decoding.step(np.repeat(heads, width, axis=0))[:, -1]
+    for row, of_row in zip(rows, logits[::width], strict=True):
+        row.detect_speech(of_row)
         if files.languages and not row.language:
-            row.hear_language(line)
+            row.detect_language(of_row)
     rest = np.array([row.opening() + ([] if row.job.times else [files.no_timestamps]) for row in rows], np.int64)
     if rest.shape[1]:
-        lines = decoding.step(np.repeat(rest, width, axis=0))[:, -1]
-    found: NDArray[np.float32] = lines
+        logits = decoding.step(np.repeat(rest, width, axis=0))[:, -1]
+    found: NDArray[np.float32] = logits
     return found
 
 
@@ -51,9 +51,9 @@ class DecodeGroup:
         """
         if not self._started:
             self._started = True
-            self._take(first_logits(self._decoding, self.rows, self._files))
+            self._choose(first_logits(self._decoding, self.rows, self._files))
         else:
-            self._take(self._decoding.step(self._next)[:, -1])
+            self._choose(self._decoding.step(self._next)[:, -1])
         ended = [row for row in self.rows if row.ended or row.job.cancelled]
         if ended:
             self.rows = [row for row in self.rows if row not in ended]
@@ -61,11 +61,11 @@ class DecodeGroup:
             self._decoding.close()
         return ended
 
-    def _take(self, lines: NDArray[np.float32]) -> None:
-        lines = np.array(lines, np.float32)
+    def _choose(self, logits: NDArray[np.float32]) -> None:
+        logits = np.array(logits, np.float32)
         for place, row in enumerate(self._places):
             if row in self.rows:
-                self._next[place] = row.take(lines[place], self._rules)
+                self._next[place] = row.choose(logits[place], self._rules)
 
 
 class BeamGroup:
@@ -83,13 +83,13 @@ class BeamGroup:
         """Decodes a token of each beam. Returns the row when it has ended."""
         [row] = self.rows
         if self._started:
-            lines = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
+            logits = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
         else:
             self._started = True
-            lines = first_logits(self._decoding, self.rows, self._files, self._beams.width)
-        if not self._beams.take(np.array(lines, np.float32)) and not row.job.cancelled:
+            logits = first_logits(self._decoding, self.rows, self._files, self._beams.width)
+        if not self._beams.advance(np.array(logits, np.float32)) and not row.job.cancelled:
             return []
-        row.take_all(self._beams.best)
+        row.finish_beam_search(self._beams.best)
         self.rows = []
         self._decoding.close()
         return [row]

@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine_types import ModelInfo, Vocabulary
-from ...errors import StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
-from ..errors import last_line
 from .alignment import word_times
 from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue
 from .decode_rows import DecodeRow
@@ -74,14 +72,11 @@ class DecodeLoop:
         )
 
     def warm_up(self) -> None:
-        """Compute one window. Raises StartError: a model that cannot compute is not served."""
+        """Computes one window. Raises RuntimeError."""
         silence = Job(np.zeros(HOP, np.float32), 0.0, TranscribeParams(fallback=False), max_tokens=2)
-        try:
-            self.start([silence])
-            while not silence.done:
-                self.step()
-        except RuntimeError as error:
-            raise StartError(f"the model does not compute: {last_line(error)}") from error
+        self.start([silence])
+        while not silence.done:
+            self.step()
 
     # --- Recognizer
 
@@ -159,7 +154,7 @@ class DecodeLoop:
 
     def _ended(self, row: DecodeRow, queue: DecodeQueue) -> None:
         if not row.credible():
-            row.again()
+            row.retry()
             queue.encoded.append(row)
             return
         words = None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...speech_types import Segment, TextDelta, WindowDone
 from .beams import Beam
-from .logits import Rules, choose, log_sum, penalize, probability
+from .logits import Rules, log_sum, penalize, probability, sample
 from .recognizer import Job
 from .whisper_files import TIME_STEP, WhisperFiles
 
@@ -46,16 +46,16 @@ class DecodeRow:
         room = files.positions - self.prompt_length - 1
         self.limit = max(1, min(job.max_tokens or room, room))
         self._streams = job.stream and len(self._ladder) == 1 and job.params.beams == 1
-        self.again()
+        self.retry()
 
-    def again(self) -> None:
+    def retry(self) -> None:
         """Begin at the next temperature."""
         self._rung += 1
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
         self.ended = False
         self._sum = 0.0
-        self._draw = np.random.default_rng([self._seed & (1 << 63) - 1, self._rung])
+        self._rng = np.random.default_rng([self._seed & (1 << 63) - 1, self._rung])
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unsent: list[tuple[str, float]] = []
 
@@ -76,27 +76,27 @@ class DecodeRow:
             return []
         return [files.languages[self.language], files.tasks[self.job.params.task]]
 
-    def hear_language(self, line: NDArray[np.float32]) -> None:
-        """Take the likeliest language of the logits after <|startoftranscript|>."""
+    def detect_language(self, logits: NDArray[np.float32]) -> None:
+        """Takes the likeliest language of the logits after <|startoftranscript|>."""
         ids = np.array(list(self._files.languages.values()), np.int64)
-        scores = line[ids]
+        scores = logits[ids]
         best = int(scores.argmax())
         self.language = list(self._files.languages)[best]
         self.language_probability = round(probability(scores, best), 4)
 
-    def hear_speech(self, line: NDArray[np.float32]) -> None:
-        """Read the probability that there is no speech from the same logits."""
-        self.no_speech = probability(line, self._files.no_speech)
+    def detect_speech(self, logits: NDArray[np.float32]) -> None:
+        """Reads the probability that there is no speech from the same logits."""
+        self.no_speech = probability(logits, self._files.no_speech)
 
     # --- decoding
 
-    def take(self, line: NDArray[np.float32], rules: Rules) -> int:
+    def choose(self, logits: NDArray[np.float32], rules: Rules) -> int:
         """Chooses and returns the next token by these logits, which may be changed."""
         params = self.job.params
-        penalize(line, self.tokens, params)
-        rules.apply(line, self.tokens, self.job.times)
-        token = choose(line, self.temperature, params, self._draw)
-        logprob = float(line[token]) - log_sum(line)
+        penalize(logits, self.tokens, params)
+        rules.apply(logits, self.tokens, self.job.times)
+        token = sample(logits, self.temperature, params, self._rng)
+        logprob = float(logits[token]) - log_sum(logits)
         self.add(token, logprob)
         return token
 
@@ -113,7 +113,7 @@ class DecodeRow:
         if len(self.tokens) >= self.limit:
             self.ended = True
 
-    def take_all(self, beam: Beam) -> None:
+    def finish_beam_search(self, beam: Beam) -> None:
         """Takes the result of a beam search, which ends the row."""
         self.tokens, self.logprobs = list(beam.tokens), list(beam.logprobs)
         self._sum = beam.total

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...speech_types import TranscribeParams
 from .whisper_files import WhisperFiles
 
-Line = NDArray[np.float32]
+Logits = NDArray[np.float32]
 NEVER = -np.inf
 
 
@@ -22,68 +22,68 @@ class Rules:
         self._suppress = np.array(sorted({*files.suppress, files.no_timestamps}), np.int64)
         self._begin = np.array(files.begin_suppress, np.int64)
 
-    def apply(self, line: Line, tokens: Sequence[int], times: bool) -> None:
+    def apply(self, logits: Logits, tokens: Sequence[int], times: bool) -> None:
         """Set what cannot follow these tokens to minus infinity. times: with timestamps."""
-        line[self._suppress] = NEVER
+        logits[self._suppress] = NEVER
         if not tokens and len(self._begin):
-            line[self._begin] = NEVER
+            logits[self._begin] = NEVER
         if times:
-            self._times(line, tokens)
+            self._times(logits, tokens)
 
-    def _times(self, line: Line, tokens: Sequence[int]) -> None:
+    def _times(self, logits: Logits, tokens: Sequence[int]) -> None:
         """Applies the rules of timestamps: they come in pairs, do not decrease, and are chosen if they are together
         likelier than any text."""
         first, eot = self._files.first_time, self._files.eot
         if not tokens:
-            line[:first] = NEVER
-            line[first + self._files.initial_timestamp + 1 :] = NEVER
+            logits[:first] = NEVER
+            logits[first + self._files.initial_timestamp + 1 :] = NEVER
             return
         last_is_time = tokens[-1] >= first
         before_is_time = len(tokens) < 2 or tokens[-2] >= first
         if last_is_time:
             if before_is_time:
-                line[first:] = NEVER
+                logits[first:] = NEVER
             else:
-                line[:eot] = NEVER
+                logits[:eot] = NEVER
         latest = next((token for token in reversed(tokens) if token >= first), None)
         if latest is not None:
-            line[first : latest if last_is_time and not before_is_time else latest + 1] = NEVER
-        text = float(line[:first].max())
+            logits[first : latest if last_is_time and not before_is_time else latest + 1] = NEVER
+        text = float(logits[:first].max())
         if text == NEVER:
             return
-        top = float(line[first:].max())
-        if top > NEVER and top + np.log(np.exp(line[first:] - top, dtype=np.float64).sum()) > text:
-            line[:first] = NEVER
+        top = float(logits[first:].max())
+        if top > NEVER and top + np.log(np.exp(logits[first:] - top, dtype=np.float64).sum()) > text:
+            logits[:first] = NEVER
 
 
-def log_sum(line: Line) -> float:
+def log_sum(logits: Logits) -> float:
     """Returns the logarithm of the sum of the exponentials."""
-    top = float(line.max())
-    return top + float(np.log(np.exp(line - top).sum(dtype=np.float64)))
+    top = float(logits.max())
+    return top + float(np.log(np.exp(logits - top).sum(dtype=np.float64)))
 
 
-def probability(line: Line, token: int) -> float:
+def probability(logits: Logits, token: int) -> float:
     """Returns the probability of a token among all."""
-    return float(np.exp(float(line[token]) - log_sum(line)))
+    return float(np.exp(float(logits[token]) - log_sum(logits)))
 
 
-def penalize(line: Line, tokens: Sequence[int], params: TranscribeParams) -> None:
+def penalize(logits: Logits, tokens: Sequence[int], params: TranscribeParams) -> None:
     """Applies the penalties of a request to the tokens that it has generated."""
     if not tokens:
         return
     seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)
     if params.repetition_penalty != 1.0:
-        values = line[seen]
-        line[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+        values = logits[seen]
+        logits[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
     if params.presence_penalty or params.frequency_penalty:
-        line[seen] -= params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
+        logits[seen] -= params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
 
 
-def choose(line: Line, temperature: float, params: TranscribeParams, draw: np.random.Generator) -> int:
+def sample(logits: Logits, temperature: float, params: TranscribeParams, rng: np.random.Generator) -> int:
     """Returns a token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
     if temperature <= 0:
-        return int(line.argmax())
-    scaled = line.astype(np.float64) / temperature
+        return int(logits.argmax())
+    scaled = logits.astype(np.float64) / temperature
     order = np.argsort(-scaled, kind="stable")
     if params.top_k > 0:
         order = order[: params.top_k]
@@ -92,5 +92,5 @@ def choose(line: Line, temperature: float, params: TranscribeParams, draw: np.ra
     if params.top_p < 1.0:
         count = int(np.searchsorted(np.cumsum(shares), params.top_p)) + 1
         order, shares = order[:count], shares[:count] / shares[:count].sum()
-    place = min(int(np.searchsorted(np.cumsum(shares), draw.random(), side="right")), len(order) - 1)
+    place = min(int(np.searchsorted(np.cumsum(shares), rng.random(), side="right")), len(order) - 1)
     return int(order[place])

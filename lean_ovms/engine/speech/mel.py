@@ -40,8 +40,7 @@ def _mel(hz: float) -> float:
 
 def _hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
     first = LOG_FROM_HZ / LINEAR_HZ
-    found: NDArray[np.float64] = np.where(mel < first, mel * LINEAR_HZ, LOG_FROM_HZ * np.exp(LOG_STEP * (mel - first)))
-    return found
+    return np.where(mel < first, mel * LINEAR_HZ, LOG_FROM_HZ * np.exp(LOG_STEP * (mel - first)))
 
 
 class LogMel:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
+from typing import TYPE_CHECKING
 
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
@@ -27,6 +27,9 @@ from .recognizer import Recognizer, Samples
 from .vad import Detector, EnergyDetector
 from .whisper_network import WhisperNetwork
 
+if TYPE_CHECKING:
+    from .pipeline import PipelineRecognizer
+
 log = logging.getLogger(__name__)
 
 ASR, WHISPER = "ASR", "whisper"
@@ -35,17 +38,11 @@ Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
 
 def load(config: EngineConfig) -> Loaded:
     """Returns the recognizer, a function that makes a detector, and one that tells speech. Raises StartError."""
-    path = config.model_dir
-    if _by_pipeline(config):
-        return with_vad(_pipeline(config))
-    files = whisper_files.read(path)
-    network = WhisperNetwork(config, path)
-    if network.frames:
-        files = replace(files, frames=network.frames)
-    recognizer = DecodeLoop(files, network, GraphTokenizer(path), _vocabulary(path))
-    recognizer.warm_up()
-    if config.enable_word_timestamps:
-        _prepare_words(files, network)
+    recognizer = _pipeline(config) if _by_pipeline(config) else _decode_loop(config)
+    try:
+        recognizer.warm_up()
+    except RuntimeError as error:  # a model that cannot compute is not served
+        raise StartError(f"the model does not compute: {last_line(error)}") from error
     return with_vad(recognizer)
 
 
@@ -58,7 +55,19 @@ def _by_pipeline(config: EngineConfig) -> bool:
     return config.pipeline_type == ASR or kind != WHISPER
 
 
-def _pipeline(config: EngineConfig) -> Recognizer:
+def _decode_loop(config: EngineConfig) -> DecodeLoop:
+    """Raises StartError."""
+    path = config.model_dir
+    files = whisper_files.read(path)
+    network = WhisperNetwork(config, path)
+    if network.frames:
+        files = replace(files, frames=network.frames)
+    if config.enable_word_timestamps:
+        _prepare_words(files, network)
+    return DecodeLoop(files, network, GraphTokenizer(path), _vocabulary(path))
+
+
+def _pipeline(config: EngineConfig) -> PipelineRecognizer:
     """Raises StartError."""
     from . import pipeline, pipeline_kinds
 
@@ -67,9 +76,7 @@ def _pipeline(config: EngineConfig) -> Recognizer:
     kind = pipeline_kinds.read(path, words, config.enable_word_timestamps)
     config = replace(config, target_device=device_of(config))
     loaded = pipeline.load(config, kind, properties(config))
-    found = pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path), words, config.engine_watchdog_s)
-    found.warm_up()
-    return found
+    return pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path), words, config.engine_watchdog_s)
 
 
 def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -> None:
@@ -102,5 +109,5 @@ def _vocabulary(path: Path) -> Vocabulary:
     """Raises StartError: the text of a window is made of the bytes of its tokens."""
     try:
         return vocabulary.read(path)
-    except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError) as error:
+    except NotUnderstood as error:
         raise StartError(f"the detokenizer of {path} cannot be read: {error}") from error

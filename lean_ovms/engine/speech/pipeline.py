@@ -52,12 +52,9 @@ class PipelineRecognizer:
         self._alive_at = 0.0
 
     def warm_up(self) -> None:
-        """Compute a window. Raises StartError: a model that cannot compute is not served."""
-        try:
-            silence = Job(np.zeros(8000, np.float32), 0.0, TranscribeParams(), max_tokens=1)
-            self._pipeline.generate(silence.samples.tolist(), **self._kind.options(silence, Texts()))
-        except RuntimeError as error:
-            raise StartError(f"the model does not compute: {last_line(error)}") from error
+        """Computes a window. Raises RuntimeError."""
+        silence = Job(np.zeros(8000, np.float32), 0.0, TranscribeParams(), max_tokens=1)
+        self._pipeline.generate(silence.samples.tolist(), **self._kind.options(silence, Texts()))
 
     # --- Recognizer
 
@@ -95,7 +92,7 @@ class PipelineRecognizer:
         try:
             texts = self._texts(job)
             found = self._pipeline.generate(
-                job.samples.tolist(), streamer=lambda text: self._heard(job, text), **self._kind.options(job, texts)
+                job.samples.tolist(), streamer=lambda text: self._on_text(job, text), **self._kind.options(job, texts)
             )
             result = self._kind.result(job, texts, found)
         except Exception as caught:  # the pipeline's, whatever they are
@@ -122,7 +119,7 @@ class PipelineRecognizer:
             left -= min(left, len(ids))
         return Texts(found[1], found[0], self._kind.max_prompt_tokens - left)
 
-    def _heard(self, job: Job, text: str) -> Any:
+    def _on_text(self, job: Job, text: str) -> Any:
         with self._ready:
             self._alive_at = time.monotonic()
             if job.cancelled:

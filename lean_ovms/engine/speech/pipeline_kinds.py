@@ -100,8 +100,8 @@ class Kind:
 
     def delta(self, job: Job, text: str) -> TextDelta:
         """Returns the next text of a window for its stream."""
-        if job.private is None:  # the first one
-            job.private = True
+        if not job.begun:
+            job.begun = True
             text = _joint(text)
         return TextDelta(text)
 

@@ -1,9 +1,9 @@
-"""What the speech task asks of a backend: windows of audio in, text out, step by step. Imports numpy alone."""
+"""What the speech task needs of a backend: windows of audio in, text out, step by step. Imports numpy alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ class Job:
     language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
     words are wanted and may be computed. stream: `pieces` are wanted before the result. soon: as
     in Recognizer.room.
-    pieces: new text since they were last taken. result: without start, end and skipped. One of result and error is set
-    when the job is done; it is never touched again after `cancelled` is set.
+    pieces: new text, until the task removes it. result: without start, end and skipped. One of result and error is set
+    when the job is done; it is never touched again after `cancelled` is set. begun: a backend notes that it has
+    sent some of the text.
     """
 
     samples: Samples
@@ -40,8 +41,7 @@ class Job:
     result: WindowDone | None = None
     error: RequestError | None = None
     cancelled: bool = False
-    private: Any = None
-    """The backend's own."""
+    begun: bool = False
 
     @property
     def done(self) -> bool:

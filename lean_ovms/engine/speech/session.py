@@ -14,8 +14,6 @@ from .windows import Cut, Cutter, FileCutter, TurnCutter
 
 LONG = 30 * SAMPLE_RATE
 """Samples from which on a request is a long one."""
-PLAIN = 2
-"""Transcribe.care: no times."""
 AHEAD_CUTS = 2
 MIN_SAMPLES = SAMPLE_RATE // 10
 REPORT = SAMPLE_RATE
@@ -143,7 +141,7 @@ class Transcription:
         """Returns the job of the next window."""
         cut = self._cut = self.cutter.cuts.popleft()
         self._started_at = self._clock()
-        return self._job(cut.start, cut.end, times=self.care < PLAIN)
+        return self._job(cut.start, cut.end, times=self.care < Transcribe.PLAIN)
 
     def start_partial(self) -> Job:
         """Returns a job for the utterance as far as it has come."""

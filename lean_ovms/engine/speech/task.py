@@ -38,8 +38,8 @@ TURN_FRAMES, BUSY_FRAMES = 128, 32
 """Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
 
 
-def load(config: EngineConfig, wake: Callable[[], None]) -> SpeechTask:
-    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
+def load(config: EngineConfig) -> SpeechTask:
+    """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_recognizer import FakeRecognizer
 
@@ -187,10 +187,11 @@ class SpeechTask:
         return alone and not session.long and any(one.long for one in self._sessions.values())
 
     def _worth_it(self, session: Transcription) -> bool:
-        """Drop windows without speech before the next one; whether there is one."""
+        """Drops windows without speech before the next one. Returns whether there is one."""
         while session.waiting and not session.exhausted:
             cut = session.next_cut()
-            if cut.end > cut.start and (cut.sure or not session.params.vad or self._speaks(session)):
+            sure = cut.sure or not session.params.vad
+            if cut.end > cut.start and (sure or self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))):
                 return True
             session.skip(self.out)
         if session.exhausted:
@@ -198,10 +199,6 @@ class SpeechTask:
         if session.finished or session.exhausted:
             self._finish(session)
         return False
-
-    def _speaks(self, session: Transcription) -> bool:
-        cut = session.next_cut()
-        return self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))
 
     def _start(self, session: Transcription) -> Job:
         if session.waiting:

@@ -73,7 +73,8 @@ class WhisperNetwork:
             self._decoder = self._core.compile_model(decoder, self._device, self._properties)
         except (RuntimeError, OSError) as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self.frames = _static(encoder.inputs[0].get_partial_shape(), 2)
+        frames = encoder.inputs[0].get_partial_shape()[2]
+        self.frames: int = frames.get_length() if frames.is_static else 0
         self._free: list[Any] = []
         self._aligner: Any = None
 
@@ -109,10 +110,6 @@ class WhisperNetwork:
         layers = sorted({layer for layer, _ in heads})
         outputs = {layer: request.get_output_tensor(1 + at).data[0] for at, layer in enumerate(layers)}
         return np.stack([outputs[layer][head] for layer, head in heads]).astype(np.float32)
-
-
-def _static(shape: ov.PartialShape, axis: int) -> int:
-    return int(shape[axis].get_length()) if shape[axis].is_static else 0
 
 
 def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:

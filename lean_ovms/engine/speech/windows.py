@@ -65,40 +65,34 @@ class Buffer:
 
 class Cutter:
     """Frames in order to cuts. speech_since: where an utterance began that has not ended, None if there is none.
+    finished: all of the audio is in `cuts`.
 
     turns: (started, position) of utterances, since they were last taken. window: most samples of a cut.
     """
 
-    def __init__(self, start: int, window: int) -> None:
+    def __init__(self, start: int, window: int, context: int) -> None:
+        """context: samples before the next frame that a cut which begins with it has, too."""
         self.buffer = Buffer(start)
+        self._context = context
         self.cuts: deque[Cut] = deque()
         self.turns: list[tuple[bool, int]] = []
         self.window = window
         self._position = start  # the next frame
         self._cursor = start  # what is before it is in a cut, or skipped
-        self._since: int | None = None
-        self._ended = self._finished = False
-
-    @property
-    def speech_since(self) -> int | None:
-        return self._since
+        self.speech_since: int | None = None
+        self._ended = self.finished = False
 
     @property
     def needed(self) -> int:
         """The first sample that a later cut may have."""
-        return self._cursor if self._since is None else self._since
+        return max(self._cursor, self._position - self._context) if self.speech_since is None else self.speech_since
 
     @property
     def pending(self) -> bool:
         """There are frames to work on."""
-        if self._finished:
+        if self.finished:
             return False
         return self._ended or self.buffer.end - self._position >= FRAME
-
-    @property
-    def finished(self) -> bool:
-        """Whether all of the audio is in `cuts`."""
-        return self._finished
 
     def feed(self, data: bytes, last: bool) -> None:
         """Takes more audio."""
@@ -113,7 +107,7 @@ class Cutter:
             self._frame(self.buffer.samples(self._position, self._position + FRAME), self._position + FRAME)
             self._position += FRAME
             done += 1
-        if self._ended and not self._finished and self.buffer.end - self._position < FRAME:
+        if self._ended and not self.finished and self.buffer.end - self._position < FRAME:
             self._finish()
         return done
 
@@ -122,7 +116,7 @@ class Cutter:
         if len(rest):
             self._frame(np.pad(rest, (0, FRAME - len(rest))), self.buffer.end)
         self._close(self.buffer.end)
-        self._finished = True
+        self.finished = True
 
     def _frame(self, frame: Samples, end: int) -> None:
         """end: of the frame."""
@@ -147,7 +141,7 @@ class FileCutter(Cutter):
     """Cuts for one text: windows as long as possible, cut at quiet places; long silence is in none of them."""
 
     def __init__(self, start: int, window: int, skip_silence: bool) -> None:
-        super().__init__(start, window)
+        super().__init__(start, window, PAD + FRAME)
         self._skip_silence = skip_silence
         self._gap = min(GAP, window // 3)
         self._last_sound = start
@@ -156,77 +150,67 @@ class FileCutter(Cutter):
         sound = not self._skip_silence or rms(frame) >= SILENCE
         if sound:
             self._last_sound = end
-        if self._since is None:
+        if self.speech_since is None:
             if not sound:
                 return
-            self._since = max(self._cursor, end - FRAME - PAD)
+            self.speech_since = max(self._cursor, end - FRAME - PAD)
         elif end - self._last_sound >= self._gap:
             self._cut(min(self._last_sound + PAD, end))
-            self._since = None
-        if self._since is not None and end - self._since >= self.window:
-            self._cut(self._quiet(self._since))
-            self._since = self._cursor if self._last_sound > self._cursor else None
+            self.speech_since = None
+        if self.speech_since is not None and end - self.speech_since >= self.window:
+            self._cut(self._quiet(self.speech_since))
+            self.speech_since = self._cursor if self._last_sound > self._cursor else None
 
     def _cut(self, end: int) -> None:
-        assert self._since is not None
-        self.cuts.append(Cut(self._since, end, self._since - self._cursor))
+        assert self.speech_since is not None
+        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor))
         self._cursor = end
 
     def _close(self, end: int) -> None:
-        if self._since is not None:
+        if self.speech_since is not None:
             self._cut(min(self._last_sound + PAD, end) if self._skip_silence else end)
-            self._since = None
+            self.speech_since = None
         if end > self._cursor:
             self.cuts.append(Cut(end, end, end - self._cursor))
             self._cursor = end
-
-    @property
-    def needed(self) -> int:
-        return max(self._cursor, self._position - PAD - FRAME) if self._since is None else self._since
 
 
 class TurnCutter(Cutter):
     """Utterances by voice activity, each a window; one that is too long becomes several."""
 
     def __init__(self, start: int, window: int, turns: TurnDetection, detector: Detector) -> None:
-        super().__init__(start, window)
+        self._prefix = turns.prefix_padding_ms * SAMPLE_RATE // 1000
+        super().__init__(start, window, self._prefix + (MIN_SPEECH_FRAMES + 1) * FRAME)
         self._detector = detector
         self._threshold = turns.threshold
-        self._prefix = turns.prefix_padding_ms * SAMPLE_RATE // 1000
         self._silence = max(FRAME, turns.silence_duration_ms * SAMPLE_RATE // 1000)
         self._run = 0  # frames of speech in a row, before an utterance
         self._last_speech = start
 
     def _frame(self, frame: Samples, end: int) -> None:
         probability = self._detector.probability(frame)
-        if self._since is None:
+        if self.speech_since is None:
             self._run = self._run + 1 if probability >= self._threshold else 0
             if self._run < MIN_SPEECH_FRAMES:
                 return
-            self._since = max(self._cursor, end - self._run * FRAME - self._prefix)
+            self.speech_since = max(self._cursor, end - self._run * FRAME - self._prefix)
             self._last_speech = end
-            self.turns.append((True, self._since))
+            self.turns.append((True, self.speech_since))
         elif probability >= max(self._threshold - HYSTERESIS, self._threshold / 4):
             self._last_speech = end
         if end - self._last_speech >= self._silence:
             self._cut(end)
-        elif end - self._since >= self.window:
-            self._cut(self._quiet(self._since))
-            self._since = self._cursor
-            self.turns.append((True, self._since))
+        elif end - self.speech_since >= self.window:
+            self._cut(self._quiet(self.speech_since))
+            self.speech_since = self._cursor
+            self.turns.append((True, self.speech_since))
 
     def _cut(self, end: int) -> None:
-        assert self._since is not None
+        assert self.speech_since is not None
         self.turns.append((False, end))
-        self.cuts.append(Cut(self._since, end, self._since - self._cursor, sure=True))
-        self._cursor, self._since, self._run = end, None, 0
+        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure=True))
+        self._cursor, self.speech_since, self._run = end, None, 0
 
     def _close(self, end: int) -> None:
-        if self._since is not None:
+        if self.speech_since is not None:
             self._cut(end)
-
-    @property
-    def needed(self) -> int:
-        if self._since is not None:
-            return self._since
-        return max(self._cursor, self._position - self._prefix - (MIN_SPEECH_FRAMES + 1) * FRAME)

@@ -25,8 +25,9 @@ from ...config.options import read_object
 from ...engine_types import ModelInfo
 from ...repository import json_file
 from ...speech_types import SpeakParams, VoiceInfo
-from ...util.resources import cores, thread_limit
+from ...util.resources import cores
 from ..loading.load_errors import as_start_error
+from ..loading.settings import base_properties
 from . import voices
 from .synthesizer import Samples
 
@@ -53,7 +54,10 @@ class GenAiSynthesizer:
         self.slots = config.streams
         self._speecht5 = (config.model_dir / VOCODER).is_file()
         with as_start_error(config):
-            properties = _properties(config)
+            properties = base_properties(config)
+            if config.target_device == "CPU" and config.num_streams > 1:
+                properties["INFERENCE_NUM_THREADS"] = max(1, cores() // config.num_streams)
+            properties |= read_object("plugin_config", config.plugin_config)
             self._pipelines = [
                 genai.Text2SpeechPipeline(config.model_dir, config.target_device, **properties)
                 for _ in range(self.slots)
@@ -114,16 +118,4 @@ class GenAiSynthesizer:
         found = pipeline.generate(text, voice, **more)
         if not found.speeches:
             return np.zeros(0, np.float32)
-        samples: Samples = np.array(found.speeches[0].data, np.float32).reshape(-1)
-        return samples
-
-
-def _properties(config: EngineConfig) -> dict[str, Any]:
-    """Returns OpenVINO's properties of each pipeline."""
-    found: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
-    if config.target_device == "CPU":
-        found["ENABLE_CPU_PINNING"] = False  # pinned threads lose when a second busy process shares the cores
-        found |= thread_limit()
-        if config.num_streams > 1:
-            found["INFERENCE_NUM_THREADS"] = max(1, cores() // config.num_streams)
-    return {**found, **read_object("plugin_config", config.plugin_config)}
+        return np.array(found.speeches[0].data, np.float32).reshape(-1)

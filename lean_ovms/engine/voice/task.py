@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
@@ -26,8 +25,8 @@ FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
-def load(config: EngineConfig, wake: Callable[[], None]) -> VoiceTask:
-    """Returns the task on the model of the options. wake: not needed. Raises StartError."""
+def load(config: EngineConfig) -> VoiceTask:
+    """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_synthesizer import FakeSynthesizer
 
@@ -81,17 +80,12 @@ class VoiceTask:
             self._refuse(command, error)
 
     def _check(self, command: Speak) -> None:
-        """Raises RequestError."""
+        """Raises RequestError. The front end knows what the model can do, and has checked the rest."""
         if len(self._queue) >= self.max_queued and not command.begun:
             text = f"{self.max_queued} requests are waiting already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
-        params = SpeakParams(**command.params)
-        if len(command.text) > self.synthesizer.info.context_length:
-            raise BadRequest("the text is too long to be spoken at once", param="input")
-        if params.voice and params.voice not in self.voices.voices:
-            raise BadRequest(f"there is no voice {params.voice!r}", param="voice")
-        if params.sample_rate:
-            check_rate(self.voices.sample_rate, params.sample_rate)
+        if rate := SpeakParams(**command.params).sample_rate:
+            check_rate(self.voices.sample_rate, rate)
 
     def _refuse(self, command: Record, error: RequestError) -> None:
         self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))

@@ -26,8 +26,8 @@ LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")
 def read(config: EngineConfig, shape: list[int]) -> dict[str, Voice]:
     """Returns every voice by its name, those of the directory first, by name. Raises StartError."""
     files = {path.stem: path for path in sorted((config.model_dir / FOLDER).glob("*.bin"))}
-    given = json.loads(config.voices) if config.voices else {}
-    for name, file in given.items():
+    listed = json.loads(config.voices) if config.voices else {}
+    for name, file in listed.items():
         if not isinstance(file, str) or not name:
             raise StartError("--voices must be an object of names to files")
         files[name] = Path(file)

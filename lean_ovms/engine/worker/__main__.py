@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from ...config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, EngineConfig
 from ...errors import StartError
@@ -23,11 +22,11 @@ from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_onc
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
 from ..generation.backend import Backend
-from ..protocol import TEXT_GENERATION, Load, LoadFailed
+from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
 from .loop import Worker
 from .task import Task
-from .transport import SocketTransport
+from .transport import Transport
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
 
@@ -76,36 +75,6 @@ def load_text_model(config: EngineConfig) -> Backend:
     return backend
 
 
-def load_pooling(config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """Returns the task of a model that computes vectors, scores or classes. Raises StartError."""
-    from ..embedding import task  # numpy takes 0.1 s to import
-
-    return task.load(config, wake)
-
-
-def load_speech(config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """Returns the task of a model that transcribes speech. Raises StartError."""
-    from ..speech import task  # numpy takes 0.1 s to import
-
-    return task.load(config, wake)
-
-
-def load_voice(config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """Returns the task of a model that speaks texts. Raises StartError."""
-    from ..voice import task  # numpy takes 0.1 s to import
-
-    return task.load(config, wake)
-
-
-TASKS: dict[str, Callable[[EngineConfig, Callable[[], None]], Task]] = {
-    TEXT_GENERATION: partial(generation.load, load_model=load_text_model),
-    **dict.fromkeys(POOLING_TASKS, load_pooling),
-    SPEECH_TO_TEXT: load_speech,
-    TEXT_TO_SPEECH: load_voice,
-}
-"""By the name of the task: how to load its model, given the options and what ends the loop's wait (Transport.wake)."""
-
-
 def main(argv: list[str]) -> int:
     """Returns the exit status."""
     preimport = argv[:1] == [PREIMPORT]
@@ -113,7 +82,7 @@ def main(argv: list[str]) -> int:
     sock = inherit_socket("lean_ovms.engine.worker", argv[1:] if preimport else argv)
     if sock is None:
         return EXIT_USAGE
-    transport = SocketTransport(sock)
+    transport = Transport(sock)
     write_lines_at_once()
     log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
@@ -126,7 +95,7 @@ def main(argv: list[str]) -> int:
         return EXIT_CLOSED  # the front end closed the pipe while we were writing
 
 
-def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
+def serve(transport: Transport, log_fd: int | None = None) -> int:
     """Loads what the first frame names, reports it, and works until the pipe closes. Returns the exit status.
 
     log_fd: for the log; None: stderr, which the front end reads.
@@ -156,10 +125,21 @@ def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
 
 
 def load(task: str, config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """Returns the task of this name with its model loaded. Raises StartError."""
-    if task not in TASKS:
-        raise StartError(f"the engine has no task {task!r}, only {', '.join(TASKS)}")
-    return TASKS[task](config, wake)
+    """Returns the task of this name with its model loaded. wake: ends the loop's wait. Raises StartError."""
+    # Each imports what it needs: numpy alone takes 0.1 s.
+    if task in POOLING_TASKS:
+        from ..embedding import task as pooling
+
+        return pooling.load(config)
+    if task == SPEECH_TO_TEXT:
+        from ..speech import task as speech
+
+        return speech.load(config)
+    if task == TEXT_TO_SPEECH:
+        from ..voice import task as voice
+
+        return voice.load(config)
+    return generation.load(config, wake, load_text_model)
 
 
 if __name__ == "__main__":

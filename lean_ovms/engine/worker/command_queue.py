@@ -6,8 +6,7 @@ everybody else's requests from being read.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-
+from ...util.turns import Turns
 from ..protocol import Cancel, Record
 
 
@@ -15,34 +14,25 @@ class CommandQueue:
     """A queue of commands. Those without a client count as one more client; a Cancel stays behind what it cancels."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Record]] = OrderedDict()  # the next one first
-        self._client_of: dict[int, str] = {}  # by the id of a command of a client that is here
+        self._turns: Turns[Record] = Turns()
+        self._client_of: dict[int, str] = {}  # by the id of a waiting command that has a client
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._turns)
 
     def extend(self, commands: list[Record]) -> None:
         """Queues commands, in the order of their arrival."""
         for command in commands:
-            client = self._client_of.get(command.id, "") if isinstance(command, Cancel) else self._remember(command)
-            if client not in self._waiting:
-                self._waiting[client] = deque()
-            self._waiting[client].append(command)
+            number: int = getattr(command, "id", 0)
+            if isinstance(command, Cancel):
+                client = self._client_of.get(number, "")
+            elif client := getattr(command, "client", ""):
+                self._client_of[number] = client
+            self._turns.add(client, command)
 
-    def popleft(self) -> Record:
-        """Returns the next command; the next turn is another client's."""
-        client, commands = next(iter(self._waiting.items()))
-        command = commands.popleft()
-        if not commands:
-            del self._waiting[client]
-        elif len(self._waiting) > 1:
-            self._waiting.move_to_end(client)
-        if client and not isinstance(command, Cancel):
+    def next(self) -> Record | None:
+        """Returns the next command, removed; the next turn is another client's."""
+        command = self._turns.next()
+        if command is not None and not isinstance(command, Cancel):
             self._client_of.pop(getattr(command, "id", 0), None)
         return command
-
-    def _remember(self, command: Record) -> str:
-        client: str = getattr(command, "client", "")
-        if client:
-            self._client_of[getattr(command, "id", 0)] = client
-        return client

@@ -44,7 +44,8 @@ class Worker:
             self._handle(commands[0])  # as most often: there is nothing to take turns with
         elif commands or self._commands:
             self._commands.extend(commands)
-            self._handle_commands()
+            while task.accepts_commands and (command := self._commands.next()) is not None:
+                self._handle(command)
         task.admit()
         if task.out:
             self.flush()
@@ -58,11 +59,6 @@ class Worker:
         if self.task.out:
             self.transport.send(self.task.out)
             self.task.out.clear()
-
-    def _handle_commands(self) -> None:
-        """Clients in turn, each in the order of arrival; as many as the task accepts before its next step."""
-        while self._commands and self.task.accepts_commands:
-            self._handle(self._commands.popleft())
 
     def _handle(self, command: Record) -> None:
         if isinstance(command, Ping):

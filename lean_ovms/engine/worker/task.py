@@ -1,6 +1,6 @@
-"""What the worker's loop asks of a task: one kind of work on one loaded model.
+"""What the worker's loop needs of a task: one kind of work on one loaded model.
 
-A new kind (embeddings, speech) is a module engine/<task>/task.py that implements this protocol, and a row of TASKS in
+A new kind (embeddings, speech) is a module engine/<task>/task.py that implements this protocol, and a row of `load` in
 __main__.py. The loop knows nothing else about it.
 """
 

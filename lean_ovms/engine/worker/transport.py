@@ -10,31 +10,14 @@ import contextlib
 import os
 import select
 import socket
-from typing import Protocol
 
 from ..protocol import Decoder, Record, attachments, encode
 
 RECEIVE_BYTES = 1 << 18
 
 
-class Transport(Protocol):
-    """What the loop needs; tests have one without a socket."""
-
-    def receive(self, wait: bool) -> list[Record] | None:
-        """Returns what has arrived; with `wait`, at least one unless woken. None: the other end is closed."""
-        ...
-
-    def send(self, records: list[Record]) -> None:
-        """Writes one frame. Raises OSError if the other end is closed."""
-        ...
-
-    def wake(self) -> None:
-        """Ends a waiting `receive`, the current one or the next. Thread-safe."""
-        ...
-
-
-class SocketTransport:
-    """A Transport on a connected stream socket."""
+class Transport:
+    """Records over a connected stream socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
@@ -47,6 +30,7 @@ class SocketTransport:
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def receive(self, wait: bool) -> list[Record] | None:
+        """Returns what has arrived; with `wait`, at least one unless woken. None: the other end is closed."""
         records: list[Record] = []
         while ready := self._poll.poll(None if wait and not records else 0):
             for number, _ in ready:
@@ -61,10 +45,12 @@ class SocketTransport:
         return records
 
     def wake(self) -> None:
+        """Ends a waiting `receive`, the current one or the next. Thread-safe."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake_writer, b"!")
 
     def send(self, records: list[Record]) -> None:
+        """Writes one frame. Raises OSError if the other end is closed."""
         frame = encode(records)
         parts = attachments(records)
         self._socket.sendall(b"".join([*parts, frame]) if parts else frame)

@@ -62,17 +62,12 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
     if format in PYAV:
         yield from _ffmpeg_blocks(data, format, limits)
         return
-    if format == WAV:
-        wav = WavFile(data)
-        _check(wav, limits)
-        if wav.plain and wav.channels == 1 and wav.rate == SAMPLE_RATE:
-            yield from (bytes(block) for block in wav.plain_blocks())
-        else:
-            yield from _resampled(wav)
-        return
-    file = SoundFile(data, format)
-    _check(file, limits)
-    yield from _resampled(file)
+    source = WavFile(data) if format == WAV else SoundFile(data, format)
+    _check(source, limits)
+    if isinstance(source, WavFile) and source.plain and source.channels == 1 and source.rate == SAMPLE_RATE:
+        yield from (bytes(block) for block in source.plain_blocks())
+    else:
+        yield from _resampled(source)
 
 
 def _check(source: WavFile | SoundFile, limits: AudioLimits) -> None:

@@ -37,7 +37,7 @@ PARAM = "file"
 
 
 class AudioDecoder:
-    """Opens audio files. A server has one; close it at the end."""
+    """Opens audio files. A server has one; close it at the end. idle: the processes without a file."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         self._command = command
@@ -49,15 +49,10 @@ class AudioDecoder:
             min_rate=config.min_audio_rate,
             max_rate=config.max_audio_rate,
         )
-        self._idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
+        self.idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
         self._slots = Budget(
             config.max_audio_decoders, WAITING_FILES, "too many audio files at once", "too_many_audio_files"
         )
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the idle processes."""
-        return self._idle.pids
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
         """Returns the samples of a file, of which the first block has been decoded; close the stream in any case.
@@ -73,8 +68,8 @@ class AudioDecoder:
         found = recognise(data)
         if found is None:
             raise BadRequest(f"Invalid or unsupported audio file. This server reads {READ}.", param=PARAM)
-        lease = await self._slots.take(1)
-        process = self._idle.take() or _Process(self._command)
+        lease = await self._slots.acquire(1)
+        process = self.idle.acquire() or _Process(self._command)
         stream = AudioStream(process, self._timeout_s, lambda: self._release(process, lease))
         try:
             await stream.begin(data, found, self._limits)
@@ -84,7 +79,7 @@ class AudioDecoder:
         return stream
 
     def _release(self, process: _Process, lease: Lease) -> None:
-        self._idle.give_back(process)
+        self.idle.release(process)
         lease.release()
 
     async def drain(self, timeout_s: float) -> None:
@@ -92,7 +87,7 @@ class AudioDecoder:
 
     async def close(self) -> None:
         """End the idle processes; the next file starts one again."""
-        self._idle.stop()
+        self.idle.stop()
 
 
 class AudioStream:

@@ -49,7 +49,7 @@ class DecodeJob:
 
 
 class DecoderPool:
-    """At most max_processes decoder processes. They end after idle_s seconds without a job."""
+    """At most max_processes decoder processes. They end after idle_s seconds without a job. idle: those without one."""
 
     def __init__(
         self, max_processes: int, timeout_s: float, idle_s: float = 120.0, command: Sequence[str] = COMMAND
@@ -57,27 +57,22 @@ class DecoderPool:
         self._slots = asyncio.Semaphore(max_processes)
         self._timeout_s = timeout_s
         self._command = command
-        self._idle = IdleHelpers[_Decoder](idle_s, max_processes)
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the idle processes."""
-        return self._idle.pids
+        self.idle = IdleHelpers[_Decoder](idle_s, max_processes)
 
     async def decode(self, job: DecodeJob) -> Image:
         """Returns the image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:
-            process = self._idle.take() or _Decoder(self._command)
+            process = self.idle.acquire() or _Decoder(self._command)
             try:
                 return await process.decode(job, self._timeout_s)
             finally:
-                self._idle.give_back(process)
+                self.idle.release(process)
 
     def stop(self) -> None:
         """End the idle processes; the next job starts one again."""
-        self._idle.stop()
+        self.idle.stop()
 
 
 class _Decoder(Helper):

@@ -65,7 +65,7 @@ class ImageLoader:
             raise BadRequest(
                 f"{len(requested)} images are more than this server's limit: {limit}", param=requested[limit].param
             )
-        lease = await self._pixels.take(self._config.max_image_pixels)
+        lease = await self._pixels.acquire(self._config.max_image_pixels)
         try:
             images = await self._load_all(requested)
         except BaseException:

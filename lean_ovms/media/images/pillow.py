@@ -6,10 +6,11 @@ other modes (palettes, CMYK, grey, 16 bits, black and white) become 8-bit RGB. S
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ...errors import BadRequest
 
@@ -52,39 +53,18 @@ def _check(size: tuple[int, int], max_pixels: int) -> None:
 def _pixels(image: Image.Image, box: int) -> tuple[int, int, bytes]:
     if box and image.format == "JPEG":
         image.draft(None, (box, box))  # unpacks a large photograph at half its size, or a quarter, many times as fast
-    turn = _orientation(image)
+    image.load()
+    with contextlib.suppress(Exception):  # broken metadata must not make the image unusable
+        ImageOps.exif_transpose(image, in_place=True)
     rgb = _flattened(image)
     if box and max(rgb.size) > box:
         rgb.thumbnail((box, box))
         rgb = rgb if min(rgb.size) >= MIN_SIDE else rgb.resize((max(MIN_SIDE, rgb.width), max(MIN_SIDE, rgb.height)))
-    if turn is not None:
-        rgb = rgb.transpose(turn)
     return rgb.height, rgb.width, rgb.tobytes()
-
-
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_ORIENTATION = 0x0112
-
-
-def _orientation(image: Image.Image) -> Image.Transpose | None:
-    """Returns the rotation in EXIF; None if there is none or EXIF is broken."""
-    try:
-        return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # broken metadata must not make the image unusable
-        return None
 
 
 def _flattened(image: Image.Image) -> Image.Image:
     """Returns the image in RGB, white where it is transparent."""
-    image.load()
     if image.mode.startswith("I") or image.mode == "F":
         return _grey(image).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:

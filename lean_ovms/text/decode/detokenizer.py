@@ -86,54 +86,34 @@ _UNSTABLE = re.compile(r"(?:\ufffd{1,3}| (?:n'?)?)\Z")
 class WindowDetokenizer:
     """Text of one sequence by the engine's decode, for models whose table is not exact.
 
-    `feed` calls `windows` (the id lists to decode), `update` (their texts to the new text) and, at the end, `flush`.
     The engine's decode costs 0.2 ms for any length up to 128 ids.
     """
 
-    __slots__ = ("_context", "_held", "_ids", "_printed")
+    __slots__ = ("_held", "_ids", "_printed")
 
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._printed = ""  # the beginning of the window's text, already returned
         self._held = ""  # the text after it, which may still change
-        self._context = 0  # ids of the last window that a new one begins with; 0: no new one
 
     async def feed(self, tokens: Sequence[int], final: bool, skip_special_tokens: bool, decode: Decode) -> str:
         """Returns the new text with these tokens; with final, also the text held back. Raises what decode raises."""
-        texts = [await decode(ids, skip_special_tokens) for ids in self.windows(tokens)]
-        text = self.update(texts)
-        return text + self.flush() if final else text
+        text = await self._new_text(tokens, skip_special_tokens, decode) if tokens else ""
+        if final:
+            text, self._held = text + self._held, ""
+        return text
 
-    def windows(self, tokens: Sequence[int]) -> list[list[int]]:
-        """Returns the id lists to decode now: none, one, or (when the window moves) its context and the whole of it."""
-        if not tokens:
-            return []
-        if len(self._ids) > (_MAX_WINDOW if self._held else _WINDOW):
+    async def _new_text(self, tokens: Sequence[int], skip_special_tokens: bool, decode: Decode) -> str:
+        if len(self._ids) > (_MAX_WINDOW if self._held else _WINDOW):  # it moves: its context alone is printed already
             del self._ids[:-_CONTEXT]
-            self._context = len(self._ids)
+            self._printed = (await decode(self._ids[:], skip_special_tokens)).removesuffix(self._held)
         self._ids += tokens
-        if self._context:
-            return [self._ids[: self._context], self._ids[:]]
-        return [self._ids[:]]
-
-    def update(self, texts: Sequence[str]) -> str:
-        """Returns the new text, from the texts of the id lists that `windows` returned last, in their order."""
-        if not texts:
-            return ""
-        if self._context:
-            self._context = 0
-            self._printed = texts[0].removesuffix(self._held)
-        text = texts[-1]
+        text = await decode(self._ids[:], skip_special_tokens)
         start = _common_length(self._printed, text)
         unstable = _UNSTABLE.search(text, start)
         end = unstable.start() if unstable else len(text)
         self._printed, self._held = text[:end], text[end:]
         return text[start:end]
-
-    def flush(self) -> str:
-        """Returns the text held back, at the end."""
-        held, self._held = self._held, ""
-        return held
 
 
 def _common_length(printed: str, text: str) -> int:

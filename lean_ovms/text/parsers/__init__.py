@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from ...grammar.frames import OutputForm
 from ...types import Json
-from .base import CombinedParser, Parser, Syntax
+from .base import CombinedParser, Parser, PlainText, Syntax
 from .family import Detection, ModelFamily
-from .plain import PlainText
 from .think_tags import ThinkTags
 
 __all__ = [
@@ -30,8 +29,6 @@ __all__ = [
     "names",
     "opens_reasoning",
     "output_form",
-    "reasoning_names",
-    "tool_names",
 ]
 
 
@@ -73,18 +70,13 @@ def detect(template_source: str) -> tuple[str | None, str | None]:
     return None, None
 
 
-def tool_names() -> list[str]:
-    """Returns the names of all tool parsers, sorted."""
-    return list(names().tool)
+_NO_FAMILY = ModelFamily()
 
 
-def reasoning_names() -> list[str]:
-    """Returns the names of all reasoning parsers, sorted."""
-    return list(names().reasoning)
-
-
-def load(name: str) -> ModelFamily:
-    """Returns the family of that name. Raises ValueError with the list of names."""
+def load(name: str | None) -> ModelFamily:
+    """Returns the family of that name, an empty one for None. Raises ValueError with the list of names."""
+    if name is None:
+        return _NO_FAMILY
     if name not in _families():
         raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(_families()))}")
     return _families()[name]
@@ -96,7 +88,7 @@ def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") 
     prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
     """
     form = _output_form(tool, reasoning)
-    for name in dict.fromkeys(filter(None, (tool, reasoning))):
+    for name in dict.fromkeys((tool, reasoning)):
         adapted = load(name).adapted
         form = adapted(form, prompt_tail) if adapted else form
     return form
@@ -104,11 +96,11 @@ def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") 
 
 @cache
 def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
-    calls, thinking = _part(tool, "tool"), _part(reasoning, "reasoning")
-    headers = [part.answer_header for part in (thinking, calls) if part is not None]
+    family, thinking = load(tool), load(reasoning).thinking
+    headers = [part.answer_header for part in (thinking, family.tools) if part is not None]
     return OutputForm(
         tool_parser=tool,
-        calls=load(tool).form if tool else None,
+        calls=family.form,
         reasoning=thinking.reasoning_form() if thinking is not None else None,
         answer_header=next(filter(None, headers), ""),
     )
@@ -116,7 +108,7 @@ def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
 
 def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
     """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
-    thinking = _part(reasoning, "reasoning")
+    thinking = load(reasoning).thinking
     return thinking is not None and issubclass(thinking, ThinkTags) and thinking.opened(prompt_tail)
 
 
@@ -127,10 +119,8 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
     parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens (a
     few hundred characters are enough), to see whether reasoning is open already. Raises ValueError for an unknown name.
     """
-    calls = _part(tool, "tool")
-    thinking = _part(reasoning, "reasoning")
-    if not tools:
-        calls = None
+    calls = load(tool).tools if tools else None
+    thinking = load(reasoning).thinking
     if calls is None and thinking is None:
         return PlainText()
     parser = CombinedParser(tools, prompt_tail)
@@ -141,12 +131,3 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
         syntaxes.append(thinking(parser, thinking=True))
     parser.configure(syntaxes)
     return parser
-
-
-def _part(name: str | None, part: str) -> type[Syntax] | None:
-    if name is None:
-        return None
-    known: tuple[str, ...] = getattr(names(), part)
-    if name not in known:
-        raise ValueError(f"unknown {part} parser {name!r}; known are {', '.join(known)}")
-    return load(name).tools if part == "tool" else load(name).thinking

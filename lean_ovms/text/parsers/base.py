@@ -49,6 +49,16 @@ class Parser:
         raise NotImplementedError
 
 
+class PlainText(Parser):
+    """Hands text through, as content: for a request or a model without a parser."""
+
+    def feed(self, text: str) -> list[Event]:
+        return [Text(text)] if text else []
+
+    def finish(self, ended_by: str = "") -> list[Event]:
+        return []
+
+
 _S = TypeVar("_S", bound="Syntax")
 
 
@@ -74,6 +84,10 @@ class Syntax:
         self.scanner = out.scanner
         self.tools = tools
         self.thinking = thinking
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Sets what an instance has of its own, such as tags that depend on the tools or the prompt."""
 
     @classmethod
     def variant(cls: type[_S], **attributes: object) -> type[_S]:

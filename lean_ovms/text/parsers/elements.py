@@ -10,7 +10,7 @@ from typing import Any
 from .values import kinds_of, quoted, typed
 
 MIXED = "$text"
-"""The member for text that stands beside elements."""
+"""The member for text that is mixed with elements."""
 
 _DEPTH = 4
 _INTEGER = re.compile(r"(-?)0+(?=\d)(\d+)")

@@ -15,7 +15,7 @@ import re
 from typing import ClassVar
 
 from ...grammar.frames import CallForm, in_notation
-from .base import Syntax
+from .base import Enclosed
 from .family import Detection, ModelFamily
 from .literals import number_or_word
 from .scanner import Steps, Tags
@@ -33,25 +33,21 @@ _CLOSERS = {"{": "}", "[": "]"}
 _NOISE = ("<turn|>", "<|tool_response>", "<eos>")
 
 
-class GemmaCalls(Syntax):
+class GemmaCalls(Enclosed):
     """Calls between Gemma's tags, the last of `tags` the end. quote: the mark at each side of a string."""
 
     tags = (START, END)
     noise = _NOISE
     quote: ClassVar[Tags] = Tags([QUOTE])
     keep_special_tokens = True
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == self.tags[-1]:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         called = False
         yield from self.scanner.space()
         while (yield from self.scanner.literal("call:")) or (yield from self.scanner.literal(":")):
             if not (yield from self._call()):
                 break
-            called = self._open = True
+            called = True
             self.scanner.record()
             if (yield from self.scanner.space()) == ",":
                 self.scanner.pos += 1

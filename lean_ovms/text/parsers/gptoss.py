@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.frames import CallForm, ReasoningForm, json_after
-from .base import CombinedParser, Syntax
+from .base import Syntax
 from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
 
@@ -34,8 +34,7 @@ class Harmony(Syntax):
     start_tag = "<|channel|>analysis<|message|>"
     answer_header = "<|channel|>final<|message|>"
 
-    def __init__(self, out: CombinedParser, **parts: bool) -> None:
-        super().__init__(out, **parts)
+    def prepare(self) -> None:
         self._emitted: set[str] = set()
 
     def read(self, tag: str) -> Steps[bool]:

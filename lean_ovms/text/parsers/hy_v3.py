@@ -20,7 +20,7 @@ from functools import cache
 from types import MappingProxyType
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .base import CombinedParser, Syntax
+from .base import Syntax
 from .family import Detection, ModelFamily
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
@@ -59,10 +59,9 @@ class HyCalls(Syntax):
 
     keep_special_tokens = True
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        spellings = suffixes(out.prompt_tail)
-        self._readers = {f"<tool_call{suffix}>": _reader(suffix)(out) for suffix in spellings}
+    def prepare(self) -> None:
+        spellings = suffixes(self.out.prompt_tail)
+        self._readers = {f"<tool_call{suffix}>": _reader(suffix)(self.out) for suffix in spellings}
         self._begins = {f"<tool_calls{suffix}>": f"<tool_call{suffix}>" for suffix in spellings}
         self.tags = (*self._readers, *self._begins)
         ends = [tag for reader in self._readers.values() for tag in (*reader.ends, reader.separator)]
@@ -83,11 +82,11 @@ class HyThinking(SpelledThinkTags):
     spellings: Mapping[str, str] = MappingProxyType({"<think>": "</think>"})
     keep_special_tokens = True
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        known = suffixes(out.prompt_tail)
+    def prepare(self) -> None:
+        known = suffixes(self.out.prompt_tail)
         self.spellings = {f"<think{suffix}>": f"</think{suffix}>" for suffix in known}
         self.breaks = tuple(f"<tool_calls{suffix}>" for suffix in known)
-        super().__init__(out, tools=tools, thinking=thinking)
+        super().prepare()
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
@@ -95,34 +94,19 @@ class HyThinking(SpelledThinkTags):
 
 
 @cache
-def v3_form(suffix: str) -> CallForm:
-    """Returns how Hunyuan 3 writes calls with this suffix."""
+def call_form(version: int, suffix: str) -> CallForm:
+    """Returns how Hunyuan 3 or 4 writes calls with this suffix."""
+    separator, line = (f"<tool_sep{suffix}>\n", "\n") if version == 3 else ("", "")
     return CallForm(
         one=xml_call(
-            f"<tool_call{suffix}>NAME<tool_sep{suffix}>\n",
+            f"<tool_call{suffix}>NAME{separator}",
             f"</tool_call{suffix}>",
-            f"<arg_key{suffix}>KEY</arg_key{suffix}>\n<arg_value{suffix}>",
-            f"</arg_value{suffix}>\n",
+            f"<arg_key{suffix}>KEY</arg_key{suffix}>{line}<arg_value{suffix}>",
+            f"</arg_value{suffix}>{line}",
         ),
-        before=f"<tool_calls{suffix}>\n",
-        between="\n",
-        after=f"\n</tool_calls{suffix}>",
-        trigger=f"<tool_calls{suffix}>",
-    )
-
-
-@cache
-def v4_form(suffix: str) -> CallForm:
-    """Returns how Hunyuan 4 writes calls with this suffix."""
-    return CallForm(
-        one=xml_call(
-            f"<tool_call{suffix}>NAME",
-            f"</tool_call{suffix}>",
-            f"<arg_key{suffix}>KEY</arg_key{suffix}><arg_value{suffix}>",
-            f"</arg_value{suffix}>",
-        ),
-        before=f"<tool_calls{suffix}>",
-        after=f"</tool_calls{suffix}>",
+        before=f"<tool_calls{suffix}>{line}",
+        between=line,
+        after=f"{line}</tool_calls{suffix}>",
         trigger=f"<tool_calls{suffix}>",
     )
 
@@ -132,7 +116,7 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
     suffix = suffix_of(prompt_tail)
     if not suffix:
         return form
-    calls = next((write(suffix) for write in (v3_form, v4_form) if form.calls is write("")), form.calls)
+    calls = next((call_form(version, suffix) for version in (3, 4) if form.calls is call_form(version, "")), form.calls)
     reasoning = form.reasoning
     if reasoning is not None and reasoning.start == HyThinking.start_tag:
         reasoning = replace(reasoning, start=f"<think{suffix}>", end=f"</think{suffix}>")
@@ -143,7 +127,7 @@ FAMILIES = {
     "hy_v3": ModelFamily(
         tools=HyCalls,
         thinking=HyThinking,
-        form=v3_form(""),
+        form=call_form(3, ""),
         # Before hunyuan_a13b, glm4_moe and hermes3: some of the same tags.
         detection=Detection(rank=53, marks=(("tool_sep", "arg_key", "tool_calls"),), reasoning="hy_v3"),
         adapted=adapted,
@@ -151,7 +135,7 @@ FAMILIES = {
     "hy_v4": ModelFamily(
         tools=HyCalls,
         thinking=HyThinking,
-        form=v4_form(""),
+        form=call_form(4, ""),
         detection=Detection(
             rank=54,
             marks=(("arg_key", "tool_calls", "｜hy_"), ("arg_key", "tool_calls", "hy_Assistant")),

@@ -8,7 +8,6 @@ The name of the function may stand before its block as well; the prompt ends wit
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .base import CombinedParser
 from .family import Detection, ModelFamily
 from .json_calls import JsonCalls
 from .think_tags import ThinkTags
@@ -30,9 +29,8 @@ class InklingCalls(JsonCalls):
     answer_header = TEXT
     one_call = True
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        self.tags = (CALL, *(name + CALL for name in [*filter(None, out.schemas)][:MAX_NAMES] if name[0] != "<"))
+    def prepare(self) -> None:
+        self.tags = (CALL, *(name + CALL for name in [*filter(None, self.out.schemas)][:MAX_NAMES] if name[0] != "<"))
 
 
 FAMILIES = {

@@ -15,7 +15,7 @@ from .json_arguments import json_arguments
 from .scanner import Steps
 
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
-"""Keys that models put beside name and arguments; dropped."""
+"""Other keys of a call that models write; dropped."""
 
 
 class JsonCalls(Syntax):
@@ -48,7 +48,7 @@ class JsonCalls(Syntax):
         """Reads one object. False, with the record still on, if it is no call.
 
         eager: a name alone makes a call; otherwise arguments must follow, and nothing that is not part of a call may
-        stand beside them (an answer in JSON looks much like a call without tags).
+        be among them (an answer in JSON looks much like a call without tags).
         """
         if not (yield from self.scanner.literal("{")):
             return False

@@ -3,7 +3,7 @@
 <ifm|tool_call>NAME<ifm|arg_key>KEY</ifm|arg_key><ifm|arg_value>value</ifm|arg_value>…</ifm|tool_call>
 
 With <ifm|arg_type>TYPE</ifm|arg_type> before a value, or with a call object in JSON between the tags, where the
-template is asked for it. Reasoning: <ifm|think>…</ifm|think>, think_fast or think_faster by the effort.
+template is told to. Reasoning: <ifm|think>…</ifm|think>, think_fast or think_faster by the effort.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .base import CombinedParser
 from .family import Detection, ModelFamily
-from .json_calls import EnclosedJson
-from .key_value_calls import KeyValueCalls
+from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .scanner import Steps
 from .think_tags import SpelledThinkTags
 
@@ -50,25 +48,19 @@ class K2HorizonElements(KeyValueCalls):
         return super().kinds(schema) or _TYPES & {self._type}
 
 
-class K2HorizonCalls(EnclosedJson):
-    """Calls in elements or in JSON."""
+class K2HorizonCalls(KeyValueOrJson):
+    """Calls in elements or in JSON, in a block."""
 
     tags = (CALLS, CALL, CALL_END)
     noise = (CALLS_END,)
     keep_special_tokens = True
-
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        self._elements = K2HorizonElements(out)
+    elements = K2HorizonElements
 
     def read(self, tag: str) -> Steps[bool]:
         if tag == CALLS:
             yield from self.scanner.space()
             if not (yield from self.scanner.literal(CALL)):
                 return False
-            tag = CALL
-        if tag == CALL and (yield from self.scanner.space()) != "{":
-            return (yield from self._elements.call())
         return (yield from super().read(tag))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
+from .json_calls import EnclosedJson
 from .scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -37,3 +39,17 @@ class KeyValueCalls(XmlCalls):
     def before_value(self) -> Steps[None]:
         """Reads what stands between a key and its value."""
         yield from self.scanner.space()
+
+
+class KeyValueOrJson(EnclosedJson):
+    """Calls of either kind between the same tags. elements: how those that are no JSON are read."""
+
+    elements: ClassVar[type[KeyValueCalls]]
+
+    def prepare(self) -> None:
+        self._elements = self.elements(self.out)
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag != self.tags[-1] and (yield from self.scanner.space()) not in ("{", "["):
+            return (yield from self._elements.call())
+        return (yield from super().read(tag))

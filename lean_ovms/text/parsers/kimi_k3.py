@@ -60,9 +60,9 @@ class KimiK3Calls(XmlCalls):
         if end != _SEP.all[0]:
             self.scanner.pos -= len(end)
             return ""
-        given = _attributes(text)
-        self._type = given.get("type", "string")
-        return given.get("tool" if after == self.after_name else "key", "")
+        attributes = _attributes(text)
+        self._type = attributes.get("type", "string")
+        return attributes.get("tool" if after == self.after_name else "key", "")
 
     def kinds(self, schema: Any) -> frozenset[str]:
         kinds = super().kinds(schema)

@@ -11,43 +11,24 @@ The second is newer. Reasoning: <longcat_think>…</longcat_think>.
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .base import CombinedParser
 from .family import Detection, ModelFamily
-from .json_calls import EnclosedJson
-from .key_value_calls import KeyValueCalls
-from .scanner import Steps
+from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .think_tags import ThinkTags
 
 CALL, CALL_END = "<longcat_tool_call>", "</longcat_tool_call>"
 THINK = "<longcat_think>"
 _NOISE = ("</longcat_s>",)
 
-
-_Elements = KeyValueCalls.variant(
-    keys={"<longcat_arg_key>": "</longcat_arg_key>"}, value_end="</longcat_arg_value>", ends=(CALL_END,)
-)
-
-
-class LongcatCalls(EnclosedJson):
-    """Calls in both forms."""
-
-    tags = (CALL, CALL_END)
-    noise = _NOISE
-    keep_special_tokens = True
-
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        self._elements = _Elements(out)
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == CALL and (yield from self.scanner.space()) not in ("{", "["):
-            return (yield from self._elements.call())
-        return (yield from super().read(tag))
-
-
 FAMILIES = {
     "longcat": ModelFamily(
-        tools=LongcatCalls,
+        tools=KeyValueOrJson.variant(
+            tags=(CALL, CALL_END),
+            noise=_NOISE,
+            keep_special_tokens=True,
+            elements=KeyValueCalls.variant(
+                keys={"<longcat_arg_key>": "</longcat_arg_key>"}, value_end="</longcat_arg_value>", ends=(CALL_END,)
+            ),
+        ),
         thinking=ThinkTags.variant(
             start_tag=THINK,
             end_tag="</longcat_think>",

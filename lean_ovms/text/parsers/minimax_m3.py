@@ -40,11 +40,11 @@ class MiniMaxM3Calls(Syntax):
     tags = (CALLS, CALLS_END)
     noise = _NOISE
     keep_special_tokens = True
-    _open = False
+    in_block = False
 
     def read(self, tag: str) -> Steps[bool]:
         if tag == CALLS_END:
-            was_open, self._open = self._open, False
+            was_open, self.in_block = self.in_block, False
             return was_open
         called = False
         yield from self.scanner.space()
@@ -52,7 +52,7 @@ class MiniMaxM3Calls(Syntax):
             if not (yield from self._call()):
                 break
             called = True
-            if not self._open:
+            if not self.in_block:
                 return True
             self.scanner.record()
             yield from self.scanner.space()
@@ -68,13 +68,9 @@ class MiniMaxM3Calls(Syntax):
         if not name or not (yield from self.scanner.literal(quote + ">")):
             return False
         self.out.call(name)
-        self._open = True
+        self.in_block = True
         yield from _NestedParameters(self, self.out.schemas.get(name, {})).read_all()
         return True
-
-    def close(self) -> None:
-        """Ends the block, whose end came inside a call."""
-        self._open = False
 
 
 class _NestedParameters(Parameters[MiniMaxM3Calls]):
@@ -92,7 +88,7 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
     def _end(self) -> Steps[bool]:
         """Tells whether the tag that has begun ends the call. A value without its own end is over then, too."""
         if (yield from self.scanner.literal("/tool_call>")):
-            self.syntax.close()
+            self.syntax.in_block = False
             self.ended = True
         elif (yield from self.scanner.literal("/invoke>")):
             self.ended = True
@@ -105,7 +101,7 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
             self.strays.append(self.scanner.recorded())
             return
         self.scanner.forget()
-        if key in self.given:
+        if key in self.names:
             yield from self._string(key, ignore)
             return
         self.begin(key)

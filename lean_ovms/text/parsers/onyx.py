@@ -12,7 +12,6 @@ import re
 from typing import ClassVar
 
 from ...grammar.frames import CallForm, ReasoningForm, xml_call
-from .base import CombinedParser
 from .family import Detection, ModelFamily
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
@@ -46,8 +45,7 @@ class Onyx(XmlCalls):
     block_end = CALLS_END
     trim = False
 
-    def __init__(self, out: CombinedParser, **parts: bool) -> None:
-        super().__init__(out, **parts)
+    def prepare(self) -> None:
         known = [name for name in self.out.schemas if self.tools and _NAME.fullmatch(name)]
         self._headers = {f"to={name}{MESSAGE}": name for name in ["self", "user", *known[:MAX_HEADERS]]}
         self.tags = (START, *self._headers)

@@ -67,7 +67,7 @@ class _Arguments:
         self.out = syntax.out
         self.name = name
         self.places = list(syntax.out.schemas.get(name, ()))
-        self.given: set[str] = set()
+        self.names: set[str] = set()
         self.literals = Literals(syntax.scanner, syntax.out.arguments, syntax.decode)
 
     def first(self, mark: str) -> Steps[bool]:
@@ -111,19 +111,19 @@ class _Arguments:
             return self._next_place(), True
         word = yield from self.scanner.word(_NAME)
         mark = yield from self.scanner.space()
-        if not word or word in self.given:
+        if not word or word in self.names:
             return None, False
         if mark == "=":
             self.scanner.pos += 1
         elif mark not in (",", ")") or not self.syntax.bare_words:
             return None, False
-        self.given.add(word)
+        self.names.add(word)
         return word, False
 
     def _next_place(self) -> str | None:
-        place = next((name for name in self.places if name not in self.given), None)
+        place = next((name for name in self.places if name not in self.names), None)
         if place is not None:
-            self.given.add(place)
+            self.names.add(place)
         return place
 
     def _value(self, positional: bool) -> Steps[None]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...grammar.frames import ReasoningForm
-from .base import CombinedParser, Syntax
+from .base import Syntax
 from .family import THINK, Detection, ModelFamily
 from .scanner import Steps, Tags
 
@@ -25,6 +25,7 @@ class ThinkTags(Syntax):
 
     start_tag = "<think>"
     end_tag: ClassVar[str] = "</think>"
+    starts: tuple[str, ...]
     breaks: tuple[str, ...] = ()
     call_tag: ClassVar[str] = ""
     further: ClassVar[tuple[str, ...]] = ()
@@ -32,10 +33,11 @@ class ThinkTags(Syntax):
     next_header: ClassVar[str] = ""
     _open = False
 
-    ends: ClassVar[Tags]
+    ends: Tags
 
     def __init_subclass__(cls) -> None:
-        cls.tags = (cls.start_tag, *([cls.end_tag] if cls.call_tag else []), *cls.further)
+        cls.starts = (cls.start_tag,)
+        cls.tags = (*cls.starts, *([cls.end_tag] if cls.call_tag else []), *cls.further)
         cls.ends = Tags([cls.end_tag, *cls.breaks, *filter(None, [cls.call_tag])])
 
     @classmethod
@@ -60,8 +62,10 @@ class ThinkTags(Syntax):
         """Reads on inside reasoning that the prompt opened; a start tag that the model repeats is dropped."""
         self.scanner.record()
         yield from self.scanner.space()
-        if (yield from self.scanner.literal(self.start_tag)):
-            self.scanner.forget()
+        for start in self.starts:
+            if (yield from self.scanner.literal(start)):
+                self.scanner.forget()
+                break
         else:
             self.scanner.unread()
         yield from self._inside()
@@ -69,7 +73,7 @@ class ThinkTags(Syntax):
     def _inside(self) -> Steps[None]:
         while True:
             tag = yield from self.scanner.until(self.ends, self.out.reasoning)
-            if not tag or tag.endswith(self.end_tag):
+            if tag not in (*self.breaks, self.call_tag) or not tag:
                 break
             self.scanner.pos -= len(tag)
             if tag in self.breaks:
@@ -145,39 +149,15 @@ class SpelledThinkTags(ThinkTags):
     def __init_subclass__(cls) -> None:
         cls.start_tag, cls.end_tag = next(iter(cls.spellings.items()))
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        ends = self.spellings.values()
-        self.tags = tuple(self.spellings)
-        self.noise = (*self.noise, *(ends if self.drops_ends else ()))
-        self._ends = Tags([*ends, *self.breaks])
+    def prepare(self) -> None:
+        self.tags = self.starts = tuple(self.spellings)
+        ends = tuple(self.spellings.values())
+        self.noise += ends if self.drops_ends else ()
+        self.ends = Tags([*ends, *self.breaks])
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
         return prompt_tail.rstrip().endswith(tuple(cls.spellings))
-
-    def read(self, tag: str) -> Steps[bool]:
-        self.scanner.forget()
-        yield from self._inside()
-        return True
-
-    def resume(self) -> Steps[None]:
-        """Reads on inside reasoning that the prompt opened; a start tag that the model repeats is dropped."""
-        self.scanner.record()
-        yield from self.scanner.space()
-        for start in self.spellings:
-            if (yield from self.scanner.literal(start)):
-                self.scanner.forget()
-                break
-        else:
-            self.scanner.unread()
-        yield from self._inside()
-
-    def _inside(self) -> Steps[None]:
-        tag = yield from self.scanner.until(self._ends, self.out.reasoning)
-        if tag in self.breaks:
-            self.scanner.pos -= len(tag)
-        self.out.pause()
 
 
 class ThinkingAsContent(Syntax):

@@ -107,17 +107,17 @@ class Parameters(Generic[_S]):
         self.scanner = syntax.scanner
         self.out = syntax.out
         self.schemas = schemas
-        self.given: set[str] = set()
+        self.names: set[str] = set()
         self.strays: list[str] = []
 
     def begin(self, key: str) -> None:
         """Emits the name of the next parameter."""
-        self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
-        self.given.add(key)
+        self.out.arguments(("," if self.names else "{") + quoted(key) + ":")
+        self.names.add(key)
 
     def finish(self, *, complete: bool) -> None:
         """Ends the call."""
-        if complete and self.given:
+        if complete and self.names:
             self.out.arguments("}")
         elif complete:
             self.out.end_call()
@@ -135,7 +135,7 @@ class _TypedParameters(Parameters[XmlCalls]):
 
     def read(self, key: str) -> Steps[None]:
         """Reads one value."""
-        if key in self.given:
+        if key in self.names:
             yield from self._inside(ignore, cdata=False)
             return
         self.begin(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...grammar.frames import CallForm, xml_call
-from .base import CombinedParser
 from .family import THINK, Detection, ModelFamily
 from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls
@@ -40,9 +39,8 @@ def _invoke_form(begin: str, end: str) -> CallForm:
 class DotsCalls(InvokeCalls):
     """Calls in elements, or as call objects in JSON between the same tags."""
 
-    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        super().__init__(out, tools=tools, thinking=thinking)
-        self._objects = JsonCalls(out)
+    def prepare(self) -> None:
+        self._objects = JsonCalls(self.out)
 
     def read(self, tag: str) -> Steps[bool]:
         if tag == self.tags[0] and (yield from self.scanner.space()) == "{":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ from .probe import probe
 
 DEFAULT_RENDER_S = 10.0
 """CPU time of a rendering where no limit is given."""
-DEFAULT_PROBE_S = 60.0
-"""CPU time of all probes of one template."""
+DEFAULT_PROBE_S, REQUEST_PROBE_S = 60.0, 1.0
+"""CPU time of all probes of one template, and of one that a request brings along: nobody waits for a model's own."""
+MAX_REQUEST_TEMPLATE = 1 << 17
+"""Characters of a request's template: several times those of the longest models' templates."""
+REQUEST_TEMPLATES = 8
+"""Templates of requests that stay compiled: a client that has one sends it with every request."""
 NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
 
 _OWN = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
@@ -66,6 +71,15 @@ class ChatTemplate:
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
         self._escaper = escaper
+        make = partial(
+            ChatTemplate,
+            special_tokens=tokens,
+            content_format=content_format,
+            escaper=escaper,
+            variables=variables,
+            probe_s=REQUEST_PROBE_S,
+        )
+        self._of_request = lru_cache(REQUEST_TEMPLATES)(make)
         self._main = _CompiledTemplate(env, source, tokens, content_format, probe_s)
         self._tool = _CompiledTemplate(env, tool_source, tokens, content_format, probe_s) if tool_source else self._main
 
@@ -103,6 +117,18 @@ class ChatTemplate:
         )
         if override and template.problem:
             raise WrongOptions(f"--chat_template: {template.problem}")
+        return template
+
+    def of_request(self, source: str) -> ChatTemplate:
+        """Returns the template that a request brings along, as this one but without its files. Raises BadRequest.
+
+        Compiling and probing takes a few milliseconds, so it is work for a thread.
+        """
+        if len(source) > MAX_REQUEST_TEMPLATE:
+            raise BadRequest(f"chat_template is longer than {MAX_REQUEST_TEMPLATE} characters", param="chat_template")
+        template = self._of_request(source)
+        if template.problem:
+            raise BadRequest(template.problem, param="chat_template")
         return template
 
     @property

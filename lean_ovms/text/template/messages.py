@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 from ...types import Json
@@ -68,15 +69,8 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
         return ""
     if parts or not strings or not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return content
-    return _join_texts([str(part.get("text", "")) for part in content])
-
-
-def _join_texts(texts: list[str]) -> str:
-    """Joins parts to one text, with a line break after anything that is not empty."""
-    whole = ""
-    for text in texts:
-        whole = f"{whole}\n{text}" if whole else text
-    return whole
+    texts = (str(part.get("text", "")) for part in content)
+    return "\n".join(dropwhile(lambda text: not text, texts))
 
 
 def _tool_call(call: Any, form: str) -> Any:

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from ...config import Config
 from ...errors import RequestError, RequestTimeout, Unavailable
-from ...types import Handle, Request
+from ...types import Request
 from .connection_limits import client_of, too_many_connections
 from .cycle import Http11Cycle
 from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
+from .server_state import ServerState
 from .sockets import peer_name, tune
 from .timer import Deadline
 from .writer import ResponseWriter
@@ -49,43 +48,10 @@ SURPLUS_S = 2.0
 log = logging.getLogger("lean_ovms.transports")
 
 
-class ServerContext(Protocol):
-    """What a connection needs of its server."""
-
-    config: Config
-    handle: Handle
-    check_head: Callable[[Request], None]
-    draining: bool
-
-    def connection_opened(self, connection: HttpConnection) -> None:
-        """Add a connection; the server may refuse it."""
-
-    def connection_closed(self, connection: HttpConnection) -> None:
-        """Remove it."""
-
-    def connection_idle(self, connection: HttpConnection) -> None:
-        """Called when a connection is between two requests."""
-
-    def check_surplus_head(self, head: RequestHead) -> None:
-        """Raises RequestError for a request that a surplus connection may not send."""
-
-    def parse_later(self, parse: Callable[[], None]) -> None:
-        """Call it in a later turn of the loop, one of all connections in each turn."""
-
-    def reserve_memory(self, delta: int) -> bool:
-        """Add to the memory of all unfinished bodies, in bytes; False when it exceeds the limit."""
-
-    def request_started(self) -> None:
-        """Count a request."""
-
-    def request_finished(self) -> None:
-        """Called when the response is closed; its connection may have closed before."""
-
-
 class HttpConnection(asyncio.Protocol):
     """One client's connection. Its one deadline is for the next step, of the peer or of the server."""
 
-    def __init__(self, server: ServerContext, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: ServerState, loop: asyncio.AbstractEventLoop) -> None:
         # for its lifetime
         self._server = server
         self._config = server.config
@@ -200,9 +166,9 @@ class HttpConnection(asyncio.Protocol):
         return self._idle_since
 
     def restrict(self) -> None:
-        """Serve a single request, which the server's check_surplus_head accepts and which comes soon."""
+        """Serve a single request, which the limits' check_head accepts and which comes soon."""
         self._surplus = True
-        self._protocol.check_heads(self._server.check_surplus_head)
+        self._protocol.check_heads(self._server.limits.check_head)
         self._deadline.set(SURPLUS_S, self._refuse_surplus)
 
     def _check_head(self, head: RequestHead) -> None:
@@ -253,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
             self._set_phase_timeout(protocol.phase)
             self.set_reading(not protocol.has_more)
             if protocol.has_more:
-                self._server.parse_later(self._continue_reading)
+                self._server.parse_later(self._loop, self._continue_reading)
 
     def reserve_memory(self, size: int) -> bool:
         """Report this connection's unfinished body, in bytes; returns whether all exceed the limit (small: never)."""
@@ -284,7 +250,7 @@ class HttpConnection(asyncio.Protocol):
         self._timed_phase = phase
         if phase is Phase.IDLE:
             self._idle_since = self._loop.time()
-            self._server.connection_idle(self)
+            self._server.limits.idle(self)
             self._deadline.set(self._config.keep_alive_timeout_s, self._close)
         elif phase is Phase.HEAD:
             self._deadline.set(self._config.header_timeout_s, self._request_timed_out)
@@ -315,8 +281,8 @@ class HttpConnection(asyncio.Protocol):
         self._timed_phase = Phase.RESPONSE
         self._deadline.clear()
         self._protocol.closing |= self._server.draining or self._surplus
-        self._server.request_started()
-        self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer, self)
+        self._server.active_requests += 1
+        self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer, self.open_websocket)
         self._cycle.start(self._loop, request).add_done_callback(self._cycle_done)
         self._limit_ahead()
 

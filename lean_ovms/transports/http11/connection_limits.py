@@ -37,6 +37,9 @@ class Limited(Protocol):
     def abort(self) -> None:
         """Drops the connection."""
 
+    def cancel(self) -> None:
+        """Cancels the running request, and closes."""
+
     def restrict(self) -> None:
         """Serve a single request, which `check_head` accepts and which comes soon."""
 

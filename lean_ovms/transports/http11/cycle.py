@@ -6,8 +6,10 @@ Does not know asyncio's transports, nor what becomes of the connection afterward
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...errors import InternalError, MissingExtra, RequestError
 from ...push_types import Sink
@@ -21,24 +23,22 @@ if TYPE_CHECKING:
     from .websocket import Http11WebSocket
 
 
-class Switchable(Protocol):
-    """A connection that can carry a WebSocket."""
-
-    def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
-        """Opens and returns the WebSocket that gets what the client sends from now on."""
-
-
 class Http11Cycle(RequestResponseCycle):
     """One request and its response over HTTP/1.1. started: some of the response is sent."""
 
     def __init__(
-        self, handle: Handle, protocol: ServerProtocol, writer: ResponseWriter, connection: Switchable
+        self,
+        handle: Handle,
+        protocol: ServerProtocol,
+        writer: ResponseWriter,
+        open_websocket: Callable[[int], Http11WebSocket],
     ) -> None:
+        """open_websocket: of the connection, given the most bytes of a message."""
         super().__init__(handle)
         self.started = False
         self._protocol = protocol
         self._writer = writer
-        self._connection = connection
+        self._open_websocket = open_websocket
         self._pending = b""  # of the response, not sent yet
         self._gone: asyncio.Future[None] | None = None
 
@@ -95,14 +95,14 @@ class Http11Cycle(RequestResponseCycle):
         """Switch the connection to WebSocket, and serve it to its end."""
         try:
             if f"{__package__}.websocket" not in sys.modules:
-                await asyncio.to_thread(_import_frames)  # 0.08 s
+                await asyncio.to_thread(importlib.import_module, f"{__package__}.websocket")  # 0.08 s
         except ImportError:
             error = MissingExtra("WebSockets need websockets", "realtime")
             response.status = error.status
             await self.send(self.error_response(error))
             return
         self._write(self._protocol.switch_protocol(response.headers, response.subprotocol))
-        websocket = self._connection.open_websocket(response.max_message_bytes)
+        websocket = self._open_websocket(response.max_message_bytes)
         await websocket.serve(response.serve)
         self._protocol.end_switched()
 
@@ -113,7 +113,3 @@ class Http11Cycle(RequestResponseCycle):
     def _write(self, data: bytes) -> None:
         self.started = True
         self._writer.write(data)
-
-
-def _import_frames() -> None:
-    from . import websocket  # noqa: F401

@@ -17,7 +17,7 @@ from ...errors import RequestError, error_response
 from ...observability.logging import Access
 from ...observability.records import RequestRecord
 from ...types import Request, Response
-from ..websocket.handshake import accept_key, asks_for_websocket
+from .handshake import accept_key, asks_for_websocket
 from .request_parser import HttpRequestParser, RequestHead
 from .response_head import asks_to_close, response_head, switching_head
 

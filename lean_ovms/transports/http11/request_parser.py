@@ -22,6 +22,7 @@ import h11
 from ...errors import BadRequest, HeadersTooLarge, PayloadTooLarge, RequestError
 from ...types import Request
 from ..body import RequestBody
+from ..cycle import request_headers
 from .response_head import tokens
 
 MAX_HEADER_LINES = 256
@@ -61,10 +62,10 @@ class RequestHead:
     @property
     def keep_alive(self) -> bool:
         """Whether the client may send another request: with HTTP/1.0 only if it asks for that (RFC 9112 9.3)."""
-        given = self.headers.get("connection")
-        if given is None:
+        connection = self.headers.get("connection")
+        if connection is None:
             return self.http_1_1
-        options = tokens(given)
+        options = tokens(connection)
         return "close" not in options and (self.http_1_1 or "keep-alive" in options)
 
     @property
@@ -296,7 +297,7 @@ def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.
 
 def _head_from_h11(event: h11.Request) -> RequestHead:
     """Returns the head of h11's request. Raises BadRequest for some that h11 accepts."""
-    headers = _join_headers(event.headers)
+    headers = request_headers(event.headers)
     if not event.http_version.startswith(b"1."):
         raise _malformed("only HTTP/1.0 and HTTP/1.1 are supported", 505)
     http_1_1 = event.http_version != b"1.0"
@@ -307,14 +308,6 @@ def _head_from_h11(event: h11.Request) -> RequestHead:
     length = None if chunked else int(headers.get("content-length", "0"))
     target, _, query = event.target.decode("ascii").partition("?")
     return RequestHead(event.method.decode("ascii"), _decode_path(target), query, headers, length, http_1_1)
-
-
-def _join_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in pairs:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
 
 
 def _decode_path(target: str) -> str:

@@ -32,7 +32,7 @@ TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
 
 
 class Link(Protocol):
-    """What a WebSocket asks of its connection."""
+    """What a WebSocket needs of its connection."""
 
     def set_reading(self, wanted: bool) -> None:
         """Pause or resume reading."""
@@ -59,7 +59,7 @@ class Http11WebSocket(Channel):
         self._link = link
         self._backlog = bytearray()
         self._yielded = False  # a turn of the loop is due before more is parsed
-        self._heard = True  # since the last ping
+        self._received = True  # since the last ping
         self._missed = 0
         self._closing = False  # messages are dropped
         self._timer = loop.call_later(PING_S, self._tick)
@@ -69,7 +69,7 @@ class Http11WebSocket(Channel):
 
     def feed(self, data: bytes) -> None:
         """Takes bytes from the client."""
-        self._heard = True
+        self._received = True
         self._backlog += data
         self._parse()
 
@@ -77,7 +77,7 @@ class Http11WebSocket(Channel):
         """Notes that the client reads again."""
         self._parse()
 
-    def taken(self) -> None:
+    def resume_reading(self) -> None:
         if self._backlog:
             self._parse()
         else:
@@ -96,7 +96,7 @@ class Http11WebSocket(Channel):
             self._timer.cancel()
             self._closing = True
             self._backlog.clear()
-            self._frames.discard()
+            self._frames.free()
             self._watch_message()
 
     async def send(self, text: bytes) -> None:
@@ -133,7 +133,7 @@ class Http11WebSocket(Channel):
                     self.put(message)
             if self._frames.ended:
                 self._backlog.clear()
-                self._frames.discard()
+                self._frames.free()
                 self.end()
         self._watch_message()
         self._link.set_reading(not self._backlog)
@@ -160,7 +160,7 @@ class Http11WebSocket(Channel):
         self._frames.close(close)
         self._flush()
         self._backlog.clear()
-        self._frames.discard()
+        self._frames.free()
         self._link.reserve_memory(0)
         self.end()
 
@@ -174,8 +174,8 @@ class Http11WebSocket(Channel):
     def _tick(self) -> None:
         """Ping, or give up a client that has vanished. What we do not read cannot be missed."""
         self._timer = self._loop.call_later(PING_S, self._tick)
-        self._missed = 0 if self._heard or self._backlog else self._missed + 1
-        self._heard = False
+        self._missed = 0 if self._received or self._backlog else self._missed + 1
+        self._received = False
         if self._missed >= MAX_MISSED:
             self._give_up(Close(INTERNAL_ERROR, "no answer to pings"))
             return

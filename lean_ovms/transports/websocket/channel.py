@@ -23,7 +23,7 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Channel:
-    """Base of a transport's WebSocket, which implements `send`, and `taken` to read on.
+    """Base of a transport's WebSocket, which implements `send`, and `resume_reading`.
 
     ended: a future that is done when the client has closed or left.
     """
@@ -41,11 +41,11 @@ class Channel:
         """Returns the next message."""
         while not self._messages:
             self._arrival = self._loop.create_future()
-            self.taken()
+            self.resume_reading()
             await self._arrival
         message = self._messages.popleft()
         self._bytes -= len(message.data)
-        self.taken()
+        self.resume_reading()
         return message
 
     async def send(self, text: bytes) -> None:
@@ -71,7 +71,7 @@ class Channel:
         """Whether the handler waits for a message."""
         return self._arrival is not None and not self._arrival.done()
 
-    def taken(self) -> None:
+    def resume_reading(self) -> None:
         """Notes that the handler has received a message, so that there is room for another, or waits for one."""
 
     def end(self) -> None:
@@ -81,7 +81,7 @@ class Channel:
 
     async def run(self, serve: Serve) -> Close:
         """Run the handler until it returns or the client has gone; how to close. Cancelled when the server stops."""
-        task = self._loop.create_task(_serve(serve, self))
+        task = asyncio.ensure_future(serve(self))
         try:
             waited: set[asyncio.Future[Any]] = {task, self.ended}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -97,7 +97,3 @@ class Channel:
             log.error("the handler of a WebSocket failed", exc_info=error)
             return Close(INTERNAL_ERROR, "internal error")
         return task.result()
-
-
-async def _serve(serve: Serve, channel: Channel) -> Close:
-    return await serve(channel)

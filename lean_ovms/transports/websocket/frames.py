@@ -29,45 +29,6 @@ _log.parent = logging.getLogger("lean_ovms.transports")
 _utf_8 = codecs.getincrementaldecoder("utf-8")
 
 
-class _Messages(Protocol):
-    """Joins frames to messages as they are parsed: so what follows text that is not UTF-8 is not even answered."""
-
-    def __init__(self, max_message_bytes: int) -> None:
-        super().__init__(SERVER, max_size=max_message_bytes, logger=_log)
-        self.messages: list[WebSocketMessage] = []
-        self._most = max_message_bytes
-        self._parts = RequestBody(expected=max_message_bytes)
-        self._text: codecs.IncrementalDecoder | None = None  # checks the message that is read, if it is text
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Bytes of the message that is being read."""
-        return self._parts.tell() + len(self.reader.buffer)
-
-    def discard_all(self) -> None:
-        """Free what was read; nothing more will be."""
-        self.messages.clear()
-        self._parts.close()
-        self.reader.buffer.clear()
-        self.parser.close()  # its frame refers to this object: a cycle that would keep it until a collection
-        self.parser_exc = None
-
-    def recv_frame(self, frame: Frame) -> None:
-        """Receives a frame as Protocol does. Raises UnicodeDecodeError, which closes with 1007."""
-        super().recv_frame(frame)
-        opcode = frame.opcode
-        if opcode not in _DATA:
-            return
-        if opcode is not Opcode.CONT:
-            self._text = _utf_8() if opcode is Opcode.TEXT else None
-        if self._text is not None:
-            self._text.decode(frame.data, frame.fin)
-        self._parts.write(frame.data)
-        if frame.fin:
-            self.messages.append(WebSocketMessage(self._parts.getvalue(), self._text is not None))
-            self._parts = RequestBody(expected=self._most)
-
-
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -137,60 +98,84 @@ class _Cutter:
         self._first = Opcode.CONT
 
 
-class Frames:
+class Frames(Protocol):
     """feed bytes, then send take_outgoing.
+
+    Frames are joined to messages as they are parsed: so what follows text that is not UTF-8 is not even answered.
 
     closing: a close frame was sent or received; nothing more is sent. ended: nothing more is received either, since the
     client has closed, or broke the protocol.
     """
 
     def __init__(self, max_message_bytes: int) -> None:
-        self._protocol = _Messages(max_message_bytes)
+        super().__init__(SERVER, max_size=max_message_bytes, logger=_log)
+        self._messages: list[WebSocketMessage] = []
+        self._most = max_message_bytes
+        self._parts = RequestBody(expected=max_message_bytes)
+        self._text: codecs.IncrementalDecoder | None = None  # checks the message that is read, if it is text
         self._cutter = _Cutter(max_message_bytes)
-        self._discarded = False
+        self._freed = False
 
     @property
     def closing(self) -> bool:
-        return self._protocol.state is not State.OPEN
+        return self.state is not State.OPEN
 
     @property
     def ended(self) -> bool:
-        return self._protocol.eof_sent
+        return self.eof_sent
 
     @property
     def unfinished_bytes(self) -> int:
         """Bytes of memory that an unfinished message takes."""
-        return self._protocol.unfinished_bytes
+        return self._parts.tell() + len(self.reader.buffer)
 
     def feed(self, data: bytes) -> tuple[list[WebSocketMessage], int]:
         """Returns the messages that these bytes complete, and the number of frames, or pieces of large ones."""
-        if self._discarded:
+        if self._freed:
             return [], 0
-        protocol = self._protocol
-        protocol.receive_data(self._cutter.cut(data))
-        messages, protocol.messages = protocol.messages, []
-        return messages, len(protocol.events_received())
+        self.receive_data(self._cutter.cut(data))
+        messages, self._messages = self._messages, []
+        return messages, len(self.events_received())
+
+    def recv_frame(self, frame: Frame) -> None:
+        """Receives a frame as Protocol does. Raises UnicodeDecodeError, which closes with 1007."""
+        super().recv_frame(frame)
+        opcode = frame.opcode
+        if opcode not in _DATA:
+            return
+        if opcode is not Opcode.CONT:
+            self._text = _utf_8() if opcode is Opcode.TEXT else None
+        if self._text is not None:
+            self._text.decode(frame.data, frame.fin)
+        self._parts.write(frame.data)
+        if frame.fin:
+            self._messages.append(WebSocketMessage(self._parts.getvalue(), self._text is not None))
+            self._parts = RequestBody(expected=self._most)
 
     def text(self, data: bytes) -> None:
-        """Send a text message."""
+        """Sends a text message."""
         if not self.closing:
-            self._protocol.send_text(data)
+            self.send_text(data)
 
     def ping(self) -> None:
         if not self.closing:
-            self._protocol.send_ping(b"")
+            self.send_ping(b"")
 
     def close(self, close: Close) -> None:
-        """Send a close frame, unless there was one."""
+        """Sends a close frame, unless there was one."""
         if not self.closing:
             reason = close.reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore")
-            self._protocol.send_close(close.code, reason)
+            self.send_close(close.code, reason)
 
-    def discard(self) -> None:
-        """Free what was read; what still comes is dropped. Idempotent."""
-        self._discarded = True
-        self._protocol.discard_all()
+    def free(self) -> None:
+        """Frees what was read; what still comes is dropped. Idempotent."""
+        self._freed = True
+        self._messages.clear()
+        self._parts.close()
+        self.reader.buffer.clear()
+        self.parser.close()  # its frame refers to this object: a cycle that would keep it until a collection
+        self.parser_exc = None
 
     def take_outgoing(self) -> bytes:
         """Returns the bytes to send. Each is returned once."""
-        return b"".join(self._protocol.data_to_send())
+        return b"".join(self.data_to_send())

@@ -65,18 +65,18 @@ class _LocalChannel(Channel):
         super().__init__(asyncio.get_running_loop())
         self.outgoing: asyncio.Queue[bytes | Close] = asyncio.Queue(MAX_UNREAD)
         self.over = False
-        self._taken = asyncio.Event()
+        self._room = asyncio.Event()
 
     async def send(self, text: bytes) -> None:
         await self.outgoing.put(text)
 
-    def taken(self) -> None:
-        self._taken.set()
+    def resume_reading(self) -> None:
+        self._room.set()
 
     async def room(self) -> None:
         """Wait until the server has taken a message, or has closed."""
-        self._taken.clear()
-        await self._taken.wait()
+        self._room.clear()
+        await self._room.wait()
 
     async def serve(self, upgrade: Upgrade) -> None:
         close = STOPPED
@@ -84,7 +84,7 @@ class _LocalChannel(Channel):
             close = await self.run(upgrade.serve)
         finally:
             self.over = True
-            self._taken.set()
+            self._room.set()
             if not self.ended.done():
                 await self.outgoing.put(close)
             await upgrade.aclose()

@@ -11,7 +11,7 @@ from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
 from lean_ovms.api.openai import chat_request, completions
 from lean_ovms.api.openai.responses import fields as responses
-from lean_ovms.text.template import request_templates
+from lean_ovms.text.template import chat_template
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -311,7 +311,7 @@ async def test_a_template_of_a_trusted_request_is_used(make_app: MakeApp) -> Non
         ("{% include 'config.json' %}", "the chat template failed"),
         ("{{ messages.__class__.__mro__ }}", "the chat template failed: access to attribute '__class__'"),
         ("{% for a in range(10**9) %}{% endfor %}", "the chat template failed"),
-        ("x" * (request_templates.MAX_CHARS + 1), "chat_template is longer than"),
+        ("x" * (chat_template.MAX_REQUEST_TEMPLATE + 1), "chat_template is longer than"),
         ("", ""),
     ],
 )

@@ -244,7 +244,7 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monk
     original = chunked_json.loads
 
     def loads(data: bytes) -> object:
-        seen.append((app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
+        seen.append((app.services.bodies.used, threading.current_thread() is threading.main_thread()))
         return original(data)
 
     monkeypatch.setattr(chunked_json, "loads", loads)
@@ -257,5 +257,5 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monk
     [(taken, on_loop)] = seen
     assert taken > BODY_FACTOR * 150_000
     assert not on_loop
-    assert app.services.bodies.taken == 0
+    assert app.services.bodies.used == 0
     await stopped(app)

@@ -87,7 +87,7 @@ async def test_a_reply_has_what_was_asked_for():
         assert plain.tokens is None
         await until(lambda: plain.prompt_logprobs is not None)
         assert plain.prompt_logprobs.logprobs == [None, -1.0, -2.0]
-        plain.close()
+        plain.cancel()
 
 
 async def test_a_reader_that_comes_late_finds_all_in_one_piece():
@@ -271,7 +271,7 @@ def test_a_killed_engine_during_eight_streams_gives_eight_errors_and_then_serves
             os.kill(engine.pid, signal.SIGKILL)
             for reply in replies:
                 await lost(read(reply))
-                reply.close()
+                reply.cancel()
             await until(lambda: engine.state == "ready")
             assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
 
@@ -418,7 +418,7 @@ async def test_stop_answers_everybody_and_leaves_no_process():
                 await waiting
         assert (engine.state, engine.pid) == ("stopped", None)
         assert gone(pid)
-        reply.close()
+        reply.cancel()
 
 
 def test_stop_while_restarting_ends_the_restarting():

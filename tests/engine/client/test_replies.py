@@ -207,8 +207,8 @@ async def test_close_cancels_once_and_drops_what_is_not_pushed():
     room = Room()
     gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
-    reply.close()
-    reply.close()
+    reply.cancel()
+    reply.cancel()
     assert room.sent == [protocol.Cancel(reply.id)]
     gate.open()
     await gate.task
@@ -219,7 +219,7 @@ async def test_close_after_the_last_final_sends_nothing():
     room = Room()
     reply = room.accepted()
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
-    reply.close()
+    reply.cancel()
     assert room.sent == []
     assert (await pushed(reply)).pieces == []
 
@@ -232,7 +232,7 @@ async def test_abort_cancels_in_the_engine_and_raises_its_error():
     with pytest.raises(RequestTimeout):
         await gate.task
     reply.abort(RequestTimeout("again"))
-    reply.close()
+    reply.cancel()
     assert len(room.sent) == 1
 
 

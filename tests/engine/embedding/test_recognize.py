@@ -1,4 +1,4 @@
-"""What a directory computes, from its files and the network's shape; and how its tokenizer joins pairs."""
+"""What a directory computes, from its files and the network's shape."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.embedding.pooler import Template
 from lean_ovms.engine.embedding.recognize import Shape, recognize
-from lean_ovms.engine.embedding.templates import template
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import PoolingInfo
 from lean_ovms.repository import pooling_dir
@@ -191,35 +189,3 @@ def test_a_task_that_the_network_cannot_do_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(StartError, match=message):
         info(tmp_path, shape, task=task)
-
-
-# --- templates
-
-BERT = Template(single=((2,), (3,)), pair=((2,), (3,), (3,)), types=(0, 0, 0, 1, 1))
-PIECES = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
-          {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}},
-          {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]  # fmt: skip
-PROCESSOR = {
-    "type": "TemplateProcessing",
-    "pair": PIECES,
-    "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2]}, "[SEP]": {"id": "[SEP]", "ids": [3]}},
-}
-
-
-@pytest.mark.parametrize(
-    ("processor", "expected"),
-    [
-        (PROCESSOR, BERT),
-        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, PROCESSOR]}, BERT),
-        ({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}, BERT),
-        (
-            {"type": "RobertaProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]},
-            Template(single=((2,), (3,)), pair=((2,), (3, 3), (3,))),
-        ),
-        ({}, BERT),
-        ({"type": "TemplateProcessing", "pair": PIECES[::-1], "special_tokens": {}}, BERT),
-        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}]}, BERT),
-    ],
-)
-def test_pairs_are_joined_as_tokenizer_json_says(processor: dict[str, Any], expected: Template) -> None:
-    assert template(processor, ((2,), (3,))) == expected

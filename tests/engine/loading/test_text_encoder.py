@@ -15,7 +15,7 @@ import pytest
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
 from lean_ovms.engine.embedding.model import PoolingTokenizer
 from lean_ovms.engine.loading import model_info, text_encoder, vocabulary
-from lean_ovms.engine.loading.graph_tokenizer import GraphTokenizer
+from lean_ovms.engine.loading.graph_tokenizer import TOKENIZER_PROPERTIES, GraphTokenizer
 from lean_ovms.engine.loading.text_encoder import Encode, TextEncoder
 from lean_ovms.errors import BadRequest
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def tokenizer() -> genai.Tokenizer:
-    return genai.Tokenizer(str(DEMO_MODEL), **model_info.TOKENIZER)
+    return genai.Tokenizer(str(DEMO_MODEL), **TOKENIZER_PROPERTIES)
 
 
 @pytest.fixture(scope="module")

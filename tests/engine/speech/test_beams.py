@@ -44,7 +44,7 @@ def searched(table: Table, width: int, penalty: float, limit: int = LENGTH) -> t
     search = Beams(width, limit, EOT, Rules(FILES), params, times=False)
     texts: list[list[int]] = [[]] * width
     for _ in range(limit + 1):
-        if search.take(np.stack([table.line(text) for text in texts])):
+        if search.advance(np.stack([table.line(text) for text in texts])):
             break
         texts = [[*texts[parent], int(token)] for parent, [token] in zip(search.parents, search.tokens, strict=True)]
     return search.best.tokens, search.best.total

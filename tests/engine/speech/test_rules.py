@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lean_ovms.engine.speech.alignment import split_words, warp
 from lean_ovms.engine.speech.decode_rows import compression_ratio, segments_of
-from lean_ovms.engine.speech.logits import Rules, choose, penalize
+from lean_ovms.engine.speech.logits import Rules, penalize, sample
 from lean_ovms.engine.speech.mel import LogMel, filters
 from lean_ovms.engine.speech.whisper_files import WhisperFiles
 from lean_ovms.speech_types import TranscribeParams
@@ -71,10 +71,10 @@ def test_something_may_always_follow(tokens: list[int]) -> None:
 def test_sampling_takes_what_top_k_and_top_p_leave() -> None:
     line = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     draw = np.random.default_rng(0)
-    assert choose(line, 0.0, TranscribeParams(), draw) == 0
+    assert sample(line, 0.0, TranscribeParams(), draw) == 0
 
     def drawn(**params: float) -> set[int]:
-        return {choose(line, 1.0, TranscribeParams(**params), draw) for _ in range(300)}  # type: ignore[arg-type]
+        return {sample(line, 1.0, TranscribeParams(**params), draw) for _ in range(300)}  # type: ignore[arg-type]
 
     assert drawn() == {0, 1, 2, 3}
     assert drawn(top_k=2) == {0, 1}

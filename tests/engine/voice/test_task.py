@@ -12,7 +12,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused, Speak, Spoken
 from lean_ovms.engine.voice import task as voice
-from lean_ovms.engine.voice.fake_synthesizer import BROKEN, MOST_CHARACTERS, RAISE, RATE, FakeSynthesizer
+from lean_ovms.engine.voice.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats, ModelInfo
@@ -90,8 +90,6 @@ def test_what_waits_is_limited_but_a_request_that_has_begun_goes_on() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        speak(1, "x" * (MOST_CHARACTERS + 1)),
-        speak(1, "x", voice="nobody"),
         Encode(1, ["x"], True),
         speak(1, RAISE),
         speak(1, BROKEN),
@@ -127,5 +125,5 @@ def test_the_front_end_learns_what_the_model_can_do() -> None:
 
 
 def test_the_fake_engine_is_loaded_by_its_option() -> None:
-    made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3), lambda: None)
+    made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3))
     assert (made.max_queued, type(made.synthesizer)) == (3, FakeSynthesizer)

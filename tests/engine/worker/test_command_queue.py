@@ -9,10 +9,7 @@ def submit(number, client=""):
 
 
 def drained(queue):
-    found = []
-    while queue:
-        found.append(queue.popleft())
-    return found
+    return list(iter(queue.next, None))
 
 
 def test_one_client_is_served_in_its_order():

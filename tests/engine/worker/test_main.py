@@ -228,14 +228,6 @@ def test_a_model_that_does_not_load_is_reported_in_one_line_and_exits_with_3(opt
 
 
 @pytest.mark.slow
-def test_a_task_without_an_implementation_does_not_load():
-    with child(task="image_generation", fake_engine=True) as found:
-        record = found.next()
-        assert isinstance(record, LoadFailed)
-        assert record.message.startswith("the engine has no task 'image_generation', only text_generation, embeddings")
-        assert found.process.wait(GRACE_S) == 3
-
-
 @pytest.mark.slow
 def test_a_broken_model_file_is_reported_in_one_line(tmp_path):
     (tmp_path / "openvino_model.xml").write_text("<net")

@@ -5,14 +5,14 @@ import socket
 import pytest
 
 from lean_ovms.engine.protocol import Decoder, Ping, Pong, encode
-from lean_ovms.engine.worker.transport import SocketTransport
+from lean_ovms.engine.worker.transport import Transport
 
 
 @pytest.fixture
 def pair():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield ours, SocketTransport(theirs)
+        yield ours, Transport(theirs)
 
 
 def test_nothing_there_is_an_empty_answer_at_once(pair):

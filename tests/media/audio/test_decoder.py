@@ -50,7 +50,7 @@ async def all_of(audio: AudioDecoder, data: bytes) -> bytes:
 @pytest.mark.slow
 async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
     assert await all_of(audio, SECOND) == pcm(tone())
-    pids = audio.pids
+    pids = audio.idle.pids
     assert len(pids) == 1
     for bad, why in (
         (b"no audio at all", "This server reads wav, flac"),
@@ -63,7 +63,7 @@ async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
             await all_of(audio, bad)
         assert caught.value.param == "file"
     assert await all_of(audio, SECOND) == pcm(tone())
-    assert audio.pids == pids
+    assert audio.idle.pids == pids
 
 
 @pytest.mark.parametrize("tag", [b"", b"ID3\4\0\0\0\0\0\7" + bytes(27)])
@@ -75,7 +75,7 @@ async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDe
     for _ in range(2):  # the process is kept
         stream = await audio.decode(FileSlice(spool, 9, len(data)))
         assert b"".join([block async for block in stream]) == pcm(tone())
-    assert len(audio.pids) == 1
+    assert len(audio.idle.pids) == 1
     spool.close()
 
 
@@ -145,8 +145,8 @@ async def test_one_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
     audio = fake("time.sleep(1000)", audio_timeout_s=0.2)
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await audio.decode(memoryview(SECOND))
-    assert audio.pids == []
-    assert audio._slots.taken == 0
+    assert audio.idle.pids == []
+    assert audio._slots.used == 0
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ async def test_one_that_dies_takes_only_its_file_with_it(body: str) -> None:
     audio = fake(body)
     with pytest.raises(BadRequest, match="too much memory or time"):
         await all_of(audio, SECOND)
-    assert audio._slots.taken == 0
+    assert audio._slots.used == 0
     audio._command = decoder.COMMAND
     assert await all_of(audio, SECOND) == pcm(tone())
     await audio.close()
@@ -178,7 +178,7 @@ async def test_one_that_dies_in_the_middle_fails_there() -> None:
     with pytest.raises(RequestError):
         await anext(stream)
     await stream.aclose()
-    assert audio._slots.taken == 0
+    assert audio._slots.used == 0
 
 
 async def test_one_that_does_not_start_is_no_files_fault() -> None:

@@ -39,7 +39,7 @@ async def test_an_image_comes_as_pixels(decoders):
 
 async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders):
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    pids = decoders.pids
+    pids = decoders.idle.pids
     assert len(pids) == 1
     with pytest.raises(BadRequest, match="Image parsing failed"):
         await decoders.decode(DecodeJob(data=b"no image", max_pixels=MOST))
@@ -48,17 +48,17 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
     with pytest.raises(BadRequest, match="limit: 10"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=10))
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    assert decoders.pids == pids
+    assert decoders.idle.pids == pids
 
 
 @pytest.mark.slow
 async def test_a_process_that_was_ended_while_it_waited_is_no_images_fault(decoders):
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    [pid] = decoders.pids
+    [pid] = decoders.idle.pids
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert (await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))).width == 8
-    assert decoders.pids != [pid]
+    assert decoders.idle.pids != [pid]
 
 
 async def test_base64_may_have_blanks_and_line_breaks(decoders):
@@ -71,7 +71,7 @@ async def test_base64_may_have_blanks_and_line_breaks(decoders):
 async def test_several_at_once_wait_for_each_other(decoders):
     images = await asyncio.gather(*(decoders.decode(DecodeJob(data=RED, max_pixels=MOST)) for _ in range(8)))
     assert len(images) == 8
-    assert len(decoders.pids) == 1
+    assert len(decoders.idle.pids) == 1
 
 
 async def test_the_environment_has_no_secrets(monkeypatch):
@@ -91,7 +91,7 @@ async def test_one_that_hangs_is_killed(monkeypatch):
     decoders = DecoderPool(1, 0.2, command=fake("time.sleep(1000)"))
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    assert decoders.pids == []
+    assert decoders.idle.pids == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_a_client_that_leaves_ends_the_work(decoders):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert slow.pids == []
+    assert slow.idle.pids == []
 
 
 @pytest.mark.slow
@@ -138,8 +138,8 @@ async def test_unpacking_that_takes_too_much_memory_is_refused(decoders):
 async def test_idle_processes_end():
     decoders = DecoderPool(1, 20.0, idle_s=0.05)
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    [pid] = decoders.pids
-    while decoders.pids:
+    [pid] = decoders.idle.pids
+    while decoders.idle.pids:
         await asyncio.sleep(0.02)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

@@ -105,19 +105,21 @@ def test_any_cut_gives_the_whole_text(vocabulary, skip):
 # --- the window, for models whose table is not exact ---------------------------------------------------------------
 
 
-def window_text(tokens: list[int], step: int, decode) -> tuple[str, int, int]:
+async def window_text(tokens: list[int], step: int, decode) -> tuple[str, int, int]:
     """(all deltas joined, the longest list decoded, the number of decodes)."""
-    window, shown, longest, decodes = WindowDetokenizer(), "", 0, 0
+    window, shown, decoded = WindowDetokenizer(), "", []
+
+    async def in_engine(ids, skip_special_tokens):
+        decoded.append(len(ids))
+        return decode(ids)
+
     for i in range(0, len(tokens), step):
-        windows = window.windows(tokens[i : i + step])
-        longest = max(longest, *map(len, windows))
-        decodes += len(windows)
-        shown += window.update([decode(ids) for ids in windows])
-    return shown + window.flush(), longest, decodes
+        shown += await window.feed(tokens[i : i + step], i + step >= len(tokens), True, in_engine)
+    return shown, max(decoded), len(decoded)
 
 
 @pytest.mark.parametrize("step", [1, 3, 40])
-def test_the_window_gives_the_whole_text(step):
+async def test_the_window_gives_the_whole_text(step):
     def decode(ids):
         return whole(SPM, ids, True)
 
@@ -125,19 +127,19 @@ def test_the_window_gives_the_whole_text(step):
     for _ in range(20):
         words = [dice.choice(([2], [3], [4], [5], [6], [0], as_bytes("🙂"), as_bytes("ü"))) for _ in range(150)]
         tokens = [t for word in words for t in word]
-        shown, longest, decodes = window_text(tokens, step, decode)
+        shown, longest, decodes = await window_text(tokens, step, decode)
         assert shown == decode(tokens)
         assert longest <= 128 + step + 8
         assert decodes <= len(tokens) // step * 1.1 + 3
 
 
-def test_the_window_stays_bounded_when_nothing_becomes_a_character():
-    shown, longest, _ = window_text([BYTE + 0xFF] * 1000, 1, lambda ids: whole(SPM, ids, True))
+async def test_the_window_stays_bounded_when_nothing_becomes_a_character():
+    shown, longest, _ = await window_text([BYTE + 0xFF] * 1000, 1, lambda ids: whole(SPM, ids, True))
     assert longest <= 130
     assert set(shown) == {"\ufffd"}
 
 
-def test_the_window_holds_a_space_that_clean_up_may_take_back():
+async def test_the_window_holds_a_space_that_clean_up_may_take_back():
     def clean(ids):
         text = whole(VOCABULARY, ids, True)
         for mark in ".,?!":
@@ -145,12 +147,12 @@ def test_the_window_holds_a_space_that_clean_up_may_take_back():
         return text.replace(" n't", "n't")
 
     tokens = [2, *as_bytes(" . do n't , x ! ")]
-    assert window_text(tokens, 1, clean)[0] == clean(tokens)
+    assert (await window_text(tokens, 1, clean))[0] == clean(tokens)
 
 
-def test_a_decode_that_takes_back_what_was_shown_loses_and_doubles_nothing():
+async def test_a_decode_that_takes_back_what_was_shown_loses_and_doubles_nothing():
     texts = iter(["ab", "aX", "aXY"])
-    assert window_text([1, 2, 3], 1, lambda ids: next(texts))[0] == "abXY"
+    assert (await window_text([1, 2, 3], 1, lambda ids: next(texts)))[0] == "abXY"
 
 
 async def test_the_window_drives_an_asynchronous_decode():

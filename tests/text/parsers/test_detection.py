@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.text import parsers
-from lean_ovms.text.parsers import detect, detections, load, make, names, reasoning_names, tool_names
+from lean_ovms.text.parsers import detect, detections, load, make, names
 from lean_ovms.text.parsers.family import ModelFamily
 from lean_ovms.text.parsers.json_calls import JsonCalls
 from lean_ovms.text.parsers.literals import literal_to_json, python_text
@@ -55,7 +55,7 @@ def test_a_row_with_a_wrong_name_or_type_is_refused(wrong: dict[str, object]) ->
         JsonCalls.variant(**wrong)
 
 
-@pytest.mark.parametrize("call", [lambda: load("base"), lambda: make("nope", None), lambda: make(None, "hermes3")])
+@pytest.mark.parametrize("call", [lambda: load("base"), lambda: make("nope", None, tools=TOOLS)])
 def test_an_unknown_name_is_refused_with_the_list(call: object) -> None:
     with pytest.raises(ValueError, match=r"known are .*(qwen3|hermes3)"):
         call()  # type: ignore[operator]
@@ -67,11 +67,6 @@ def test_without_parsers_everything_is_text() -> None:
     assert parser.feed("") == []
     assert parser.finish() == []
     assert not parser.keep_special_tokens
-
-
-def test_an_unknown_tool_parser_is_refused_even_without_tools() -> None:
-    with pytest.raises(ValueError, match="unknown tool parser"):
-        make("nope", None, tools=[])
 
 
 def test_a_name_goes_out_before_the_arguments_and_arguments_as_they_come() -> None:
@@ -225,8 +220,8 @@ def test_detection_on_real_templates(name: str) -> None:
 
 def test_every_detected_name_exists() -> None:
     found = [found for _, found in RULES]
-    assert {tool for tool, _ in found if tool} <= set(tool_names())
-    assert {reasoning for _, reasoning in found if reasoning} <= set(reasoning_names())
+    assert {tool for tool, _ in found if tool} <= set(names().tool)
+    assert {reasoning for _, reasoning in found if reasoning} <= set(names().reasoning)
 
 
 def test_choices_share_no_state() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.transports.http11.connection import HttpConnection
-from lean_ovms.transports.http11.connection_limits import too_many_connections
-from lean_ovms.transports.http11.request_parser import RequestHead
+from lean_ovms.transports.http11.server_state import ServerState
 from lean_ovms.types import Handle, Request, Response
 from tests.streams import Iterated
 
@@ -160,48 +159,17 @@ class FakeTransport(asyncio.Transport):
         self.reading_paused = False
 
 
-class FakeServer:
-    """What a connection needs of its server."""
+class FakeServer(ServerState):
+    """A server that does not listen. on_open: is called with each connection."""
 
     def __init__(self, handle: Handle, config: Config) -> None:
-        self.handle = handle
-        self.config = config
-        self.check_head: Callable[[Request], None] = lambda request: None
-        self.draining = False
-        self.active_requests = 0
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.reserved_bytes = 0
+        super().__init__(config, handle, is_vital=lambda method, path: path == "/health")
         self.most_reserved_bytes = 1 << 40
-        self.connections: set[HttpConnection] = set()
         self.on_open: Callable[[HttpConnection], None] = lambda connection: None
 
-    def connection_opened(self, connection: HttpConnection) -> None:
-        self.connections.add(connection)
+    def connection_opened(self, connection: Any) -> None:
+        super().connection_opened(connection)
         self.on_open(connection)
-
-    def connection_closed(self, connection: HttpConnection) -> None:
-        self.connections.remove(connection)
-
-    def connection_idle(self, connection: HttpConnection) -> None:
-        assert connection.idle_since is not None
-
-    def check_surplus_head(self, head: RequestHead) -> None:
-        if head.path != "/health":
-            raise too_many_connections()
-
-    def parse_later(self, parse: Callable[[], None]) -> None:
-        assert self.loop is not None
-        self.loop.call_soon(parse)
-
-    def reserve_memory(self, delta: int) -> bool:
-        self.reserved_bytes += delta
-        return self.reserved_bytes <= self.most_reserved_bytes
-
-    def request_started(self) -> None:
-        self.active_requests += 1
-
-    def request_finished(self) -> None:
-        self.active_requests -= 1
 
 
 class Wire:
@@ -210,7 +178,6 @@ class Wire:
     def __init__(self, loop: JumpLoop, handle: Handle, config: Config | None = None, **fakes: Any) -> None:
         self.loop = loop
         self.server = FakeServer(handle, config or Config())
-        self.server.loop = loop
         for name, value in fakes.items():
             setattr(self.server, name, value)
         self.connection = HttpConnection(self.server, loop)

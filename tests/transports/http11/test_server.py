@@ -68,7 +68,7 @@ async def serving(handle: Handle, **options: Any) -> AsyncIterator[Server]:
         yield server
     finally:
         await server.drain(0)
-        assert (server.open_connections, server.active_requests) == (0, 0)
+        assert (len(server.connections), server.active_requests) == (0, 0)
 
 
 @contextlib.asynccontextmanager
@@ -394,7 +394,7 @@ def test_tls_departure_cancels(run: Run) -> None:
                 writer.write(GET)
                 await reader.readuntil(b"one\r\n")
             await until(lambda: body.closed == 1)
-            await until(lambda: server.open_connections == 0)
+            await until(lambda: len(server.connections) == 0)
 
     run(main)
 
@@ -500,7 +500,7 @@ def test_a_new_connection_replaces_the_longest_idle_one(run: Run, monkeypatch: p
             clients = []
             for _ in range(3):
                 clients.append(await stack.enter_async_context(client(server)))
-                await until(lambda: server.open_connections == len(clients))
+                await until(lambda: len(server.connections) == len(clients))
                 await asyncio.sleep(0.005)
             used, second = clients[0], clients[1]
             used[1].write(GET)
@@ -534,7 +534,7 @@ def test_a_flood_beyond_the_limit_does_not_pile_up(run: Run, monkeypatch: pytest
     async def main() -> None:
         async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
-            await until(lambda: server.open_connections <= 1 + MAX_SURPLUS)
+            await until(lambda: len(server.connections) <= 1 + MAX_SURPLUS)
             answers = 0
             for reader, writer in clients[1:]:
                 with contextlib.suppress(ConnectionError):
@@ -586,7 +586,7 @@ def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Ru
             writer.write(GET)
             await until(lambda: body.closed == 1)
             assert 0 < body.given < 1000
-            await until(lambda: server.open_connections == 0)
+            await until(lambda: len(server.connections) == 0)
 
     run(main)
 
@@ -600,7 +600,7 @@ def test_a_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -
                 peer.sendall(GET)
                 await until(lambda: body.closed == 1)
                 assert body.given < 1000
-                await until(lambda: server.open_connections == 0)
+                await until(lambda: len(server.connections) == 0)
 
     run(main)
 
@@ -647,7 +647,7 @@ def test_a_client_that_leaves_cancels_its_exchange(run: Run, stream: bool) -> No
                     await reader.readuntil(b"one\r\n")
             await until(lambda: server.active_requests == 0)
             assert body.closed == 1 if stream else cancelled.is_set()
-            await until(lambda: server.open_connections == 0)
+            await until(lambda: len(server.connections) == 0)
 
     run(main)
 
@@ -679,7 +679,7 @@ def test_drain_lets_running_streams_finish_and_refuses_new_connections(run: Run)
             go.set()
             assert await reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
         await draining
-        assert (server.open_connections, server.active_requests, body.closed) == (0, 0, 1)
+        assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
 
     run(main)
 
@@ -695,7 +695,7 @@ def test_drain_cancels_what_does_not_finish(run: Run, caplog: pytest.LogCaptureF
             await reader.readuntil(b"one\r\n")
             await until(lambda: server.active_requests == 2)
             await server.drain(0.05)
-            assert (server.open_connections, server.active_requests, body.closed) == (0, 0, 1)
+            assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
             assert await reader.read() == b""  # no last chunk: the client can tell
             assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
         assert "cancelling 2 requests" in caplog.text
@@ -724,7 +724,7 @@ def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
             writer.write(GET)
             await until(lambda: server.active_requests == 1)
             await server.drain(0)
-            assert server.open_connections == 0
+            assert len(server.connections) == 0
             let_go.set()
             await until(lambda: server.active_requests == 0)
             with contextlib.suppress(ConnectionError):
@@ -748,7 +748,7 @@ def test_drain_waits_for_an_exchange_whose_client_has_left(run: Run) -> None:
         async with client(server) as (reader, writer):
             writer.write(GET)
             await reader.readuntil(b"one\r\n")
-        await until(lambda: server.open_connections == 0)
+        await until(lambda: len(server.connections) == 0)
         draining = asyncio.ensure_future(server.drain(300))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -772,7 +772,7 @@ def test_a_connection_that_comes_after_the_drain_began_is_dropped(run: Run) -> N
         late.connection_made(transport)
         await asyncio.sleep(0)
         assert transport.aborted
-        assert server.open_connections == 0
+        assert len(server.connections) == 0
 
     run(main)
 
@@ -827,7 +827,7 @@ def test_the_socket_sends_at_once(run: Run) -> None:
         async with serving(ok) as server, client(server) as (reader, writer):
             writer.write(GET)
             await reader.readuntil(b"ok")
-            (connection,) = server._connections
+            (connection,) = server.connections
             sock = connection._transport.get_extra_info("socket")
             seen.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             seen.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
@@ -842,20 +842,21 @@ async def test_t39_one_connection_with_tiny_chunks_is_parsed_in_a_turn_of_the_lo
     """24 of them at once held the loop for 3 s."""
     server = Server(Config(), answering())
     parsed: list[str] = []
+    loop = asyncio.get_running_loop()
 
     def parse(name: str, more: int) -> None:
         parsed.append(name)
         if more:
-            server.parse_later(partial(parse, name, more - 1))
+            server.parse_later(loop, partial(parse, name, more - 1))
 
     for name in "abc":
-        server.parse_later(partial(parse, name, 1))
+        server.parse_later(loop, partial(parse, name, 1))
     for count in range(6):
         assert len(parsed) == count
         await asyncio.sleep(0)
     assert "".join(parsed) == "abcabc"
-    server.parse_later(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
-    server.parse_later(partial(parse, "d", 0))
+    server.parse_later(loop, lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    server.parse_later(loop, partial(parse, "d", 0))
     raised: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
     for _ in range(3):

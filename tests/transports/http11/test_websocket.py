@@ -151,7 +151,7 @@ def test_a_request_without_a_proper_handshake_is_plain_http(loop: JumpLoop, head
 def test_without_the_extra_the_error_names_it(loop: JumpLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     from lean_ovms.transports.http11 import cycle
 
-    async def in_loop(function: object) -> None:
+    async def in_loop(function: object, module: str) -> None:
         raise ImportError
 
     monkeypatch.delitem(sys.modules, "lean_ovms.transports.http11.websocket")

@@ -156,13 +156,13 @@ def test_frames_in_pieces_are_the_same_messages(data: bytes, piece: int) -> None
 
 def test_the_parser_gets_large_frames_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    original = frames._Messages.recv_frame
+    original = Frames.recv_frame
 
-    def recv_frame(self: frames._Messages, frame: Frame) -> None:
+    def recv_frame(self: Frames, frame: Frame) -> None:
         sizes.append(len(frame.data))
         original(self, frame)
 
-    monkeypatch.setattr(frames._Messages, "recv_frame", recv_frame)
+    monkeypatch.setattr(Frames, "recv_frame", recv_frame)
     text = "aä€".encode() * 200_000
     reader = Frames(len(text))
     assert reader.feed(large(TEXT, text)) == ([WebSocketMessage(text)], -(-len(text) // PIECE_BYTES))
@@ -177,10 +177,10 @@ def test_what_is_unfinished_counts_and_is_freed_without_a_collection() -> None:
         data = large(BINARY, bytes(600_000), fin=False) + large(0, bytes(300_000))
         reader.feed(data[:-10])
         assert reader.unfinished_bytes > 850_000
-        protocol = weakref.ref(reader._protocol)
-        reader.discard()
+        kept = weakref.ref(reader)
+        reader.free()
         assert (reader.unfinished_bytes, reader.feed(data)) == (0, ([], 0))
         del reader
-        assert protocol() is None
+        assert kept() is None
     finally:
         gc.enable()

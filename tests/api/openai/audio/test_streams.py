@@ -94,7 +94,7 @@ async def test_an_error_before_the_first_event_has_its_status(make_speech: MakeS
     engine.script = [RuntimeError("a bug")]
     assert (await refused(app, STREAM, status=500))[0] == "internal error"
     assert engine.closed == 2
-    assert app.services.get(AudioDecoder)._slots.taken == 0
+    assert app.services.get(AudioDecoder)._slots.used == 0
 
 
 async def test_an_error_after_it_is_an_event(make_speech: MakeSpeech) -> None:
@@ -167,4 +167,4 @@ async def test_a_client_that_leaves_ends_the_work(make_speech: MakeSpeech, read:
     await body.aclose()
     await response.aclose()
     assert engine.closed == 1
-    assert app.services.get(AudioDecoder)._slots.taken == 0
+    assert app.services.get(AudioDecoder)._slots.used == 0

@@ -376,7 +376,7 @@ async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> 
     assert (param, "not numbers" in message) == ("file", True)
     assert engine.closed == 1
     decoder = app.services.get(AudioDecoder)
-    assert decoder._slots.taken == 0
+    assert decoder._slots.used == 0
 
 
 async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
@@ -388,7 +388,7 @@ async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
 async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech(root_path="/llm")  # which is cut off the request's path
     taken: list[int] = []
-    engine.script = lambda data, params: taken.append(app.services.bodies.taken) or HELLO
+    engine.script = lambda data, params: taken.append(app.services.bodies.used) or HELLO
     request = form_request(f"/llm{TRANSCRIBE}", [("file", ("a.wav", plain_wav(20.0)))])
     response = await app.handle(request)
     assert response.status == 200
@@ -437,11 +437,11 @@ async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> 
         waiting.clear()
         task = asyncio.create_task(send(app, *parts, file=sound(tone(9.0), "FLAC")))
         await waiting.wait()
-        assert decoder._slots.taken == 1
+        assert decoder._slots.used == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert decoder._slots.taken == 0
+        assert decoder._slots.used == 0
     assert engine.closed == 2
 
 

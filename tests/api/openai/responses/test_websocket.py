@@ -205,7 +205,7 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
     original = chunked_json.loads
 
     def loads(data: bytes) -> Any:
-        seen.append((len(data), app.services.bodies.taken, threading.current_thread() is threading.main_thread()))
+        seen.append((len(data), app.services.bodies.used, threading.current_thread() is threading.main_thread()))
         return original(data)
 
     monkeypatch.setattr(chunked_json, "loads", loads)
@@ -215,7 +215,7 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
         for size, taken, on_loop in seen:
             assert taken == BODY_FACTOR * size > BODY_FACTOR * 400_000
             assert not on_loop
-        assert app.services.bodies.taken == 0
+        assert app.services.bodies.used == 0
         await create(websocket, input="a" * 1000)
         assert len(seen) == 2
     assert engine.submitted[-1][0] == f"user:{'a' * 1000};"
@@ -231,7 +231,7 @@ async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, mon
         assert (await create(websocket))[-1]["type"] == "response.completed"  # a small one goes on
         lease.release()
         assert (await create(websocket, user="a" * 400_000))[-1]["type"] != "error"
-    assert (app.services.bodies.taken, app.services.bodies.waiting) == (0, 0)
+    assert (app.services.bodies.used, app.services.bodies.waiting) == (0, 0)
 
 
 async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_needs(make_app: MakeApp) -> None:

@@ -7,6 +7,8 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 
+from .response_head import tokens
+
 VERSION = "13"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
@@ -16,8 +18,8 @@ def asks_for_websocket(method: str, headers: Mapping[str, str]) -> bool:
     """Returns whether these are the head of a complete opening handshake. headers: with lower-case names."""
     return (
         method == "GET"
-        and "websocket" in _tokens(headers.get("upgrade", ""))
-        and "upgrade" in _tokens(headers.get("connection", ""))
+        and "websocket" in tokens(headers.get("upgrade", ""))
+        and "upgrade" in tokens(headers.get("connection", ""))
         and headers.get("sec-websocket-version", "") == VERSION
         and is_key(headers.get("sec-websocket-key", ""))
     )
@@ -35,7 +37,3 @@ def accept_key(key: str) -> str:
     """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
     digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()
-
-
-def _tokens(value: str) -> set[str]:
-    return {part.strip() for part in value.lower().split(",")}
