@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from ..config import Config
 from ..errors import StartError
 from ..server import exit_status
 from ..util import child_process
@@ -22,20 +23,31 @@ def main() -> NoReturn:
     """Runs the console command, and exits with one of `server/exit_status.py`."""
     _exit_on_ctrl_c()
     _open_standard_streams()
-    argv = without_program(sys.argv[1:])
-    if argv and argv[0] in COMMANDS and COMMANDS[argv[0]].module:
-        sys.exit(run_command(argv[0], argv[1:], os.environ))
     try:
-        config = parse(argv, os.environ)
-    except StartError as error:
-        print(f"lean_ovms: {error}", file=sys.stderr)
-        sys.exit(exit_status.USAGE)
+        try:
+            config = _command(without_program(sys.argv[1:]))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has gone, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(exit_status.SIGNALLED + signal.SIGPIPE)
     if child_process.not_posix():
         print(f"lean_ovms: {child_process.NEEDS_POSIX}", file=sys.stderr)
         sys.exit(exit_status.NEVER_SERVED)
     from .commands import run  # late: --help and --version do not need it
 
     sys.exit(run(config))
+
+
+def _command(argv: Sequence[str]) -> Config:
+    """Returns the options of the server that is to run; runs any other command, and exits."""
+    if argv and argv[0] in COMMANDS and COMMANDS[argv[0]].module:
+        sys.exit(run_command(argv[0], argv[1:], os.environ))
+    try:
+        return parse(argv, os.environ)
+    except StartError as error:
+        print(f"lean_ovms: {error}", file=sys.stderr)
+        sys.exit(exit_status.USAGE)
 
 
 def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -107,7 +107,8 @@ def _engine(config: Config) -> Rows:
             *rows,
             ("KV cache", f"{human_size(found.cache_bytes)}; its config.json does not say how large a token is"),
         ]
-    tokens = found.blocks * found.block_size or found.cache_bytes // per_token
+    fitting = found.cache_bytes // per_token
+    tokens = min(found.blocks * found.block_size or fitting, fitting)
     source = f"--cache_size {config.cache_size}" if config.cache_size else f"{human_size(free)} of memory are free"
     fit = f"{tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
     return [*rows, ("KV cache", f"{per_token} bytes a token in {'/'.join(dict.fromkeys(precisions))}; {fit}")]

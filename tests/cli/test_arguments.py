@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -470,3 +472,13 @@ def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str)
         if row.metadata["json_object"]:
             with pytest.raises(StartError, match=f"--{row.name} {message}"):
                 parse([f"--{row.name}", text], {})
+
+
+@pytest.mark.parametrize("argv", [["--help=all"], ["help"], ["version"]])
+def test_output_that_nobody_reads_is_no_traceback(argv: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout:
+        command = [sys.executable, "-m", "lean_ovms", *argv]
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

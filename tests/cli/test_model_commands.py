@@ -15,6 +15,7 @@ from lean_ovms.cli.arguments import parse, parser
 from lean_ovms.cli.command_table import COMMANDS
 from lean_ovms.cli.main import run_command
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from lean_ovms.engine.loading import settings
 from tests.cli.scripted import MODELS, ScriptedServer
 
 Capture = pytest.CaptureFixture[str]
@@ -90,6 +91,16 @@ def test_show_says_how_a_model_would_be_served(models: Path, capsys: Capture) ->
         "tool parser": "none",
         "reasoning parser": "qwen3",
     }
+
+
+@pytest.mark.parametrize("pipeline", ["PAGED", "LM_CB"])
+def test_a_cache_takes_its_share_of_the_memory(
+    pipeline: str, models: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "free_memory_bytes", lambda: 4 << 30)
+    assert run("show", str(models / "org/chat"), "--cache_memory_percent", "50", "--pipeline_type", pipeline) == 0
+    tokens = int(shown(capsys)["KV cache"].split("; ")[1].split()[0])
+    assert (2 << 30) - 800 * 32 <= tokens * 800 <= 2 << 30
 
 
 def test_show_of_other_choices(models: Path, capsys: Capture) -> None:
