@@ -39,12 +39,12 @@ async def _state(services: Services, model: Model) -> EngineState:
         loaded=model.loaded,
         waiting=model.waiting,
         restarts=model.restarts,
-        memory=_memory(None if model.adapter else model.engine.pid),
+        memory=resident_bytes(None if model.adapter else model.engine.pid),
         stats=await load_report.read(model.stats(), STATS_TIMEOUT_S),
     )
 
 
-def _memory(pid: int | None) -> int | None:
+def resident_bytes(pid: int | None) -> int | None:
     """Resident bytes of a process; None if /proc does not have it (10 us on Linux)."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
