@@ -10,6 +10,7 @@ import shutil
 import wave
 from base64 import b64decode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.filterwarnings("default"),
 ]
+DATA = Path(__file__).parents[1] / "data"
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 HOSTILE = """<img src=x onerror="document.title='broken'"> <script>document.title='broken'</script>
 [a](javascript:document.title='broken') <svg onload="document.title='broken'"> https://example.org/ok
@@ -245,6 +247,222 @@ def test_what_a_model_writes_stays_text(page: Any) -> None:
     assert box.locator("img, script, p > svg, b").count() == 0
     assert [link.get_attribute("href") for link in box.locator("a").all()] == ["https://example.org/ok"]
     assert page.title() == "lean_ovms"
+
+
+def test_no_known_payload_becomes_markup(page: Any) -> None:
+    """Each as a whole answer, as a cell, in a list, and all of them in one answer that is streamed."""
+    payloads = (DATA / "xss_payloads.txt").read_text("utf-8").splitlines()
+    assert len(payloads) > 200
+    before = page.evaluate(FINGERPRINT)
+    found = page.evaluate(RENDER_EACH, payloads)
+    assert set(found["tags"]) <= ALLOWED_TAGS
+    assert set(found["attributes"]) <= ALLOWED_ATTRIBUTES
+    assert [address for address in found["addresses"] if not re.match(r"https?://|mailto:", address)] == []
+    answer_with(page, {"content": "\n\n".join(payloads)})
+    ask(page, "x")
+    page.locator("#send:enabled").wait_for()
+    page.wait_for_timeout(200)
+    assert (page.evaluate(FINGERPRINT), page.title()) == (before, "lean_ovms")
+
+
+FINGERPRINT = """() => [window.alerted, document.querySelectorAll("script, iframe, object, embed, base, meta").length,
+    document.querySelector("#messages").tagName, document.baseURI, location.href]"""
+RENDER_EACH = r"""async (payloads) => {
+  window.alert = () => { window.alerted = true; };
+  const { markdown } = await import("./web/markdown.js");
+  const box = document.body.appendChild(document.createElement("div"));
+  for (const payload of payloads)
+    for (const text of [payload, `|a|\n|-|\n|${payload}|`, `- [ ] ${payload}`, "```html\n" + payload + "\n```"]) box.append(markdown(text));
+  await new Promise((done) => setTimeout(done, 1500));
+  const [tags, attributes, addresses] = [new Set(), new Set(), new Set()];
+  for (const element of box.querySelectorAll("*")) {
+    tags.add(element.localName);
+    for (const { name } of element.attributes) attributes.add(name);
+    for (const name of ["href", "src", "xlink:href", "action"])
+      if (element.hasAttribute(name) && element.localName !== "use") addresses.add(element.getAttribute(name));
+  }
+  box.remove();
+  return { tags: [...tags], attributes: [...attributes], addresses: [...addresses] };
+}"""
+ALLOWED_TAGS = set(
+    "a blockquote br button code del div em h2 h3 h4 h5 h6 hr input li ol p pre span strong svg table tbody td th thead "
+    "tr ul use annotation math merror menclose mi mn mo mover mpadded mrow mspace mstyle msub msubsup msup mtext "
+    "munder munderover semantics".split()
+)
+ALLOWED_ATTRIBUTES = set(
+    "aria-hidden aria-label checked class disabled display encoding fence form height href lspace mathcolor mathvariant "
+    "rel rspace separator start stretchy style tabindex target title type width xmlns".split()
+)
+
+
+def test_code_is_coloured_and_formulas_are_set(page: Any) -> None:
+    answer_with(page, {"content": "```python\ndef f(): return 1\n```\n\nSo $x^2$ is\n\n$$\\frac{1}{2}$$\n\n- [x] done"})
+    ask(page, "x")
+    page.locator(".markdown .hljs-keyword", has_text="def").wait_for()
+    page.locator(".markdown .math:not(.block) math msup").wait_for()
+    page.locator(".markdown .math.block math mfrac").wait_for()
+    assert page.locator(".markdown .task input:checked").count() == 1
+
+
+def test_an_answer_that_is_made_again_and_an_edited_question_keep_what_was_there(page: Any) -> None:
+    def say(text: str) -> None:
+        page.unroute("**/v1/chat/completions")
+        answer_with(page, {"content": text})
+
+    say("One.")
+    ask(page, "first")
+    page.get_by_text("One.").wait_for()
+    say("Two.")
+    page.get_by_role("button", name="Regenerate").click()
+    page.get_by_text("Two.").wait_for()
+    assert page.inner_text(".assistant .pager") == "2/2"
+    page.get_by_role("button", name="Previous version").click()
+    page.get_by_text("One.").wait_for()
+    say("Three.")
+    page.locator(".message.user").hover()
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited message").fill("second")
+    with page.expect_request("**/v1/chat/completions") as asked:
+        page.locator(".editor").get_by_role("button", name="Send").click()
+    assert [one["content"] for one in asked.value.post_data_json["messages"]] == ["second"]
+    page.get_by_text("Three.").wait_for()
+    page.reload()
+    page.get_by_text("Three.").wait_for()
+    assert page.inner_text(".user .pager") == "2/2"
+    page.locator(".user").get_by_role("button", name="Previous version").click()
+    assert page.inner_text(".message.user .body") == "first"
+    assert (page.inner_text(".message.assistant .body"), page.inner_text(".assistant .pager")) == ("One.", "1/2")
+
+
+def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> None:
+    answer_with(page, {"content": "Whales sing."})
+    for question in ("about the sea", "about the sky"):
+        page.click("#new")
+        ask(page, question)
+        page.locator("#send:enabled").wait_for()
+    titles = page.locator("#conversations .title")
+    assert titles.all_inner_texts() == ["about the sky", "about the sea"]
+    page.fill("#search", "SEA")
+    assert titles.all_inner_texts() == ["about the sea"]
+    page.fill("#search", "whales")
+    assert titles.count() == 2
+    page.fill("#search", "")
+    titles.last.hover()
+    page.get_by_role("button", name="Rename about the sea").click()
+    page.get_by_label("Name of the conversation").fill("Oceans")
+    page.keyboard.press("Enter")
+    titles.first.hover()
+    page.get_by_role("button", name="Delete about the sky").click()
+    page.locator(".welcome").wait_for()
+    assert titles.all_inner_texts() == ["Oceans"]
+    page.get_by_role("button", name="Undo").click()
+    page.locator(".message.assistant").wait_for()
+    assert titles.all_inner_texts() == ["about the sky", "Oceans"]
+    page.reload()
+    page.locator(".message.assistant").wait_for()
+    assert titles.all_inner_texts() == ["about the sky", "Oceans"]
+
+
+def test_settings_are_closed_and_of_one_conversation(page: Any) -> None:
+    answer_with(page, {"content": "Yes."})
+
+    def sent(text: str) -> Any:
+        with page.expect_request("**/v1/chat/completions") as asked:
+            ask(page, text)
+        page.locator("#send:enabled").wait_for()
+        return asked.value.post_data_json
+
+    assert page.locator("#settings").is_hidden()
+    set_option(page, "temperature", "0.5")
+    set_option(page, "thinking", "off")
+    assert page.get_attribute("#settings [name=top_p]", "placeholder") == "1"
+    body = sent("x")
+    assert (body["temperature"], body["chat_template_kwargs"]) == (0.5, {"enable_thinking": False})
+    page.click("#new")
+    assert {"temperature", "chat_template_kwargs"} & sent("y").keys() == set()
+    page.get_by_role("button", name="x", exact=True).click()
+    assert page.input_value("#settings [name=temperature]") == "0.5"
+
+
+def test_escape_stops_and_the_page_says_what_it_waits_for(page: Any) -> None:
+    page.route("**/v1/chat/completions", lambda route: None)
+    ask(page, "x")
+    page.get_by_text("Waiting for the first token…").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".failed", has_text="Stopped.").wait_for()
+
+
+def test_the_share_of_the_prompt_that_is_read_is_shown(page: Any) -> None:
+    """The answer never ends: it is read from a page that sends its first part only."""
+    event = {"choices": [], "prompt_progress": {"total": 200, "cache": 0, "processed": 50, "time_ms": 9}}
+    page.evaluate(NEVER_ENDS, f"data: {json.dumps(event)}\n\n")
+    ask(page, "x")
+    page.get_by_text("Reading the prompt: 25 %").wait_for()
+    page.click("#stop")
+
+
+NEVER_ENDS = """(text) => {
+  const send = window.fetch;
+  window.fetch = (url, options) => String(url).endsWith("completions")
+    ? Promise.resolve(new Response(new ReadableStream({ start: (stream) => stream.enqueue(new TextEncoder().encode(text)) })))
+    : send(url, options);
+}"""
+
+
+def test_a_text_file_is_attached_and_sent(page: Any) -> None:
+    answer_with(page, {"content": "I see."})
+    page.set_input_files("#file-input", {"name": "a.py", "mimeType": "text/x-python", "buffer": b"print(1)"})
+    page.locator("#attached", has_text="a.py").wait_for()
+    with page.expect_request("**/v1/chat/completions") as asked:
+        ask(page, "What is this?")
+    assert asked.value.post_data_json["messages"][0]["content"] == "a.py:\n```\nprint(1)\n```\n\nWhat is this?"
+    page.locator(".message.user .file").wait_for()
+    page.set_input_files("#file-input", {"name": "b.bin", "mimeType": "", "buffer": b"\0\1"})
+    page.get_by_text("b.bin is not a text file.").wait_for()
+
+
+def test_speech_becomes_text_of_the_message(page: Any) -> None:
+    models = [{"id": "m", "task": "text_generation"}, {"id": "ears", "task": "speech2text"}]
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
+    page.reload()
+    page.locator("#dictate:visible").wait_for()
+    event = {"type": "transcript.text.done", "text": "three one"}
+    body = f"data: {json.dumps(event)}\n\n"
+    page.route(
+        "**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body)
+    )
+    page.fill("#text", "Say:")
+    page.set_input_files("#file-input", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"})
+    page.wait_for_function("document.querySelector('#text').value === 'Say: three one'")
+
+
+def test_a_model_is_unloaded_and_loaded_by_hand(page: Any) -> None:
+    page.click("#tab-server")
+    page.get_by_role("button", name="Load demo-embed", exact=True).or_(
+        page.get_by_role("button", name="Unload demo-embed", exact=True)
+    ).wait_for()
+    if page.get_by_role("button", name="Unload demo-embed", exact=True).count():
+        page.get_by_role("button", name="Unload demo-embed", exact=True).click()
+    page.get_by_role("button", name="Load demo-embed", exact=True).click()
+    page.get_by_role("button", name="Unload demo-embed", exact=True).click()
+    page.get_by_role("button", name="Load demo-embed", exact=True).wait_for()
+
+
+@pytest.mark.parametrize(("language", "placeholder"), [("de-AT", "Nachricht"), ("zh-CN", "消息"), ("fr", "Message")])
+def test_the_page_speaks_the_readers_language(browser: Any, server: Process, language: str, placeholder: str) -> None:
+    page = browser.new_page(locale=language)
+    page.goto(server.url + "/")
+    page.locator("#model option").first.wait_for(state="attached")
+    assert page.get_attribute("#text", "placeholder") == placeholder
+    assert page.evaluate("document.documentElement.lang") == (language[:2] if language != "fr" else "en")
+    page.close()
+
+
+def test_the_theme_is_kept(page: Any) -> None:
+    page.get_by_text("Appearance and files").click()
+    page.select_option("#theme", "dark")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
 
 
 def test_a_tool_call_is_answered_by_hand(page: Any) -> None:
