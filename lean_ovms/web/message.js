@@ -41,10 +41,10 @@ export function renderGrowing(message, waitsFor) {
   return { element: box, update };
 }
 
+// With a heading for readers that go from one to the next.
 function frame(message) {
-  const box = make("article", { className: `message ${message.role}`, ariaLabel: t(WHO[message.role]) });
-  if (message.role === "tool") box.append(make("div", { className: "who", textContent: t("Tool") }));
-  return box;
+  const className = message.role === "tool" ? "who" : "hidden";
+  return make("article", { className: `message ${message.role}` }, make("h2", { className, textContent: t(WHO[message.role]) }));
 }
 
 function attachments(message) {

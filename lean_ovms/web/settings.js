@@ -5,7 +5,7 @@ import { byId, toast } from "./dom.js";
 import { t } from "./i18n.js";
 
 const DEFAULTS = "lean_ovms.settings"; // of new conversations
-const SERVED = { temperature: "temperature", top_p: "top_p", top_k: "top_k", min_p: "min_p" }; // fields, and their names in /props
+const SERVED = ["temperature", "top_p", "top_k", "min_p"]; // fields that /props has, too
 let changed = () => {};
 
 const fields = () => byId("settings").querySelectorAll("[name]");
@@ -60,5 +60,5 @@ export async function showDefaults(model) {
   const loaded = model.status?.value === "loaded";
   const found = loaded ? await get(`props?model=${encodeURIComponent(model.id)}`).catch(() => ({})) : {};
   const params = found.default_generation_settings?.params || {};
-  for (const field of fields()) if (field.name in SERVED) field.placeholder = params[SERVED[field.name]] ?? "";
+  for (const field of fields()) if (SERVED.includes(field.name)) field.placeholder = params[field.name] ?? "";
 }

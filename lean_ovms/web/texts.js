@@ -24,7 +24,7 @@ async function embed() {
   const input = lines("embed-texts");
   const answer = await (await post("v1/embeddings", { model: byId("model").value, input })).json();
   const vectors = answer.data.map((entry) => entry.embedding);
-  const head = make("tr", {}, make("td"), ...input.map((text, place) => make("th", { textContent: place + 1, title: text })));
+  const head = make("tr", {}, make("td"), ...input.map((text, place) => make("th", { className: "right", textContent: place + 1, title: text })));
   const rows = vectors.map((vector, place) =>
     make("tr", {}, make("th", { textContent: `${place + 1}. ${input[place]}` }), ...vectors.map((other) => make("td", { className: "number", textContent: cosine(vector, other).toFixed(3) }))),
   );

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import wave
 from base64 import b64decode
 from collections.abc import Iterator
@@ -272,7 +274,8 @@ RENDER_EACH = r"""async (payloads) => {
   const { markdown } = await import("./web/markdown.js");
   const box = document.body.appendChild(document.createElement("div"));
   for (const payload of payloads)
-    for (const text of [payload, `|a|\n|-|\n|${payload}|`, `- [ ] ${payload}`, "```html\n" + payload + "\n```"]) box.append(markdown(text));
+    for (const text of [payload, `|a|\n|-|\n|${payload}|`, `- [ ] ${payload}`, "```html\n" + payload + "\n```"])
+      box.append(markdown(text));
   await new Promise((done) => setTimeout(done, 1500));
   const [tags, attributes, addresses] = [new Set(), new Set(), new Set()];
   for (const element of box.querySelectorAll("*")) {
@@ -284,15 +287,85 @@ RENDER_EACH = r"""async (payloads) => {
   box.remove();
   return { tags: [...tags], attributes: [...attributes], addresses: [...addresses] };
 }"""
-ALLOWED_TAGS = set(
-    "a blockquote br button code del div em h2 h3 h4 h5 h6 hr input li ol p pre span strong svg table tbody td th thead "
-    "tr ul use annotation math merror menclose mi mn mo mover mpadded mrow mspace mstyle msub msubsup msup mtext "
-    "munder munderover semantics".split()
-)
-ALLOWED_ATTRIBUTES = set(
-    "aria-hidden aria-label checked class disabled display encoding fence form height href lspace mathcolor mathvariant "
-    "rel rspace separator start stretchy style tabindex target title type width xmlns".split()
-)
+ALLOWED_TAGS = {
+    "a",
+    "blockquote",
+    "br",
+    "button",
+    "code",
+    "del",
+    "div",
+    "em",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "input",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "span",
+    "strong",
+    "svg",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+    "use",
+    "annotation",
+    "math",
+    "merror",
+    "menclose",
+    "mi",
+    "mn",
+    "mo",
+    "mover",
+    "mpadded",
+    "mrow",
+    "mspace",
+    "mstyle",
+    "msub",
+    "msubsup",
+    "msup",
+    "mtext",
+    "munder",
+    "munderover",
+    "semantics",
+}
+ALLOWED_ATTRIBUTES = {
+    "aria-hidden",
+    "aria-label",
+    "checked",
+    "class",
+    "disabled",
+    "display",
+    "encoding",
+    "fence",
+    "form",
+    "height",
+    "href",
+    "lspace",
+    "mathcolor",
+    "mathvariant",
+    "rel",
+    "rspace",
+    "separator",
+    "start",
+    "stretchy",
+    "style",
+    "tabindex",
+    "target",
+    "title",
+    "type",
+    "width",
+    "xmlns",
+}
 
 
 def test_code_is_coloured_and_formulas_are_set(page: Any) -> None:
@@ -392,6 +465,17 @@ def test_escape_stops_and_the_page_says_what_it_waits_for(page: Any) -> None:
     page.locator(".failed", has_text="Stopped.").wait_for()
 
 
+def test_a_model_that_is_not_in_memory_is_said_to_load(page: Any) -> None:
+    model = {"id": "late", "task": "text_generation", "status": {"value": "unloaded"}}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
+    page.reload()
+    page.get_by_text("loads with the first message").wait_for()
+    page.route("**/v1/chat/completions", lambda route: None)
+    page.locator(".try").first.click()
+    page.get_by_text("Loading the model…").wait_for()
+    page.click("#stop")
+
+
 def test_the_share_of_the_prompt_that_is_read_is_shown(page: Any) -> None:
     """The answer never ends: it is read from a page that sends its first part only."""
     event = {"choices": [], "prompt_progress": {"total": 200, "cache": 0, "processed": 50, "time_ms": 9}}
@@ -403,9 +487,9 @@ def test_the_share_of_the_prompt_that_is_read_is_shown(page: Any) -> None:
 
 NEVER_ENDS = """(text) => {
   const send = window.fetch;
-  window.fetch = (url, options) => String(url).endsWith("completions")
-    ? Promise.resolve(new Response(new ReadableStream({ start: (stream) => stream.enqueue(new TextEncoder().encode(text)) })))
-    : send(url, options);
+  const start = (stream) => stream.enqueue(new TextEncoder().encode(text));
+  const answer = () => Promise.resolve(new Response(new ReadableStream({ start })));
+  window.fetch = (url, options) => String(url).endsWith("completions") ? answer() : send(url, options);
 }"""
 
 
@@ -428,9 +512,7 @@ def test_speech_becomes_text_of_the_message(page: Any) -> None:
     page.locator("#dictate:visible").wait_for()
     event = {"type": "transcript.text.done", "text": "three one"}
     body = f"data: {json.dumps(event)}\n\n"
-    page.route(
-        "**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body)
-    )
+    page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
     page.fill("#text", "Say:")
     page.set_input_files("#file-input", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"})
     page.wait_for_function("document.querySelector('#text').value === 'Say: three one'")
@@ -709,6 +791,33 @@ def test_a_request_is_sent_from_the_description(tab: Any, server: Process) -> No
     operation.locator("pre", has_text="[DONE]").wait_for()
     shown = operation.locator("pre").inner_text()
     assert shown.startswith("200 OK\ndata: {")
+
+
+def test_operations_are_linked_found_and_take_models_that_fit(tab: Any, server: Process) -> None:
+    open_docs(tab, server.url + "/docs#post-/v1/embeddings")
+    linked = tab.locator("details[open]")
+    assert json.loads(linked.locator("textarea").input_value())["model"] == "demo-embed"
+    assert tab.locator("details .path").first.inner_text().startswith("/v1/chat/completions")
+    open_operation(tab, "POST", "/v1/chat/completions")
+    assert tab.url.endswith("/docs#post-/v1/chat/completions")
+    tab.fill("#search", "rerank documents")
+    assert "/v1/rerank" in tab.locator("details:visible .path").all_inner_texts()
+    assert "/v1/chat/completions" not in tab.locator("details:visible .path").all_inner_texts()
+
+
+def test_a_request_is_copied_as_code_that_runs(browser: Any, server: Process) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    open_docs(page, server.url + "/docs")
+    operation = open_operation(page, "POST", "/v1/embeddings")
+    for name, command in (("curl", ["sh", "-c"]), ("Python", [sys.executable, "-c"])):
+        operation.get_by_role("button", name=f"Copy as {name}").click()
+        operation.get_by_text("Copied").wait_for()
+        code = page.evaluate("navigator.clipboard.readText()")
+        done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
+        assert len(json.loads(done.stdout)["data"]) == 2
+        operation.get_by_text("Copied").wait_for(state="detached")
+    context.close()
 
 
 def test_a_form_with_a_file_is_sent_from_the_description_below_a_prefix(tab: Any, listener: Process) -> None:

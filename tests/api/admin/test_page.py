@@ -162,7 +162,10 @@ CHECK = r"""
 import assert from "node:assert";
 class Node {
   constructor(tag) { this.tag = tag; this.childNodes = []; this.dataset = {}; }
-  append(...children) { for (const child of children) { this.childNodes.push(child); if (child instanceof Node) child.parent = this; } }
+  append(...children) {
+    this.childNodes.push(...children);
+    for (const child of children) if (child instanceof Node) child.parent = this;
+  }
   replaceChildren(...children) { this.childNodes = []; this.append(...children); }
   setAttribute(name, value) { this[name] = value; }
   remove() { this.parent.childNodes.splice(this.parent.childNodes.indexOf(this), 1); }
@@ -182,7 +185,8 @@ const shown = (text) => markdown(text).childNodes.map(show).join("");
 assert.equal(shown("a **b** _c_ `d` ~~e~~"), "<p>a <strong>b</strong> <em>c</em> <code>d</code> <del>e</del></p>");
 assert.equal(shown("# t\n\ntext"), "<h2>t</h2><p>text</p>");
 assert.equal(shown("a  \nb\nc &lt;&#65;&nope; x<br>y"), "<p>a<br></br>b\nc <A&nope; x<br></br>y</p>");
-assert.equal(shown("- a\n- b\n  - c"), "<ul><li><span>a</span></li><li><span>b</span><ul><li><span>c</span></li></ul></li></ul>");
+assert.equal(shown("- a\n- b\n  - c"),
+  "<ul><li><span>a</span></li><li><span>b</span><ul><li><span>c</span></li></ul></li></ul>");
 assert.equal(shown("- [x] a"), "<ul><li><input></input><span>a</span></li></ul>");
 assert.equal(shown("> a"), "<blockquote><p>a</p></blockquote>");
 assert.equal(shown("|a|b|\n|-|-:|\n|1|2|"),
@@ -259,5 +263,6 @@ assert.ok(asCurl(request, true).includes("it'\\''s"));
 assert.ok(asPython(request, false).includes('model="m",'));
 assert.throws(() => body("m", [], { tools: "{" }), /Tools/);
 const file = { name: "a.md", text: "```x```" };
-assert.equal(body("m", [{ role: "user", content: "q", files: [file] }], {}).messages[0].content, "a.md:\n````\n```x```\n````\n\nq");
+const asked = body("m", [{ role: "user", content: "q", files: [file] }], {}).messages[0];
+assert.equal(asked.content, "a.md:\n````\n```x```\n````\n\nq");
 """
