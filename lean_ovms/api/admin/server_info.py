@@ -15,13 +15,13 @@ from typing import Any
 from ... import __version__
 from ...config import Config
 from ...models.model import Model
+from ...observability.process_stats import resident_bytes
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
 from .. import load_report
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
-from .metrics import resident_bytes
 
 PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s\"'=]*)+/(?=[^/\s\"'=])")
 """The directories of an absolute path."""
