@@ -1,4 +1,4 @@
-"""Memory, CPU time and descriptors of this process, and the memory of others, from Linux' /proc; nothing where there is none."""
+"""Memory, CPU time and descriptors of this process, memory of others, by Linux' /proc; nothing without it."""
 
 from __future__ import annotations
 

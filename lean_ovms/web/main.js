@@ -66,6 +66,8 @@ function setDrawer(open) {
   byId("shade").hidden = !open || !narrow.matches;
   byId("open-drawer").setAttribute("aria-expanded", String(open));
   byId("open-drawer").hidden = open && !narrow.matches;
+  byId("new-here").hidden = open && !narrow.matches;
+  byId("page").inert = open && narrow.matches;
 }
 
 function leaveDrawer() {
@@ -75,6 +77,7 @@ function leaveDrawer() {
 function startDrawer() {
   byId("open-drawer").onclick = () => (setDrawer(true), byId("close-drawer").focus());
   byId("close-drawer").onclick = () => (setDrawer(false), byId("open-drawer").focus());
+  byId("new-here").onclick = () => byId("new").click();
   byId("shade").onclick = () => setDrawer(false);
   narrow.onchange = () => setDrawer(!narrow.matches);
   setDrawer(!narrow.matches);

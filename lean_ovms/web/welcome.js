@@ -12,7 +12,7 @@ const GENERAL = [
 
 // device: where the model is computed, or "". send: sends a text. attach: lets the reader pick a file.
 export function welcome(model, device, send, attach) {
-  const questions = model.root === "demo" ? SMALL : GENERAL;
+  const questions = !model.id ? [] : model.root === "demo" ? SMALL : GENERAL;
   const cards = questions.map((text) => button(t(text), () => send(t(text)), "try"));
   if (model.input_modalities?.includes("image")) {
     cards.pop();

@@ -608,6 +608,45 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 340
 
 
+@pytest.mark.parametrize(
+    ("width", "colors"), [(390, "light"), (390, "dark"), (800, "light"), (1400, "light"), (1400, "dark")]
+)
+def test_the_page_is_accessible(browser: Any, server: Process, width: int, colors: str) -> None:
+    """By the rules of axe, in each view, with the drawer and the settings open."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=colors)
+    page = context.new_page()
+    problems: dict[str, list[str]] = {}
+
+    def check(what: str) -> None:
+        found = axe.run(page).response["violations"]
+        problems[what] = [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
+
+    page.goto(server.url + "/")
+    page.get_by_role("button", name="Tell me a joke.").wait_for()
+    check("welcome")
+    text = "## A\n\n`b`\n\n```python\ndef f(): return 1  # x\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n- [x] c\n\n> d $x^2$"
+    answer_with(page, {"reasoning_content": "hm"}, {"content": text})
+    ask(page, "x")
+    page.locator(".hljs-keyword").first.wait_for()
+    check("chat")
+    page.click("#open-settings")
+    check("settings")
+    page.click("#close-settings")
+    for view in ("texts", "server"):
+        if width < 900:
+            page.click("#open-drawer")
+            check("drawer")
+        page.click(f"#tab-{view}")
+        page.locator(f"#view-{view}").wait_for()
+        check(view)
+    page.goto(server.url + "/docs#post-/v1/chat/completions")
+    page.locator("details[open] table").wait_for()
+    check("docs")
+    context.close()
+    assert {what: found for what, found in problems.items() if found} == {}
+
+
 def test_options_that_are_not_defaults_are_shown(page: Any) -> None:
     page.click("#tab-server")
     page.locator("#options tr").first.wait_for()
