@@ -59,7 +59,7 @@ def take(page: Any, name: str) -> None:
     from PIL import Image
 
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(COLORS).save(DOCS / name, optimize=True)
+    picture.quantize(COLORS, Image.Quantize.MAXCOVERAGE).save(DOCS / name, optimize=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ function add(message, choice) {
   if (delta.content) message.content += delta.content;
   if (delta.reasoning_content) message.reasoning = (message.reasoning || "") + delta.reasoning_content;
   for (const part of delta.tool_calls || []) addCall(message, part);
-  if (choice.logprobs?.content) message.tokens = [...(message.tokens || []), ...choice.logprobs.content.map(token)];
+  if (choice.logprobs?.content) (message.tokens ||= []).push(...choice.logprobs.content.map(token));
   return Boolean(delta.content || delta.reasoning_content || delta.tool_calls);
 }
 

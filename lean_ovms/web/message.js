@@ -78,6 +78,7 @@ function thought(message) {
   const element = folded("thought", make("summary", {}, icon("thought"), label), text);
   let thinking = null;
   const update = () => {
+    if (thinking === false) return;
     const now = !message.content && !message.calls && !message.finish && !message.cost;
     if (now !== thinking) element.open = thinking = now;
     text.textContent = message.reasoning || "";

@@ -46,6 +46,8 @@ export function parseExport(text) {
     const { messages, tip, settings } = asTree({ ...entry, messages: entry.messages || [] });
     for (const [place, message] of messages.entries()) {
       if (!ROLES.includes(message.role) || typeof message.content !== "string") throw new Error("a message has no text");
+      const files = message.files || [];
+      if (!files.every(({ name, text }) => typeof name === "string" && typeof text === "string")) throw new Error("a file has no text");
       if (!Number.isInteger(message.parent) || message.parent < -1 || message.parent >= place) throw new Error("a message has no place");
     }
     if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");

@@ -436,6 +436,29 @@ def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> 
     assert titles.all_inner_texts() == ["about the sky", "Oceans"]
 
 
+def test_exported_conversations_are_imported_with_their_branches(page: Any, tmp_path: Path) -> None:
+    answer_with(page, {"content": "Whales sing."})
+    ask(page, "about the sea")
+    page.get_by_role("button", name="Regenerate").click()
+    page.locator(".assistant .pager").wait_for()
+    page.get_by_text("Appearance and files").click()
+    with page.expect_download() as saved:
+        page.click("#export")
+    saved.value.save_as(tmp_path / "saved.json")
+    page.locator("#conversations .title").hover()
+    page.get_by_role("button", name="Delete about the sea").click()
+    page.locator(".welcome").wait_for()
+    page.set_input_files("#import-file", tmp_path / "saved.json")
+    page.locator(".assistant .pager", has_text="2/2").wait_for()
+    former = [{"title": "old", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
+    (tmp_path / "former.json").write_text(json.dumps(former))
+    page.set_input_files("#import-file", tmp_path / "former.json")
+    page.locator("#conversations .title", has_text="old").wait_for()
+    (tmp_path / "wrong.json").write_text('[{"messages": [{"role": "user"}]}]')
+    page.set_input_files("#import-file", tmp_path / "wrong.json")
+    page.get_by_text("The file cannot be imported: a message has no text").wait_for()
+
+
 def test_settings_are_closed_and_of_one_conversation(page: Any) -> None:
     answer_with(page, {"content": "Yes."})
 
