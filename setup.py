@@ -15,8 +15,8 @@ PICTURE = re.compile(r"(!\[[^\]]*\])\((?!https?://)([^)\s]+)\)\n?")
 
 def compress(folder):
     """A compressed copy beside each file of the page; api/admin/page.py sends it."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix != ".gz":
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix != ".gz":
             path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
 
 

@@ -1,4 +1,4 @@
-"""Memory, CPU time and descriptors of this process, from Linux' /proc; nothing where there is none."""
+"""Memory, CPU time and descriptors of this process, memory of others, by Linux' /proc; nothing without it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ def read() -> dict[str, float]:
         }
     except (ImportError, OSError, IndexError, ValueError):
         return {}
+
+
+def resident_bytes(pid: int | None) -> int | None:
+    """Returns the memory of another process; None if /proc does not have it (10 us on Linux)."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 @cache

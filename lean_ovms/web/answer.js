@@ -1,17 +1,23 @@
 // One streamed answer: deltas are added to a message, and what it cost is measured.
 
 import { ServerError, events, post } from "./api.js";
+import { t } from "./i18n.js";
 
 // Fills message as the answer arrives and calls changed after each event. Throws ServerError, or AbortError when stopped.
+// message.progress: the share of the prompt that is read, from servers that say it.
 export async function stream(request, message, changed, signal) {
   const began = performance.now();
-  let first = 0;
+  let [first, thought] = [0, 0];
   const answer = await post("v1/chat/completions", request, signal);
   for await (const event of events(answer)) {
+    const now = performance.now();
     if (event.error) throw new ServerError(event.error.code || 500, event.error);
+    const { total, processed, cache = 0 } = event.prompt_progress || {};
+    if (total) message.progress = Math.min(1, Math.max(processed, cache) / total);
     const choice = event.choices?.[0];
     if (choice) {
-      if (add(message, choice) && !first) first = performance.now();
+      if (add(message, choice) && !first) first = now;
+      if (message.reasoning && !message.content && !message.calls) message.thoughtMs = now - (thought ||= now);
       if (choice.finish_reason) message.finish = choice.finish_reason;
     }
     if (event.usage) message.cost = cost(event.usage, began, first);
@@ -25,7 +31,7 @@ function add(message, choice) {
   if (delta.content) message.content += delta.content;
   if (delta.reasoning_content) message.reasoning = (message.reasoning || "") + delta.reasoning_content;
   for (const part of delta.tool_calls || []) addCall(message, part);
-  if (choice.logprobs?.content) message.tokens = [...(message.tokens || []), ...choice.logprobs.content.map(token)];
+  if (choice.logprobs?.content) (message.tokens ||= []).push(...choice.logprobs.content.map(token));
   return Boolean(delta.content || delta.reasoning_content || delta.tool_calls);
 }
 
@@ -51,9 +57,9 @@ function cost(usage, began, first) {
   };
 }
 
-export function costLine(cost) {
-  const parts = [`${cost.prompt} prompt tokens`, `${cost.completion} completion tokens`, `first after ${cost.ttft.toFixed(0)} ms`];
-  if (cost.cached !== undefined && cost.cached !== null) parts.splice(1, 0, `${cost.cached} cached`);
-  if (cost.rate) parts.push(`${cost.rate.toFixed(1)} tokens/s`);
+export function costLine({ prompt, completion, cached, ttft, rate }) {
+  const parts = [t("{n} prompt tokens", { n: prompt }), t("{n} completion tokens", { n: completion }), t("first after {n} ms", { n: ttft.toFixed(0) })];
+  if (cached) parts.splice(1, 0, t("{n} cached", { n: cached }));
+  if (rate) parts.push(t("{n} tokens/s", { n: rate.toFixed(1) }));
   return parts.join(" · ");
 }

@@ -1,19 +1,27 @@
 // Requests to this server, and to no other.
 
 import { byId } from "./dom.js";
+import { t } from "./i18n.js";
 
 const KEY = "lean_ovms.key";
 
 export const address = (path) => new URL(path, document.baseURI).href;
+export const key = () => sessionStorage.getItem(KEY) || "";
+const headers = (more = {}) => (key() ? { ...more, Authorization: "Bearer " + key() } : more);
 
-export function restoreKey() {
-  byId("key").value = sessionStorage.getItem(KEY) || "";
-  byId("key").onchange = () => sessionStorage.setItem(KEY, byId("key").value);
+// The form for the API key. It shows after the server has refused a request; entered: what to do with a new key.
+export function startKey(entered) {
+  byId("key-form").onsubmit = (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(KEY, byId("key").value);
+    byId("key-form").hidden = true;
+    entered();
+  };
 }
 
-export function headers(more = {}) {
-  const key = byId("key").value;
-  return key ? { ...more, Authorization: "Bearer " + key } : more;
+function askForKey() {
+  byId("key-note").textContent = key() ? t("The server refused this key.") : t("The server needs an API key.");
+  byId("key-form").hidden = false;
 }
 
 // retryAfter: seconds, 0 if the server named none.
@@ -35,29 +43,26 @@ async function failure(answer) {
   try {
     error = (await answer.json()).error || {};
   } catch {
-    error = { message: `the server answered with status ${answer.status}` };
+    error = { message: t("The server answered with status {status}.", { status: answer.status }) };
   }
+  if (answer.status === 401) askForKey();
   return new ServerError(answer.status, error, Number(answer.headers.get("Retry-After")) || 0);
 }
 
-export async function get(path) {
-  const answer = await fetch(address(path), { headers: headers() });
-  if (!answer.ok) throw await failure(answer);
-  return answer.headers.get("content-type").includes("json") ? answer.json() : answer.text();
-}
-
-export async function post(path, body, signal) {
-  const options = { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal };
+async function send(path, options) {
   const answer = await fetch(address(path), options);
   if (!answer.ok) throw await failure(answer);
   return answer;
 }
 
-export async function postForm(path, form, signal) {
-  const answer = await fetch(address(path), { method: "POST", headers: headers(), body: form, signal });
-  if (!answer.ok) throw await failure(answer);
-  return answer;
-}
+export const get = async (path) => (await send(path, { headers: headers() })).json();
+export const postForm = (path, body, signal) => send(path, { method: "POST", headers: headers(), body, signal });
+
+export const post = (path, body, signal) =>
+  send(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
+
+// What a person reads of an error of these functions.
+export const explain = (error) => (error instanceof ServerError ? error.text : t("The connection was lost."));
 
 // The data of each server-sent event, parsed.
 export async function* events(answer) {

@@ -1,21 +1,47 @@
 // Elements. Text from models and servers only ever enters the page as text nodes.
 
+import { t } from "./i18n.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const UNDO_MS = 8000;
+
 export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
   return element;
 }
 
+export function makeSvg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 export const byId = (id) => document.getElementById(id);
 
-export function copyButton(label, text) {
-  const button = make("button", { type: "button", textContent: label });
-  button.onclick = async () => {
+// One of the symbols of index.html.
+export const icon = (name) => makeSvg("svg", { class: "icon", "aria-hidden": "true" }, makeSvg("use", { href: `#icon-${name}` }));
+
+export function button(label, action, className = "") {
+  const element = make("button", { type: "button", className, textContent: label });
+  element.onclick = action;
+  return element;
+}
+
+export function iconButton(name, label, action) {
+  const element = make("button", { type: "button", className: "icon-button", title: label, ariaLabel: label }, icon(name));
+  element.onclick = action;
+  return element;
+}
+
+export function copyButton(text) {
+  const element = iconButton("copy", t("Copy"), async () => {
     await copy(typeof text === "function" ? text() : text);
-    button.textContent = "Copied";
-    setTimeout(() => (button.textContent = label), 1500);
-  };
-  return button;
+    element.replaceChildren(icon("check"));
+    setTimeout(() => element.replaceChildren(icon("copy")), 1500);
+  });
+  return element;
 }
 
 export async function copy(text) {
@@ -31,4 +57,16 @@ export function showProblem(text) {
   const line = byId("problem");
   line.textContent = text;
   line.hidden = !text;
+}
+
+let hiding;
+
+// A note that goes by itself. undo: what its button does, if it has one.
+export function toast(text, undo) {
+  const box = byId("toast");
+  clearTimeout(hiding);
+  const hide = () => box.replaceChildren();
+  box.replaceChildren(make("span", { textContent: text }));
+  if (undo) box.append(button(t("Undo"), () => (hide(), undo())));
+  hiding = setTimeout(hide, UNDO_MS);
 }

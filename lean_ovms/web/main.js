@@ -1,16 +1,21 @@
-// The page: views, the model of each, the API key.
+// The page: its views, the model of each, the drawer, and what is chosen once for all.
 
-import { ServerError, get, restoreKey } from "./api.js";
+import { explain, get, startKey } from "./api.js";
 import * as chat from "./chat.js";
 import { byId, make, showProblem } from "./dom.js";
+import { LANGUAGES, choose, language, load, t } from "./i18n.js";
 import * as server from "./server.js";
+import * as settings from "./settings.js";
 import * as speech from "./speech.js";
 import * as texts from "./texts.js";
 
 const VIEWS = ["chat", "texts", "speech", "server"];
 const TASKS = { text_generation: "chat", embeddings: "texts", rerank: "texts", speech2text: "speech", text2speech: "speech" };
 const MODEL = "lean_ovms.model."; // and the view: the model that was chosen there
+const THEME = "lean_ovms.theme";
+const narrow = window.matchMedia("(max-width: 56rem)");
 let models = [];
+let engines = {};
 let current = VIEWS[0];
 
 const served = (view) => models.filter((model) => TASKS[model.task] === view);
@@ -21,6 +26,8 @@ function show(view) {
     byId(`view-${name}`).hidden = name !== view;
     byId(`tab-${name}`).setAttribute("aria-pressed", String(name === view));
   }
+  byId("open-settings").hidden = view !== "chat";
+  if (view !== "chat") settings.setOpen(false);
   const names = served(view).map((model) => model.id);
   byId("model-field").hidden = !names.length;
   byId("model").replaceChildren(...names.map((id) => make("option", { value: id, textContent: id })));
@@ -33,10 +40,11 @@ function show(view) {
 async function readModels() {
   try {
     models = (await get("v1/models")).data;
-    showProblem(models.length ? "" : "No model is ready.");
+    showProblem(models.length ? "" : t("No model is ready."));
+    engines = (await get("server_info").catch(() => ({}))).engines || {};
   } catch (error) {
     models = [];
-    showProblem(error instanceof ServerError && error.status === 401 ? "The server needs an API key." : "The models cannot be listed.");
+    showProblem(error.status === 401 ? "" : explain(error));
   }
   const views = VIEWS.filter((view) => view === "server" || served(view).length || (view === "chat" && !models.length));
   for (const view of VIEWS) byId(`tab-${view}`).hidden = !views.includes(view);
@@ -45,20 +53,78 @@ async function readModels() {
 
 function chosen() {
   const model = models.find((one) => one.id === byId("model").value) || {};
-  if (current === "chat") chat.setVision((model.input_modalities || []).includes("image"));
+  const ears = models.find((one) => one.task === "speech2text")?.id || "";
+  if (current === "chat") chat.setModel(model, ears, engines[model.root]?.device || "");
   if (current === "texts") byId("embed-panel").hidden = model.task !== "embeddings" || model.pooling?.kind === "token_embed";
   if (current === "speech") speech.choose(model);
 }
 
-restoreKey();
-byId("key").addEventListener("change", readModels);
+// --- the drawer: a column on a wide screen, above the page on a narrow one
+
+function setDrawer(open) {
+  byId("drawer").hidden = !open;
+  byId("shade").hidden = !open || !narrow.matches;
+  byId("open-drawer").setAttribute("aria-expanded", String(open));
+  byId("open-drawer").hidden = open && !narrow.matches;
+  byId("new-here").hidden = open && !narrow.matches;
+  byId("page").inert = open && narrow.matches;
+}
+
+function leaveDrawer() {
+  if (narrow.matches) setDrawer(false);
+}
+
+function startDrawer() {
+  byId("open-drawer").onclick = () => (setDrawer(true), byId("close-drawer").focus());
+  byId("close-drawer").onclick = () => (setDrawer(false), byId("open-drawer").focus());
+  byId("new-here").onclick = () => byId("new").click();
+  byId("shade").onclick = () => setDrawer(false);
+  narrow.onchange = () => setDrawer(!narrow.matches);
+  setDrawer(!narrow.matches);
+}
+
+function startChoices() {
+  byId("theme").value = document.documentElement.dataset.theme;
+  byId("theme").onchange = () => {
+    localStorage.setItem(THEME, byId("theme").value);
+    document.documentElement.dataset.theme = byId("theme").value;
+  };
+  byId("language").append(...Object.entries(LANGUAGES).map(([value, textContent]) => make("option", { value, textContent })));
+  byId("language").value = language();
+  byId("language").onchange = () => choose(byId("language").value);
+}
+
+function shortcuts(event) {
+  const command = event.ctrlKey || event.metaKey;
+  if (event.key === "Escape") {
+    if (narrow.matches && !byId("drawer").hidden) setDrawer(false);
+    else chat.stop();
+  } else if (command && event.key === "k") {
+    event.preventDefault();
+    setDrawer(true);
+    byId("search").focus();
+  } else if (command && event.shiftKey && event.key.toLowerCase() === "o") {
+    event.preventDefault();
+    byId("new").click();
+  }
+}
+
+await load();
+startDrawer();
+startChoices();
+startKey(readModels);
+document.onkeydown = shortcuts;
 byId("model").onchange = () => {
   localStorage.setItem(MODEL + current, byId("model").value);
   chosen();
 };
-for (const view of VIEWS) byId(`tab-${view}`).onclick = () => show(view);
+for (const view of VIEWS) byId(`tab-${view}`).onclick = () => (show(view), leaveDrawer());
 texts.start();
 speech.start(readModels);
-server.start();
-await chat.start();
+server.start(readModels);
+await chat.start(readModels, () => {
+  show("chat");
+  leaveDrawer();
+  if (!narrow.matches) byId("text").focus();
+});
 await readModels();

@@ -1,144 +1,165 @@
-// Markdown to elements. No HTML is parsed: what is not one of these forms stays text.
-// https://spec.commonmark.org/0.31.2/ in its common part, and tables of GitHub's dialect.
+// Markdown to elements. The lexer is marked's; no HTML is parsed: what a model writes as HTML stays text.
 
 import { copyButton, make } from "./dom.js";
+import { colour } from "./highlight.js";
+import { formula } from "./math.js";
+import { Lexer, Marked } from "./vendor/marked.js";
 
-// In each expression, what follows a repeated part begins with another character: the time grows with a text's length,
-// not with its square.
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`\s]*)/;
-const HEADING = /^ {0,3}(#{1,6})(\s.*)$/;
-const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+([^]*)$/;
-const QUOTE = /^ {0,3}> ?/;
-const MAX_DEPTH = 20;
+const MAX_DEPTH = 30; // of lists and quotes in each other
+const MAX_INLINE = 10_000; // characters of one paragraph: beyond them the time that marks take grows with its square
+const OPEN = 3; // last blocks that more text can change
+const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
+
+const math = (name, level, start, pattern) => ({
+  name,
+  level,
+  start: (text) => start.exec(text)?.index,
+  tokenizer(text) {
+    const match = pattern.exec(text);
+    return match ? { type: "math", raw: match[0], text: match[1] ?? match[2], display: level === "block" || match[0].startsWith("$$") } : undefined;
+  },
+});
+const { defaults } = new Marked({
+  extensions: [
+    math("mathBlock", "block", /\$\$|\\\[/, /^(?:\$\$([^$]{1,5000})\$\$|\\\[([^]{1,5000}?)\\\])(?:\n|$)/),
+    math("mathInline", "inline", /\$|\\\(/, /^(?:\${1,2}(?!\s)([^$\n]{1,1000})(?<!\s)\${1,2}(?!\d)|\\\(([^\n]{1,1000}?)\\\))/),
+  ],
+});
+
+class SafeLexer extends Lexer {
+  depth = 0;
+
+  blockTokens(text, tokens, ...more) {
+    if (this.depth >= MAX_DEPTH) return [...tokens, { type: "text", raw: text, text }];
+    this.depth += 1;
+    const found = super.blockTokens(text, tokens, ...more);
+    this.depth -= 1;
+    return found;
+  }
+
+  inlineTokens(text, tokens = []) {
+    if (text.length <= MAX_INLINE) return super.inlineTokens(text, tokens);
+    tokens.push({ type: "text", raw: text, text });
+    return tokens;
+  }
+}
+
+// The text of one answer, which grows: only its last blocks are made again.
+export class MarkdownView {
+  element = make("div", { className: "body markdown" });
+  #settled = ""; // the text of the blocks that no more text can change
+  #count = 0; // and how many elements they are
+
+  // whole: no more text comes.
+  update(text, whole) {
+    const plain = text.replace(/\r\n?/g, "\n");
+    if (whole || !plain.startsWith(this.#settled)) [this.#settled, this.#count] = ["", 0];
+    const tokens = new SafeLexer({ ...defaults }).lex(plain.slice(this.#settled.length));
+    const open = whole ? [] : tokens.splice(Math.max(0, tokens.length - OPEN));
+    while (this.element.childNodes.length > this.#count) this.element.lastChild.remove();
+    this.element.append(...blocks(tokens, true));
+    this.#settled += tokens.map((token) => token.raw).join("");
+    this.#count = this.element.childNodes.length;
+    this.element.append(...blocks(open, false));
+  }
+}
 
 export function markdown(text) {
-  const out = make("div", { className: "body" });
-  out.append(...blocks(text.replace(/\r\n?/g, "\n").split("\n"), 0));
-  return out;
+  const view = new MarkdownView();
+  view.update(text, true);
+  return view.element;
 }
 
-function blocks(lines, depth) {
-  const found = [];
-  let at = 0;
-  while (at < lines.length) {
-    const before = at;
-    const line = lines[at];
-    let match;
-    if (!line.trim()) at += 1;
-    else if ((match = FENCE.exec(line))) at = fence(lines, at, match, found);
-    else if ((match = HEADING.exec(line))) {
-      found.push(make("h" + Math.min(6, match[1].length + 2), {}, ...inline(match[2].trim().replace(/(^|\s)#+$/, "").trim())));
-      at += 1;
-    } else if (RULE.test(line)) {
-      found.push(make("hr"));
-      at += 1;
-    } else if (QUOTE.test(line) && depth < MAX_DEPTH) {
-      const inner = [];
-      while (at < lines.length && QUOTE.test(lines[at])) inner.push(lines[at++].replace(QUOTE, ""));
-      found.push(make("blockquote", {}, ...blocks(inner, depth + 1)));
-    } else if (ITEM.test(line) && depth < MAX_DEPTH) at = list(lines, at, found, depth);
-    else if (line.includes("|") && at + 1 < lines.length && cells(lines[at + 1]).every((cell) => /^:?-+:?$/.test(cell)))
-      at = table(lines, at, found);
-    else at = paragraph(lines, at, found, depth);
-    if (at === before) at += 1;
+const blocks = (tokens, settled) => tokens.flatMap((token) => block(token, settled));
+
+// The elements of a block. settled: it is whole.
+function block(token, settled) {
+  switch (token.type) {
+    case "space":
+    case "def":
+      return [];
+    case "hr":
+      return [make("hr")];
+    case "heading":
+      return [make("h" + Math.min(6, token.depth + 1), {}, ...inline(token.tokens))];
+    case "code":
+      return [code(token, settled)];
+    case "blockquote":
+      return [make("blockquote", {}, ...blocks(token.tokens, settled))];
+    case "list":
+      return [list(token, settled)];
+    case "table":
+      return [table(token)];
+    case "math":
+      return [formula(token.text, true)];
+    case "paragraph":
+      return [make("p", {}, ...inline(token.tokens))];
+    case "text":
+    case "checkbox":
+      return inline([token]);
+    default:
+      return [make("p", {}, token.raw.trim())];
   }
-  return found;
 }
 
-function fence(lines, at, match, found) {
-  const inner = [];
-  for (at += 1; at < lines.length && !isEnd(lines[at], match[1]); at += 1) inner.push(lines[at]);
-  const text = inner.join("\n");
-  const code = make("code", { textContent: text });
-  if (match[2]) code.dataset.language = match[2];
-  found.push(make("div", { className: "code" }, make("pre", {}, code), copyButton("Copy", text)));
-  return at + 1;
+function code({ text, lang }, settled) {
+  const language = /^[\w+#-]*/.exec(lang || "")[0].toLowerCase();
+  const inner = make("code", { textContent: text });
+  colour(inner, language, settled);
+  const head = make("div", { className: "code-head" }, make("span", { textContent: language }), copyButton(text));
+  return make("div", { className: "code" }, head, make("pre", { tabIndex: 0 }, inner));
 }
 
-function isEnd(line, mark) {
-  const text = line.trim();
-  return text.length >= mark.length && text === mark[0].repeat(text.length);
+function list(token, settled) {
+  const items = token.items.map((item) => make("li", { className: item.task ? "task" : "" }, ...blocks(item.tokens, settled)));
+  const element = make(token.ordered ? "ol" : "ul", {}, ...items);
+  if (token.ordered && token.start !== 1) element.start = token.start;
+  return element;
 }
 
-function list(lines, at, found, depth) {
-  const ordered = /\d/.test(ITEM.exec(lines[at])[2]);
-  const element = make(ordered ? "ol" : "ul");
-  if (ordered) element.start = parseInt(ITEM.exec(lines[at])[2], 10);
-  const indent = ITEM.exec(lines[at])[1].length;
-  while (at < lines.length) {
-    const match = ITEM.exec(lines[at]);
-    if (!match || match[1].length < indent || /\d/.test(match[2]) !== ordered) break;
-    const inner = [match[3]];
-    for (at += 1; at < lines.length; at += 1) {
-      const next = ITEM.exec(lines[at]);
-      if (next && next[1].length <= indent) break;
-      if (!next && lines[at].trim() && !/^\s/.test(lines[at])) break;
-      inner.push(lines[at].replace(/^\s{1,4}/, ""));
-    }
-    element.append(make("li", {}, ...blocks(inner, depth + 1)));
+function table({ header, rows }) {
+  const row = (cells, tag) => make("tr", {}, ...cells.map((cell) => make(tag, { className: cell.align || "" }, ...inline(cell.tokens))));
+  const inner = make("table", {}, make("thead", {}, row(header, "th")), make("tbody", {}, ...rows.map((cells) => row(cells, "td"))));
+  return make("div", { className: "table", tabIndex: 0 }, inner);
+}
+
+const inline = (tokens) => tokens.map(element);
+
+function element(token) {
+  switch (token.type) {
+    case "strong":
+    case "em":
+    case "del":
+      return make(token.type, {}, ...inline(token.tokens));
+    case "codespan":
+      return make("code", { textContent: token.text });
+    case "br":
+      return make("br");
+    case "link":
+    case "image":
+      return link(token) || document.createTextNode(token.raw);
+    case "checkbox":
+      return make("input", { type: "checkbox", disabled: true, checked: token.checked, ariaLabel: token.checked ? "✓" : "–" });
+    case "math":
+      return formula(token.text, token.display);
+    case "html":
+      return /^<br\s*\/?>$/i.test(token.raw) ? make("br") : document.createTextNode(token.raw);
+    case "text":
+      return token.tokens ? make("span", {}, ...inline(token.tokens)) : document.createTextNode(unescaped(token.text));
+    default:
+      return document.createTextNode(unescaped(token.text ?? token.raw));
   }
-  found.push(element);
-  return at;
 }
 
-function table(lines, at, found) {
-  const row = (line, tag) => make("tr", {}, ...cells(line).map((cell) => make(tag, {}, ...inline(cell))));
-  const element = make("table", {}, make("thead", {}, row(lines[at], "th")));
-  const body = make("tbody");
-  for (at += 2; at < lines.length && lines[at].includes("|"); at += 1) body.append(row(lines[at], "td"));
-  element.append(body);
-  found.push(element);
-  return at;
+// An image is a link to it: the page asks no other host for anything.
+function link({ href, tokens }) {
+  if (!/^(https?:\/\/|mailto:)/i.test(href)) return null; // javascript:, data: and addresses of this server stay text
+  return make("a", { href, target: "_blank", rel: "noopener noreferrer nofollow" }, ...(tokens?.length ? inline(tokens) : [href]));
 }
 
-const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
-
-function paragraph(lines, at, found, depth) {
-  const inner = [];
-  for (; at < lines.length && lines[at].trim(); at += 1) {
-    const line = lines[at];
-    if (inner.length && (FENCE.test(line) || HEADING.test(line) || QUOTE.test(line) || (ITEM.test(line) && depth < MAX_DEPTH)))
-      break;
-    inner.push(line);
-  }
-  found.push(make("p", {}, ...inline(inner.join("\n"))));
-  return at;
-}
-
-// Code, links, strong, emphasis, deleted text, addresses. Unmatched marks stay text.
-const INLINE =
-  /(?<!`)(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)|\[([^\][]{1,400})\]\(([^\s()]{1,2000})\)|\*\*(?=\S)([^*]{1,2000}?\S?)\*\*|(?<![\w*])\*(?=[^\s*])([^*]{1,2000}?)\*(?!\w)|(?<!\w)_(?=[^\s_])([^_]{1,2000}?)_(?!\w)|~~([^~]{1,2000})~~|(https?:\/\/[^\s<>()"'`]{1,2000})/g;
-
-function inline(text, nested = 0) {
-  const found = [];
-  let end = 0;
-  for (const match of text.matchAll(INLINE)) {
-    if (match.index > end) found.push(...plain(text.slice(end, match.index)));
-    end = match.index + match[0].length;
-    found.push(element(match, nested));
-  }
-  if (end < text.length) found.push(...plain(text.slice(end)));
-  return found;
-}
-
-function element(match, nested) {
-  const [whole, , code, label, target, strong, emphasis, underlined, deleted, address] = match;
-  const inner = (text) => (nested < 4 ? inline(text, nested + 1) : [text]);
-  if (code !== undefined) return make("code", { textContent: code.trim() || code });
-  if (label !== undefined) return link(target, inner(label)) || document.createTextNode(whole);
-  if (strong !== undefined) return make("strong", {}, ...inner(strong));
-  if (emphasis !== undefined) return make("em", {}, ...inner(emphasis));
-  if (underlined !== undefined) return make("em", {}, ...inner(underlined));
-  if (deleted !== undefined) return make("del", {}, ...inner(deleted));
-  return link(address, [address]) || document.createTextNode(whole);
-}
-
-function link(target, children) {
-  if (!/^(https?:\/\/|mailto:)/i.test(target)) return null; // javascript:, data: and addresses of this server stay text
-  return make("a", { href: target, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children);
-}
-
-function plain(text) {
-  return text.split("  \n").flatMap((part, place) => (place ? [make("br"), part] : [part]));
-}
+const unescaped = (text) =>
+  text.replace(/&(?:(\w{2,4})|#(\d{1,7})|#x([\da-f]{1,6}));/gi, (whole, name, decimal, hex) => {
+    if (name) return ENTITIES[name] ?? whole;
+    const number = parseInt(decimal ?? hex, decimal ? 10 : 16);
+    return number > 0 && number <= 0x10ffff ? String.fromCodePoint(number) : whole;
+  });

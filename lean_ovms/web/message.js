@@ -1,38 +1,98 @@
 // A message as elements.
 
 import { costLine } from "./answer.js";
-import { copyButton, make } from "./dom.js";
-import { markdown } from "./markdown.js";
+import { button, copyButton, icon, iconButton, make } from "./dom.js";
+import { t } from "./i18n.js";
+import { MarkdownView, markdown } from "./markdown.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 
-// actions: { edit(message, text), again(message), answerCall(call, text) }; null while an answer arrives.
-export function render(message, actions) {
-  const box = make("article", { className: `message ${message.role}` });
-  box.append(make("div", { className: "who", textContent: WHO[message.role] }));
-  for (const url of message.images || []) if (isImage(url)) box.append(make("img", { src: url, alt: "attached image" }));
-  if (message.reasoning) box.append(folded("Reasoning", message.reasoning, !message.content && !actions));
+// actions: { edit(message, text), again(message), answerCall(message, call, text), choose(version) }; null while an
+// answer arrives. versions: the message and its alternatives.
+export function render(message, versions, actions) {
+  const box = frame(message);
+  box.append(...attachments(message));
+  if (message.reasoning) box.append(thought(message).element);
   if (message.tokens?.length) box.append(heat(message.tokens, message.content));
   else if (message.role === "assistant") box.append(markdown(message.content));
-  else box.append(make("div", { className: "body", textContent: message.content }));
+  else if (message.content) box.append(make("div", { className: "body", textContent: message.content }));
   for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions));
+  if (message.finish === "length") box.append(make("p", { className: "note", textContent: t("Cut off at the limit of tokens.") }));
   if (message.failed) box.append(failure(message, actions));
-  if (message.finish === "length") box.append(make("p", { className: "cost", textContent: "Cut off at the limit of tokens." }));
-  if (message.cost) box.append(make("p", { className: "cost", textContent: costLine(message.cost) }));
-  if (actions) box.append(buttons(message, actions, box));
+  if (actions) box.append(foot(message, versions, actions, box));
   return box;
+}
+
+// An answer that arrives: its element, and update(), which shows what message has by now. waitsFor: of the model.
+export function renderGrowing(message, waitsFor) {
+  const box = frame(message);
+  const wait = waiting(waitsFor);
+  const thinking = thought(message);
+  const view = new MarkdownView();
+  box.append(wait.element);
+  const update = () => {
+    wait.update(message);
+    if (message.reasoning && !thinking.element.isConnected) wait.element.before(thinking.element);
+    if (message.content && !view.element.isConnected) wait.element.before(view.element);
+    thinking.update();
+    if (message.content) view.update(message.content, false);
+    if (message.content || message.reasoning || message.calls) wait.element.remove();
+  };
+  return { element: box, update };
+}
+
+// With a heading for readers that go from one to the next.
+function frame(message) {
+  const className = message.role === "tool" ? "who" : "hidden";
+  return make("article", { className: `message ${message.role}` }, make("h2", { className, textContent: t(WHO[message.role]) }));
+}
+
+function attachments(message) {
+  const images = (message.images || []).filter(isImage).map((src) => make("img", { src, alt: t("attached image") }));
+  const files = (message.files || []).map(({ name, text }) => folded("file", make("summary", {}, icon("file"), name), make("pre", { tabIndex: 0, textContent: text })));
+  return images.length + files.length ? [make("div", { className: "attachments" }, ...images, ...files)] : [];
 }
 
 // An image of this page's own making: nothing is fetched from elsewhere.
 const isImage = (url) => /^data:image\/(png|jpeg|webp|gif|bmp);base64,/.test(url);
 
-function folded(title, text, open) {
-  return make("details", { open }, make("summary", { textContent: title }), make("div", { textContent: text }));
+const folded = (className, summary, inside) => make("details", { className }, summary, inside);
+
+// What goes on before the first token, with the share of the prompt that is read if it is known.
+function waiting(text) {
+  const label = make("span", { textContent: text });
+  const bar = make("progress", { max: 1, hidden: true, ariaLabel: t("Reading the prompt") });
+  const update = ({ progress }) => {
+    if (!progress || progress >= 1) return;
+    bar.hidden = false;
+    bar.value = progress;
+    label.textContent = t("Reading the prompt: {n} %", { n: Math.round(100 * progress) });
+  };
+  return { element: make("p", { className: "waiting", role: "status" }, make("span", { className: "pulse" }), label, bar), update };
+}
+
+// The reasoning: open while the model thinks, then folded with the time that it took.
+function thought(message) {
+  const label = make("span");
+  const text = make("div", { className: "reasoning" });
+  const element = folded("thought", make("summary", {}, icon("thought"), label), text);
+  let thinking = null;
+  const update = () => {
+    if (thinking === false) return;
+    const now = !message.content && !message.calls && !message.finish && !message.cost;
+    if (now !== thinking) element.open = thinking = now;
+    text.textContent = message.reasoning || "";
+    const seconds = ((message.thoughtMs || 0) / 1000).toFixed(1);
+    label.textContent = now ? t("Thinking…") : message.thoughtMs ? t("Thought for {n} s", { n: seconds }) : t("Thoughts");
+    element.classList.toggle("active", now);
+  };
+  update();
+  return { element, update };
 }
 
 // Tokens with the colour of their probability; those that are not of the text, such as its end, are left out.
 function heat(tokens, content) {
-  const line = make("div", { className: "body" });
+  const line = make("div", { className: "body heat" });
   for (const { text, p, others } of tokens.filter((token) => content.includes(token.text))) {
     const span = make("span", { className: "token", textContent: text });
     span.style.backgroundColor = `hsl(${Math.round(120 * p)} 70% 50% / .3)`;
@@ -43,12 +103,11 @@ function heat(tokens, content) {
 }
 
 function callBox(call, message, actions) {
-  const box = make("div", { className: "call" }, make("strong", { textContent: call.function.name }), make("pre", {}, make("code", { textContent: pretty(call.function.arguments) })));
+  const code = make("pre", { tabIndex: 0 }, make("code", { textContent: pretty(call.function.arguments) }));
+  const box = make("div", { className: "call" }, make("strong", {}, icon("tool"), call.function.name), code);
   if (!actions || message.answered?.includes(call.id)) return box;
-  const text = make("textarea", { rows: 2, ariaLabel: `Result of ${call.function.name}` });
-  const send = make("button", { type: "button", textContent: "Send the result" });
-  send.onclick = () => actions.answerCall(message, call, text.value);
-  box.append(text, send);
+  const text = make("textarea", { rows: 2, ariaLabel: t("Result of {name}", { name: call.function.name }) });
+  box.append(text, button(t("Send the result"), () => actions.answerCall(message, call, text.value)));
   return box;
 }
 
@@ -60,22 +119,36 @@ function pretty(text) {
   }
 }
 
-function buttons(message, actions, box) {
-  const row = make("p", { className: "actions row" }, copyButton("Copy", () => message.content));
-  if (message.role === "user") row.append(button("Edit", () => edit(message, actions, box)));
-  if (message.role === "assistant") row.append(button("Regenerate", () => actions.again(message)));
+function foot(message, versions, actions, box) {
+  const row = make("div", { className: "foot" });
+  if (versions.length > 1) row.append(...pager(message, versions, actions));
+  if (message.content) row.append(copyButton(() => message.content));
+  if (message.role === "user") row.append(iconButton("edit", t("Edit"), () => edit(message, actions, box)));
+  if (message.role === "assistant") row.append(iconButton("again", t("Regenerate"), () => actions.again(message)));
+  if (message.cost) row.append(make("span", { className: "cost", textContent: costLine(message.cost) }));
   return row;
+}
+
+function pager(message, versions, actions) {
+  const place = versions.indexOf(message);
+  const step = (name, label, by) => {
+    const element = iconButton(name, label, () => actions.choose(versions[place + by]));
+    element.disabled = !versions[place + by];
+    return element;
+  };
+  const shown = make("span", { className: "pager", textContent: `${place + 1}/${versions.length}` });
+  return [step("left", t("Previous version"), -1), shown, step("right", t("Next version"), 1)];
 }
 
 // The button counts Retry-After down.
 function failure(message, actions) {
-  const row = make("p", { className: "failed row" }, make("span", { textContent: message.failed.text }));
+  const row = make("p", { className: "failed" }, make("span", { textContent: message.failed.text }));
   if (!actions) return row;
-  const again = button("Try again", () => actions.again(message));
+  const again = button(t("Try again"), () => actions.again(message));
   const tick = () => {
     const seconds = Math.ceil((message.failed.until - Date.now()) / 1000);
     again.disabled = seconds > 0;
-    again.textContent = seconds > 0 ? `Try again in ${seconds} s` : "Try again";
+    again.textContent = seconds > 0 ? t("Try again in {n} s", { n: seconds }) : t("Try again");
     if (seconds > 0) setTimeout(() => again.isConnected && tick(), 1000);
   };
   tick();
@@ -84,14 +157,11 @@ function failure(message, actions) {
 }
 
 function edit(message, actions, box) {
-  const text = make("textarea", { value: message.content, rows: 4, ariaLabel: "Edited message" });
-  const row = make("p", { className: "row" }, button("Send", () => actions.edit(message, text.value)), button("Cancel", () => box.replaceWith(render(message, actions))));
-  box.replaceChildren(text, row);
+  const before = [...box.childNodes];
+  const text = make("textarea", { value: message.content, rows: 4, ariaLabel: t("Edited message") });
+  const cancel = () => box.replaceChildren(...before);
+  const row = make("div", { className: "row" }, button(t("Cancel"), cancel), button(t("Send"), () => actions.edit(message, text.value), "primary"));
+  text.onkeydown = (event) => event.key === "Escape" && cancel();
+  box.replaceChildren(make("div", { className: "editor" }, text, row));
   text.focus();
-}
-
-function button(label, action) {
-  const element = make("button", { type: "button", textContent: label });
-  element.onclick = action;
-  return element;
 }

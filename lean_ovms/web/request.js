@@ -1,8 +1,9 @@
-// A conversation and the settings as the body of a request, and that as text to copy.
+// A conversation and its settings as the body of a request, and that as text to copy.
 
 import { address } from "./api.js";
 
-const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
+const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
+const THINKING = { on: true, off: false };
 
 // Throws an Error that names the setting at fault.
 export function body(model, messages, settings) {
@@ -16,7 +17,7 @@ export function body(model, messages, settings) {
     found.response_format = { type: "json_schema", json_schema: { name: "answer", schema: parsed(settings.schema, "JSON Schema") } };
   if ((settings.tools || "").trim()) found.tools = parsed(settings.tools, "Tools");
   if (settings.logprobs) Object.assign(found, { logprobs: true, top_logprobs: 5 });
-  if (!settings.thinking) found.chat_template_kwargs = { enable_thinking: false };
+  if (settings.thinking in THINKING) found.chat_template_kwargs = { enable_thinking: THINKING[settings.thinking] };
   return found;
 }
 
@@ -26,9 +27,16 @@ function wire(message) {
   if (message.role === "tool") return { role: "tool", tool_call_id: message.callId, content: message.content };
   if (message.role === "assistant" && message.calls?.length)
     return { role: "assistant", content: message.content || null, tool_calls: message.calls };
-  if (!message.images?.length) return { role: message.role, content: message.content };
+  const text = [...(message.files || []).map(fileText), message.content].join("\n\n");
+  if (!message.images?.length) return { role: message.role, content: text };
   const images = message.images.map((url) => ({ type: "image_url", image_url: { url } }));
-  return { role: message.role, content: [{ type: "text", text: message.content }, ...images] };
+  return { role: message.role, content: [{ type: "text", text }, ...images] };
+}
+
+// In a fence that is longer than any in the file.
+function fileText({ name, text }) {
+  const fence = "`".repeat(Math.max(3, ...[...text.matchAll(/`+/g)].map(([run]) => run.length + 1)));
+  return `${name}:\n${fence}\n${text}\n${fence}`;
 }
 
 function parsed(text, what) {
@@ -46,9 +54,10 @@ export function asCurl(request, keyed) {
 }
 
 export function asPython(request, keyed) {
-  const { stream, stream_options, chat_template_kwargs, ...rest } = request;
+  const { stream, stream_options, chat_template_kwargs, top_k, min_p, ...rest } = request;
   const fields = Object.entries({ ...rest, stream: true, stream_options }).map(([name, value]) => `    ${name}=${literal(value)},`);
-  if (chat_template_kwargs) fields.push(`    extra_body=${literal({ chat_template_kwargs })},`);
+  const extra = Object.entries({ chat_template_kwargs, top_k, min_p }).filter(([, value]) => value !== undefined);
+  if (extra.length) fields.push(`    extra_body=${literal(Object.fromEntries(extra))},`);
   const key = keyed ? 'os.environ["API_KEY"]' : '"none"';
   return `${keyed ? "import os\n\n" : ""}from openai import OpenAI
 

@@ -1,16 +1,25 @@
 // The server view: models, and charts of the load over the last minutes. It asks only while it is visible.
 
-import { ServerError, get } from "./api.js";
-import { byId, make } from "./dom.js";
+import { explain, get, post } from "./api.js";
+import { POINTS, chart } from "./charts.js";
+import { button, byId, make, showProblem } from "./dom.js";
+import { t } from "./i18n.js";
 
 const EVERY_MS = 2000;
-const POINTS = 150; // five minutes
-const history = new Map();
+const MINUTES = (POINTS * EVERY_MS) / 60_000;
+const STATES = { ready: "loaded", loaded: "loaded", loading: "loading", unloaded: "unloaded", sleeping: "asleep", failed: "failed" };
+const TASKS = { text_generation: "Chat", embeddings: "Embeddings", rerank: "Rerank", speech2text: "Transcription", text2speech: "Text to speech" };
+const COLUMNS = ["Task", "Context", "Memory", "Device", "Pipeline"];
+const history = new Map(); // by the chart's name: { unit, most, values }
 let last = null;
 let visible = false;
 let listed = ""; // the models of the table, and their states
+let known = new Map(); // what /v1/models says of them
+let readModels;
 
-export function start() {
+// read: lists the models again for the other views.
+export function start(read) {
+  readModels = read;
   setInterval(() => visible && !document.hidden && refresh(), EVERY_MS);
 }
 
@@ -20,19 +29,20 @@ export function setVisible(now) {
 }
 
 async function refresh() {
-  const note = byId("load-note");
   try {
-    const { models, load, options } = await get("server_info");
-    note.textContent = "prompt_tokens" in load ? "" : "--metrics_enable adds tokens and latencies.";
-    note.hidden = !note.textContent;
+    const { models, engines, load, options, version } = await get("server_info");
+    byId("version").textContent = `lean_ovms ${version}`;
+    byId("load-note").hidden = "prompt_tokens" in load;
     drawOptions(options);
     record({ ...load, at: performance.now() / 1000 });
-    byId("charts").replaceChildren(...[...history].map(([name, values]) => chart(name, values)));
-    if (listed !== JSON.stringify(models)) await drawModels(models);
-    listed = JSON.stringify(models);
+    byId("charts").replaceChildren(...[...history].map(([name, { unit, values, most }]) => chart(name, unit, values, MINUTES, most)));
+    const now = JSON.stringify(models);
+    if (now !== listed) known = new Map((await get("v1/models")).data.map((model) => [model.id, model]));
+    listed = now;
+    drawModels(models, engines);
+    showProblem("");
   } catch (error) {
-    note.hidden = false;
-    note.textContent = error instanceof ServerError ? error.text : "The server does not answer.";
+    showProblem(explain(error));
     if (error.status === 401) visible = false; // until the view or the key changes
   }
 }
@@ -44,29 +54,71 @@ function drawOptions(options) {
 }
 
 // states: by name, of all models.
-async function drawModels(states) {
-  const known = new Map((await get("v1/models")).data.map((model) => [model.id, model]));
-  const head = make("tr", {}, ...["Model", "State", "Task", "Context", "Input"].map((text) => make("th", { textContent: text })));
-  const rows = Object.entries(states).map(([name, state]) => {
-    const model = known.get(name) || {};
-    const cells = [name, state, model.task ?? "", model.max_model_len ?? "", (model.input_modalities || []).join(", ")];
-    return make("tr", {}, ...cells.map((text) => make("td", { textContent: text })));
+function drawModels(states, engines) {
+  if (byId("models").contains(document.activeElement)) return; // a button that is being used stays
+  const head = make("tr", {}, ...["Model", "State", ...COLUMNS].map((name) => make("th", { textContent: t(name) })), make("td"));
+  byId("models").replaceChildren(head, ...Object.entries(states).map(([name, state]) => modelRow(name, state, known.get(name) || {}, engines[name] || {})));
+}
+
+function modelRow(name, state, model, { device = "", memory }) {
+  const cell = (label, textContent, className = "") => {
+    const element = make("td", { className, textContent });
+    element.dataset.label = t(label);
+    return element;
+  };
+  const stateCell = make("td", {}, make("span", { className: `state ${STATES[state] || ""}`, textContent: t(STATES[state] || state) }));
+  const { type = "", reason = "" } = model.generates_by || {};
+  const pipeline = cell("Pipeline", type);
+  pipeline.title = reason;
+  return make(
+    "tr",
+    {},
+    make("th", { textContent: name }),
+    stateCell,
+    cell("Task", t(TASKS[model.task] || "")),
+    cell("Context", model.max_model_len?.toLocaleString() ?? "", "number"),
+    cell("Memory", memory ? `${Math.round(memory / 2 ** 20).toLocaleString()} MiB` : "", "number"),
+    cell("Device", device),
+    pipeline,
+    make("td", {}, ...(model.parent ? [] : [switchButton(name, state)])),
+  );
+}
+
+// Loads the model or unloads it.
+function switchButton(name, state) {
+  const loads = STATES[state] !== "loaded";
+  const element = button(loads ? t("Load") : t("Unload"), async () => {
+    element.disabled = true;
+    element.textContent = loads ? t("Loading…") : t("Unloading…");
+    try {
+      await post(`models/${loads ? "load" : "unload"}`, { model: name });
+      element.blur();
+      await readModels();
+    } catch (error) {
+      element.blur();
+      showProblem(explain(error));
+    }
   });
-  byId("models").replaceChildren(head, ...rows);
+  element.ariaLabel = loads ? t("Load {name}", { name }) : t("Unload {name}", { name });
+  element.disabled = state === "loading";
+  return element;
 }
 
 function record(now) {
-  const shown = { "Running": now.running, "Waiting": now.waiting, "KV cache in use, %": 100 * now.kv_cache_usage };
-  for (const [name, what] of [["generation_tokens", "Generated"], ["prompt_tokens", "Prompt"]])
-    if (name in now) shown[`${what} tokens/s`] = last && (now[name] - last[name]) / (now.at - last.at);
-  for (const name of ["ttft", "itl"])
-    if (name in now) for (const q of [50, 95]) shown[`${name.toUpperCase()} p${q}, ms`] = quantile(now[name], q / 100, last?.[name]);
-  for (const [name, point] of Object.entries(shown)) {
-    const values = history.get(name) || [];
-    values.push(Number.isFinite(point) ? point : null);
-    history.set(name, values.slice(-POINTS));
-  }
+  add(t("Running"), "", now.running);
+  add(t("Waiting"), "", now.waiting);
+  add(t("KV cache in use"), "%", 100 * now.kv_cache_usage, 100);
+  const rates = { generation_tokens: t("Generated"), prompt_tokens: t("Prompt") };
+  for (const [field, name] of Object.entries(rates))
+    if (field in now) add(name, t("tokens/s"), last && (now[field] - last[field]) / (now.at - last.at));
+  for (const field of ["ttft", "itl"])
+    if (field in now) for (const q of [50, 95]) add(`${field.toUpperCase()} p${q}`, "ms", quantile(now[field], q / 100, last?.[field]));
   last = now;
+}
+
+function add(name, unit, point, most) {
+  const values = [...(history.get(name)?.values || []), Number.isFinite(point) ? point : null];
+  history.set(name, { unit, most, values: values.slice(-POINTS) });
 }
 
 // Of what a histogram counted since before, in ms; undefined if nothing was. bounds: in seconds; counts: one more.
@@ -81,22 +133,4 @@ export function quantile({ bounds, counts }, q, before) {
     below += count;
   }
   return undefined;
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function chart(name, values) {
-  const known = values.filter((value) => value !== null);
-  const highest = Math.max(1e-9, ...known);
-  const points = values.map((value, place) => (value === null ? null : `${place},${40 - (36 * value) / highest}`)).filter(Boolean);
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", `0 0 ${POINTS - 1} 42`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${name} over the last minutes`);
-  const line = document.createElementNS(SVG, "polyline");
-  line.setAttribute("points", points.join(" "));
-  svg.append(line);
-  const latest = known.length ? known.at(-1).toLocaleString(undefined, { maximumSignificantDigits: 4 }) : "–";
-  return make("figure", {}, make("figcaption", { textContent: `${name}: ${latest}` }), svg);
 }

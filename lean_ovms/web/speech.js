@@ -1,12 +1,14 @@
 // Panels for models that hear and models that speak.
 
-import { ServerError, events, post, postForm } from "./api.js";
+import { explain, post } from "./api.js";
 import { byId, copyButton, make, showProblem } from "./dom.js";
-import { RATE_IN, joined, toSamples, toWav } from "./sound.js";
+import { hasMicrophone, record, transcribe } from "./hearing.js";
+import { t } from "./i18n.js";
+import { joined, toSamples, toWav } from "./sound.js";
 
 const RATE_OUT = 24000; // of response_format pcm
 let running = null; // the AbortController of the request in work
-let recorder = null;
+let stopRecording = null;
 let chosen = {}; // the model, as /v1/models has it
 let readModels;
 
@@ -15,14 +17,14 @@ export function start(read) {
   readModels = read;
   byId("speak").onclick = () => run(speak);
   byId("speak-stop").onclick = () => running?.abort();
-  byId("record").onclick = () => (recorder ? recorder.stop() : record().catch(failed));
+  byId("record").onclick = () => toggleRecording().catch(failed);
   byId("audio-file").onchange = (event) => {
     const [file] = event.target.files;
-    if (file) run((signal) => transcribe(file, file.name, signal));
+    if (file) run((signal) => showTranscript(file, file.name, signal));
     event.target.value = "";
   };
-  byId("record").disabled = !navigator.mediaDevices; // a page that was not loaded by https or from this machine
-  if (byId("record").disabled) byId("record").title = "Browsers allow the microphone on https pages and localhost only.";
+  byId("record").disabled = !hasMicrophone();
+  if (!hasMicrophone()) byId("record").title = t("Browsers allow the microphone on https pages and localhost only.");
 }
 
 export function choose(model) {
@@ -56,10 +58,10 @@ async function run(work) {
 
 function setRunning(now) {
   byId("speak-stop").disabled = !now;
-  byId("speech-state").textContent = now ? "Working…" : "";
+  byId("speech-state").textContent = now ? t("Working…") : "";
 }
 
-const failed = (error) => showProblem(error instanceof ServerError ? error.text : error.message || "The connection was lost.");
+const failed = (error) => showProblem(error.name === "NotAllowedError" ? error.message : explain(error));
 
 // --- text to speech: each sentence is played as it arrives
 
@@ -87,8 +89,8 @@ async function speak(signal) {
   }
   const sound = joined(pieces);
   byId("speak-result").replaceChildren(
-    make("audio", { controls: true, src: URL.createObjectURL(toWav(sound, RATE_OUT)), ariaLabel: "Speech" }),
-    make("p", { className: "cost", textContent: `${(sound.length / 2 / RATE_OUT).toFixed(1)} s of speech · first after ${(first - began).toFixed(0)} ms` }),
+    make("audio", { controls: true, src: URL.createObjectURL(toWav(sound, RATE_OUT)), ariaLabel: t("Speech") }),
+    make("p", { className: "cost", textContent: t("{n} s of speech · first after {ms} ms", { n: (sound.length / 2 / RATE_OUT).toFixed(1), ms: (first - began).toFixed(0) }) }),
   );
 }
 
@@ -105,45 +107,19 @@ function play(player, samples, at) {
 
 // --- transcription
 
-// The microphone until the button is pressed again. It is sent as WAV, which every server reads.
-async function record() {
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
-  const parts = [];
-  recorder = new MediaRecorder(stream);
-  recorder.ondataavailable = (event) => parts.push(event.data);
-  recorder.onstop = () => {
-    recorder = null;
-    byId("record").textContent = "Record";
-    byId("record").setAttribute("aria-pressed", "false");
-    for (const track of stream.getTracks()) track.stop();
-    run(async (signal) => transcribe(await asWav(new Blob(parts)), "recording.wav", signal));
-  };
-  recorder.start();
-  byId("record").textContent = "Stop recording";
-  byId("record").setAttribute("aria-pressed", "true");
+// The microphone until the button is pressed again.
+async function toggleRecording() {
+  const stop = stopRecording;
+  stopRecording = stop ? null : await record();
+  byId("record").textContent = stop ? t("Record") : t("Stop recording");
+  byId("record").setAttribute("aria-pressed", String(!stop));
+  if (stop) await run(async (signal) => showTranscript(await stop(), "recording.wav", signal));
 }
 
-async function asWav(blob) {
-  const decoded = await new OfflineAudioContext(1, 1, RATE_IN).decodeAudioData(await blob.arrayBuffer());
-  const samples = decoded.getChannelData(0);
-  const bytes = new Int16Array(samples.map((sample) => Math.round(32767 * Math.max(-1, Math.min(1, sample)))));
-  return toWav(new Uint8Array(bytes.buffer), RATE_IN);
-}
-
-async function transcribe(file, name, signal) {
-  const form = new FormData();
-  form.append("model", byId("model").value);
-  form.append("stream", "true");
-  if (byId("audio-language").value.trim()) form.append("language", byId("audio-language").value.trim());
-  form.append("file", file, name);
-  const path = byId("translate").checked ? "v1/audio/translations" : "v1/audio/transcriptions";
-  const answer = await postForm(path, form, signal);
+async function showTranscript(file, name, signal) {
   const text = make("p", { className: "body" });
   byId("transcript").replaceChildren(text);
-  for await (const event of events(answer)) {
-    if (event.error) throw new ServerError(event.error.code || 500, event.error);
-    if (event.type === "transcript.text.delta") text.textContent += event.delta;
-    if (event.type === "transcript.text.done") text.textContent = event.text;
-  }
-  byId("transcript").append(copyButton("Copy", () => text.textContent));
+  const fields = { model: byId("model").value, language: byId("audio-language").value.trim() };
+  await transcribe(file, name, fields, (heard) => (text.textContent = heard), { translate: byId("translate").checked, signal });
+  byId("transcript").append(copyButton(() => text.textContent));
 }

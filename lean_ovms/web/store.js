@@ -1,9 +1,15 @@
 // Conversations in this browser's IndexedDB: they hold images, for which localStorage is too small.
-// A conversation: { id, title, changed, messages: [{ role, content, reasoning, calls, cost, ... }] }.
+// A conversation: { id, title, changed, settings, tip, messages: [{ role, parent, content, reasoning, calls, ... }] }.
+
+import { asTree } from "./tree.js";
 
 const NAME = "lean_ovms";
 const TABLE = "conversations";
+const ROLES = ["user", "assistant", "tool"];
 let opened;
+
+export const fresh = (settings = {}) => ({ id: newId(), title: "", changed: Date.now(), settings, messages: [], tip: -1 });
+const newId = () => (crypto.randomUUID ? crypto.randomUUID() : String(Math.random()));
 
 function database() {
   opened ||= new Promise((resolve, reject) => {
@@ -29,18 +35,22 @@ export const remove = (id) => run("readwrite", (table) => table.delete(id));
 
 export async function all() {
   const found = await run("readonly", (table) => table.getAll());
-  return found.sort((one, other) => other.changed - one.changed);
+  return found.map(asTree).sort((one, other) => other.changed - one.changed);
 }
-
-const ROLES = ["user", "assistant", "tool"];
 
 // The conversations of an exported file. Throws for another file.
 export function parseExport(text) {
   const found = JSON.parse(text);
   if (!Array.isArray(found)) throw new Error("the file is not a list of conversations");
   return found.map((entry) => {
-    const messages = (entry.messages || []).filter((message) => ROLES.includes(message.role));
-    if (!messages.every((message) => typeof message.content === "string")) throw new Error("a message has no text");
-    return { id: crypto.randomUUID ? crypto.randomUUID() : String(Math.random()), title: String(entry.title || ""), changed: Date.now(), messages };
+    const { messages, tip, settings } = asTree({ ...entry, messages: entry.messages || [] });
+    for (const [place, message] of messages.entries()) {
+      if (!ROLES.includes(message.role) || typeof message.content !== "string") throw new Error("a message has no text");
+      const files = message.files || [];
+      if (!files.every(({ name, text }) => typeof name === "string" && typeof text === "string")) throw new Error("a file has no text");
+      if (!Number.isInteger(message.parent) || message.parent < -1 || message.parent >= place) throw new Error("a message has no place");
+    }
+    if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");
+    return { ...fresh(settings || {}), title: String(entry.title || ""), messages, tip };
   });
 }

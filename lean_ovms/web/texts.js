@@ -1,7 +1,8 @@
 // Panels for models that compute vectors and scores.
 
-import { ServerError, post } from "./api.js";
+import { explain, post } from "./api.js";
 import { byId, make, showProblem } from "./dom.js";
+import { t } from "./i18n.js";
 
 const lines = (id) => byId(id).value.split("\n").filter((line) => line.trim());
 
@@ -15,7 +16,7 @@ async function run(work) {
     await work();
     showProblem("");
   } catch (error) {
-    showProblem(error instanceof ServerError ? error.text : "The connection was lost.");
+    showProblem(explain(error));
   }
 }
 
@@ -23,11 +24,11 @@ async function embed() {
   const input = lines("embed-texts");
   const answer = await (await post("v1/embeddings", { model: byId("model").value, input })).json();
   const vectors = answer.data.map((entry) => entry.embedding);
-  const head = make("tr", {}, make("th"), ...input.map((text, place) => make("th", { textContent: place + 1, title: text })));
+  const head = make("tr", {}, make("td"), ...input.map((text, place) => make("th", { className: "right", textContent: place + 1, title: text })));
   const rows = vectors.map((vector, place) =>
-    make("tr", {}, make("th", { textContent: `${place + 1}. ${input[place]}` }), ...vectors.map((other) => make("td", { textContent: cosine(vector, other).toFixed(3) }))),
+    make("tr", {}, make("th", { textContent: `${place + 1}. ${input[place]}` }), ...vectors.map((other) => make("td", { className: "number", textContent: cosine(vector, other).toFixed(3) }))),
   );
-  const caption = `${vectors[0].length} dimensions, ${answer.usage.prompt_tokens} tokens; cosine of each pair`;
+  const caption = t("{n} dimensions, {tokens} tokens; cosine of each pair", { n: vectors[0].length, tokens: answer.usage.prompt_tokens });
   byId("embed-result").replaceChildren(make("p", { className: "cost", textContent: caption }), make("table", {}, head, ...rows));
 }
 
@@ -40,7 +41,7 @@ async function rerank() {
   const documents = lines("rerank-texts");
   const answer = await (await post("v1/rerank", { model: byId("model").value, query: byId("rerank-query").value, documents })).json();
   const rows = answer.results.map((result) =>
-    make("tr", {}, make("td", { textContent: result.relevance_score.toFixed(4) }), make("td", { textContent: documents[result.index] })),
+    make("tr", {}, make("td", { className: "number", textContent: result.relevance_score.toFixed(4) }), make("td", { textContent: documents[result.index] })),
   );
   byId("rerank-result").replaceChildren(make("table", {}, ...rows));
 }

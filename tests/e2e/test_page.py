@@ -7,9 +7,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import wave
 from base64 import b64decode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.filterwarnings("default"),
 ]
+DATA = Path(__file__).parents[1] / "data"
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 HOSTILE = """<img src=x onerror="document.title='broken'"> <script>document.title='broken'</script>
 [a](javascript:document.title='broken') <svg onload="document.title='broken'"> https://example.org/ok
@@ -72,6 +76,19 @@ def ask(page: Any, text: str) -> None:
     page.press("#text", "Enter")
 
 
+def set_option(page: Any, name: str, value: str | bool) -> None:
+    """A setting of the conversation, in the sheet that is closed at first."""
+    if page.locator("#settings").is_hidden():
+        page.click("#open-settings")
+    field = page.locator(f"#settings [name={name}]")
+    if isinstance(value, bool):
+        field.set_checked(value)
+    elif field.evaluate("field => field.tagName") == "SELECT":
+        field.select_option(value)
+    else:
+        field.fill(value)
+
+
 def test_a_conversation_streams_and_survives_a_reload(page: Any) -> None:
     ask(page, "Hello!")
     page.locator(".message.assistant .cost").wait_for()
@@ -87,20 +104,19 @@ def test_an_answer_can_be_stopped_and_made_again(page: Any) -> None:
     def never_ends(route: Any) -> None:
         route.continue_(post_data=json.dumps(route.request.post_data_json | {"ignore_eos": True}))
 
-    page.fill("#settings [name=max_tokens]", "100000")
-    page.fill("#settings [name=stop]", "")
+    set_option(page, "max_tokens", "100000")
     page.route("**/chat/completions", never_ends)
     ask(page, "Count from 1 to 100.")
     page.locator(".message.assistant .body p").wait_for()
     page.click("#stop")
     page.locator("#send:enabled").wait_for()
-    page.fill("#settings [name=max_tokens]", "5")
+    set_option(page, "max_tokens", "5")
     page.get_by_role("button", name="Regenerate").click()
     page.get_by_text("Cut off at the limit of tokens.").wait_for()
 
 
 def test_an_error_names_its_field(page: Any) -> None:
-    page.fill("#settings [name=temperature]", "7")
+    set_option(page, "temperature", "7")
     ask(page, "x")
     page.locator(".failed").wait_for()
     assert "(field: temperature)" in page.inner_text(".failed")
@@ -147,7 +163,11 @@ def test_a_failed_answer_is_no_message_and_can_be_tried_again(page: Any, status:
 def test_the_server_view_shows_models_and_load(page: Any) -> None:
     page.click("#tab-server")
     page.locator("#models", has_text="demo-embed").wait_for()
-    assert "demo\tready\ttext_generation\t" in page.inner_text("#models")
+    row = page.locator("#models tr", has=page.get_by_text("demo", exact=True))
+    cells = row.locator("th, td").all_inner_texts()
+    assert cells[:4] == ["demo", "loaded", "Chat", "131,072"]
+    assert re.fullmatch(r"[\d,]+ MiB", cells[4])
+    assert cells[5:] == ["CPU", "PAGED", "Unload"]
     assert page.locator("#charts svg").count() == 9
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -184,7 +204,7 @@ def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
         names: list[str] = page.locator("#model option").all_inner_texts()
         return names
 
-    assert page.locator("nav button:visible").all_inner_texts() == ["Chat", "Texts", "Speech", "Server"]
+    assert page.locator("nav button:visible").all_inner_texts() == ["Chat", "Embeddings", "Speech", "Server"]
     assert page.locator("#view-chat:visible").count() == 1
     assert offered("chat") == ["text_generation-2", "text_generation-3"]
     page.select_option("#model", "text_generation-3")
@@ -226,9 +246,329 @@ def test_what_a_model_writes_stays_text(page: Any) -> None:
     page.locator("#send:enabled").wait_for()
     box = page.locator(".message.assistant .body")
     assert "<script>document.title" in box.inner_text()
-    assert box.locator("img, script, svg, b").count() == 0
+    assert box.locator("img, script, p > svg, b").count() == 0
     assert [link.get_attribute("href") for link in box.locator("a").all()] == ["https://example.org/ok"]
     assert page.title() == "lean_ovms"
+
+
+def test_no_known_payload_becomes_markup(page: Any) -> None:
+    """Each as a whole answer, as a cell, in a list, and all of them in one answer that is streamed."""
+    payloads = (DATA / "xss_payloads.txt").read_text("utf-8").splitlines()
+    assert len(payloads) > 200
+    before = page.evaluate(FINGERPRINT)
+    found = page.evaluate(RENDER_EACH, payloads)
+    assert set(found["tags"]) <= ALLOWED_TAGS
+    assert set(found["attributes"]) <= ALLOWED_ATTRIBUTES
+    assert [address for address in found["addresses"] if not re.match(r"https?://|mailto:", address)] == []
+    answer_with(page, {"content": "\n\n".join(payloads)})
+    ask(page, "x")
+    page.locator("#send:enabled").wait_for()
+    page.wait_for_timeout(200)
+    assert (page.evaluate(FINGERPRINT), page.title()) == (before, "lean_ovms")
+
+
+FINGERPRINT = """() => [window.alerted, document.querySelectorAll("script, iframe, object, embed, base, meta").length,
+    document.querySelector("#messages").tagName, document.baseURI, location.href]"""
+RENDER_EACH = r"""async (payloads) => {
+  window.alert = () => { window.alerted = true; };
+  const { markdown } = await import("./web/markdown.js");
+  const box = document.body.appendChild(document.createElement("div"));
+  for (const payload of payloads)
+    for (const text of [payload, `|a|\n|-|\n|${payload}|`, `- [ ] ${payload}`, "```html\n" + payload + "\n```"])
+      box.append(markdown(text));
+  await new Promise((done) => setTimeout(done, 1500));
+  const [tags, attributes, addresses] = [new Set(), new Set(), new Set()];
+  for (const element of box.querySelectorAll("*")) {
+    tags.add(element.localName);
+    for (const { name } of element.attributes) attributes.add(name);
+    for (const name of ["href", "src", "xlink:href", "action"])
+      if (element.hasAttribute(name) && element.localName !== "use") addresses.add(element.getAttribute(name));
+  }
+  box.remove();
+  return { tags: [...tags], attributes: [...attributes], addresses: [...addresses] };
+}"""
+ALLOWED_TAGS = {
+    "a",
+    "blockquote",
+    "br",
+    "button",
+    "code",
+    "del",
+    "div",
+    "em",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "input",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "span",
+    "strong",
+    "svg",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+    "use",
+    "annotation",
+    "math",
+    "merror",
+    "menclose",
+    "mi",
+    "mn",
+    "mo",
+    "mover",
+    "mpadded",
+    "mrow",
+    "mspace",
+    "mstyle",
+    "msub",
+    "msubsup",
+    "msup",
+    "mtext",
+    "munder",
+    "munderover",
+    "semantics",
+}
+ALLOWED_ATTRIBUTES = {
+    "aria-hidden",
+    "aria-label",
+    "checked",
+    "class",
+    "disabled",
+    "display",
+    "encoding",
+    "fence",
+    "form",
+    "height",
+    "href",
+    "lspace",
+    "mathcolor",
+    "mathvariant",
+    "rel",
+    "rspace",
+    "separator",
+    "start",
+    "stretchy",
+    "style",
+    "tabindex",
+    "target",
+    "title",
+    "type",
+    "width",
+    "xmlns",
+}
+
+
+def test_code_is_coloured_and_formulas_are_set(page: Any) -> None:
+    answer_with(page, {"content": "```python\ndef f(): return 1\n```\n\nSo $x^2$ is\n\n$$\\frac{1}{2}$$\n\n- [x] done"})
+    ask(page, "x")
+    page.locator(".markdown .hljs-keyword", has_text="def").wait_for()
+    page.locator(".markdown .math:not(.block) math msup").wait_for()
+    page.locator(".markdown .math.block math mfrac").wait_for()
+    assert page.locator(".markdown .task input:checked").count() == 1
+
+
+def test_an_answer_that_is_made_again_and_an_edited_question_keep_what_was_there(page: Any) -> None:
+    def say(text: str) -> None:
+        page.unroute("**/v1/chat/completions")
+        answer_with(page, {"content": text})
+
+    say("One.")
+    ask(page, "first")
+    page.get_by_text("One.").wait_for()
+    say("Two.")
+    page.get_by_role("button", name="Regenerate").click()
+    page.locator(".assistant .pager", has_text="2/2").wait_for()
+    assert page.inner_text(".message.assistant .body") == "Two."
+    page.get_by_role("button", name="Previous version").click()
+    page.get_by_text("One.").wait_for()
+    say("Three.")
+    page.locator(".message.user").hover()
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited message").fill("second")
+    with page.expect_request("**/v1/chat/completions") as asked:
+        page.locator(".editor").get_by_role("button", name="Send").click()
+    assert [one["content"] for one in asked.value.post_data_json["messages"]] == ["second"]
+    page.locator(".user .pager", has_text="2/2").wait_for()
+    page.get_by_text("Three.").wait_for()
+    page.reload()
+    page.get_by_text("Three.").wait_for()
+    assert page.inner_text(".user .pager") == "2/2"
+    page.locator(".user").get_by_role("button", name="Previous version").click()
+    assert page.inner_text(".message.user .body") == "first"
+    assert (page.inner_text(".message.assistant .body"), page.inner_text(".assistant .pager")) == ("One.", "1/2")
+
+
+def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> None:
+    answer_with(page, {"content": "Whales sing."})
+    for question in ("about the sea", "about the sky"):
+        page.click("#new")
+        ask(page, question)
+        page.locator("#send:enabled").wait_for()
+    titles = page.locator("#conversations .title")
+    assert titles.all_inner_texts() == ["about the sky", "about the sea"]
+    page.fill("#search", "SEA")
+    assert titles.all_inner_texts() == ["about the sea"]
+    page.fill("#search", "whales")
+    assert titles.count() == 2
+    page.fill("#search", "")
+    titles.last.hover()
+    page.get_by_role("button", name="Rename about the sea").click()
+    page.get_by_label("Name of the conversation").fill("Oceans")
+    page.keyboard.press("Enter")
+    titles.first.hover()
+    page.get_by_role("button", name="Delete about the sky").click()
+    page.locator(".welcome").wait_for()
+    assert titles.all_inner_texts() == ["Oceans"]
+    page.get_by_role("button", name="Undo").click()
+    page.locator(".message.assistant").wait_for()
+    assert titles.all_inner_texts() == ["about the sky", "Oceans"]
+    page.reload()
+    page.locator(".message.assistant").wait_for()
+    assert titles.all_inner_texts() == ["about the sky", "Oceans"]
+
+
+def test_exported_conversations_are_imported_with_their_branches(page: Any, tmp_path: Path) -> None:
+    answer_with(page, {"content": "Whales sing."})
+    ask(page, "about the sea")
+    page.get_by_role("button", name="Regenerate").click()
+    page.locator(".assistant .pager").wait_for()
+    page.get_by_text("Appearance and files").click()
+    with page.expect_download() as saved:
+        page.click("#export")
+    saved.value.save_as(tmp_path / "saved.json")
+    page.locator("#conversations .title").hover()
+    page.get_by_role("button", name="Delete about the sea").click()
+    page.locator(".welcome").wait_for()
+    page.set_input_files("#import-file", tmp_path / "saved.json")
+    page.locator(".assistant .pager", has_text="2/2").wait_for()
+    former = [{"title": "old", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
+    (tmp_path / "former.json").write_text(json.dumps(former))
+    page.set_input_files("#import-file", tmp_path / "former.json")
+    page.locator("#conversations .title", has_text="old").wait_for()
+    (tmp_path / "wrong.json").write_text('[{"messages": [{"role": "user"}]}]')
+    page.set_input_files("#import-file", tmp_path / "wrong.json")
+    page.get_by_text("The file cannot be imported: a message has no text").wait_for()
+
+
+def test_settings_are_closed_and_of_one_conversation(page: Any) -> None:
+    answer_with(page, {"content": "Yes."})
+
+    def sent(text: str) -> Any:
+        with page.expect_request("**/v1/chat/completions") as asked:
+            ask(page, text)
+        page.locator("#send:enabled").wait_for()
+        return asked.value.post_data_json
+
+    assert page.locator("#settings").is_hidden()
+    set_option(page, "temperature", "0.5")
+    set_option(page, "thinking", "off")
+    assert page.get_attribute("#settings [name=top_p]", "placeholder") == "1"
+    body = sent("x")
+    assert (body["temperature"], body["chat_template_kwargs"]) == (0.5, {"enable_thinking": False})
+    page.click("#new")
+    assert {"temperature", "chat_template_kwargs"} & sent("y").keys() == set()
+    page.get_by_role("button", name="x", exact=True).click()
+    assert page.input_value("#settings [name=temperature]") == "0.5"
+
+
+def test_escape_stops_and_the_page_says_what_it_waits_for(page: Any) -> None:
+    page.route("**/v1/chat/completions", lambda route: None)
+    ask(page, "x")
+    page.get_by_text("Waiting for the first token…").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".failed", has_text="Stopped.").wait_for()
+
+
+def test_a_model_that_is_not_in_memory_is_said_to_load(page: Any) -> None:
+    model = {"id": "late", "task": "text_generation", "status": {"value": "unloaded"}}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
+    page.reload()
+    page.get_by_text("loads with the first message").wait_for()
+    page.route("**/v1/chat/completions", lambda route: None)
+    page.locator(".try").first.click()
+    page.get_by_text("Loading the model…").wait_for()
+    page.click("#stop")
+
+
+def test_the_share_of_the_prompt_that_is_read_is_shown(page: Any) -> None:
+    """The answer never ends: it is read from a page that sends its first part only."""
+    event = {"choices": [], "prompt_progress": {"total": 200, "cache": 0, "processed": 50, "time_ms": 9}}
+    page.evaluate(NEVER_ENDS, f"data: {json.dumps(event)}\n\n")
+    ask(page, "x")
+    page.get_by_text("Reading the prompt: 25 %").wait_for()
+    page.click("#stop")
+
+
+NEVER_ENDS = """(text) => {
+  const send = window.fetch;
+  const start = (stream) => stream.enqueue(new TextEncoder().encode(text));
+  const answer = () => Promise.resolve(new Response(new ReadableStream({ start })));
+  window.fetch = (url, options) => String(url).endsWith("completions") ? answer() : send(url, options);
+}"""
+
+
+def test_a_text_file_is_attached_and_sent(page: Any) -> None:
+    answer_with(page, {"content": "I see."})
+    page.set_input_files("#file-input", {"name": "a.py", "mimeType": "text/x-python", "buffer": b"print(1)"})
+    page.locator("#attached", has_text="a.py").wait_for()
+    with page.expect_request("**/v1/chat/completions") as asked:
+        ask(page, "What is this?")
+    assert asked.value.post_data_json["messages"][0]["content"] == "a.py:\n```\nprint(1)\n```\n\nWhat is this?"
+    page.locator(".message.user .file").wait_for()
+    page.set_input_files("#file-input", {"name": "b.bin", "mimeType": "", "buffer": b"\0\1"})
+    page.get_by_text("b.bin is not a text file.").wait_for()
+
+
+def test_speech_becomes_text_of_the_message(page: Any) -> None:
+    models = [{"id": "m", "task": "text_generation"}, {"id": "ears", "task": "speech2text"}]
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
+    page.reload()
+    page.locator("#dictate:visible").wait_for()
+    event = {"type": "transcript.text.done", "text": "three one"}
+    body = f"data: {json.dumps(event)}\n\n"
+    page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.fill("#text", "Say:")
+    page.set_input_files("#file-input", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"})
+    page.wait_for_function("document.querySelector('#text').value === 'Say: three one'")
+
+
+def test_a_model_is_unloaded_and_loaded_by_hand(page: Any) -> None:
+    page.click("#tab-server")
+    page.get_by_role("button", name="Load demo-embed", exact=True).or_(
+        page.get_by_role("button", name="Unload demo-embed", exact=True)
+    ).wait_for()
+    if page.get_by_role("button", name="Unload demo-embed", exact=True).count():
+        page.get_by_role("button", name="Unload demo-embed", exact=True).click()
+    page.get_by_role("button", name="Load demo-embed", exact=True).click()
+    page.get_by_role("button", name="Unload demo-embed", exact=True).click()
+    page.get_by_role("button", name="Load demo-embed", exact=True).wait_for()
+
+
+@pytest.mark.parametrize(("language", "placeholder"), [("de-AT", "Nachricht"), ("zh-CN", "消息"), ("fr", "Message")])
+def test_the_page_speaks_the_readers_language(browser: Any, server: Process, language: str, placeholder: str) -> None:
+    page = browser.new_page(locale=language)
+    page.goto(server.url + "/")
+    page.locator("#model option").first.wait_for(state="attached")
+    assert page.get_attribute("#text", "placeholder") == placeholder
+    assert page.evaluate("document.documentElement.lang") == (language[:2] if language != "fr" else "en")
+    page.close()
+
+
+def test_the_theme_is_kept(page: Any) -> None:
+    page.get_by_text("Appearance and files").click()
+    page.select_option("#theme", "dark")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
 
 
 def test_a_tool_call_is_answered_by_hand(page: Any) -> None:
@@ -248,7 +588,7 @@ def test_probabilities_are_a_heat_map_with_alternatives(page: Any) -> None:
     chunk = {"choices": [{"index": 0, "delta": {"content": "Yes"}, "logprobs": {"content": [entry]}}]}
     body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
     page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
-    page.check("#settings [name=logprobs]")
+    set_option(page, "logprobs", True)
     ask(page, "x")
     page.locator("#send:enabled").wait_for()
     token = page.locator(".token")
@@ -264,10 +604,10 @@ def test_an_image_is_attached_and_sent(page: Any) -> None:
     }
     page.route("**/v1/models", lambda route: route.fulfill(json=models))
     page.reload()
-    page.locator("#attach:visible").wait_for()
+    page.get_by_role("button", name="Describe an image").wait_for()
     answer_with(page, {"content": "A dot."})
     png = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
-    page.set_input_files("#image-file", {"name": "dot.png", "mimeType": "image/png", "buffer": png})
+    page.set_input_files("#file-input", {"name": "dot.png", "mimeType": "image/png", "buffer": png})
     page.locator("#attached img").wait_for()
     with page.expect_request("**/v1/chat/completions") as asked:
         ask(page, "What is this?")
@@ -284,10 +624,51 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(page: Any) -> None:
     ask(page, "x")
     page.locator("#send:enabled").wait_for()
     for view in ("chat", "server"):
+        page.click("#open-drawer")
         page.click(f"#tab-{view}")
+        page.locator("#drawer").wait_for(state="hidden")
         assert page.evaluate("document.documentElement.scrollWidth") <= 340, view
     page.locator("#charts figure").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 340
+
+
+@pytest.mark.parametrize(
+    ("width", "colors"), [(390, "light"), (390, "dark"), (800, "light"), (1400, "light"), (1400, "dark")]
+)
+def test_the_page_is_accessible(browser: Any, server: Process, width: int, colors: str) -> None:
+    """By the rules of axe, in each view, with the drawer and the settings open."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=colors)
+    page = context.new_page()
+    problems: dict[str, list[str]] = {}
+
+    def check(what: str) -> None:
+        found = axe.run(page).response["violations"]
+        problems[what] = [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
+
+    page.goto(server.url + "/")
+    page.get_by_role("button", name="Tell me a joke.").wait_for()
+    check("welcome")
+    text = "## A\n\n`b`\n\n```python\ndef f(): return 1  # x\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n- [x] c\n\n> d $x^2$"
+    answer_with(page, {"reasoning_content": "hm"}, {"content": text})
+    ask(page, "x")
+    page.locator(".hljs-keyword").first.wait_for()
+    check("chat")
+    page.click("#open-settings")
+    check("settings")
+    page.click("#close-settings")
+    for view in ("texts", "server"):
+        if width < 900:
+            page.click("#open-drawer")
+            check("drawer")
+        page.click(f"#tab-{view}")
+        page.locator(f"#view-{view}").wait_for()
+        check(view)
+    page.goto(server.url + "/docs#post-/v1/chat/completions")
+    page.locator("details[open] table").wait_for()
+    check("docs")
+    context.close()
+    assert {what: found for what, found in problems.items() if found} == {}
 
 
 def test_options_that_are_not_defaults_are_shown(page: Any) -> None:
@@ -378,7 +759,7 @@ def test_a_file_is_transcribed(speech_page: Any) -> None:
     speech_page.get_by_text("three one").wait_for()
     [body] = asked
     names = re.findall(r' name="([^"]+)"', body)
-    assert names == ["model", "stream", "language", "file"]
+    assert names == ["model", "language", "stream", "file"]
     assert "RIFF...." in body
 
 
@@ -404,10 +785,14 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
         page.goto(process.url + "/")
         page.get_by_text("The server needs an API key.").wait_for()
         assert "private-one" not in page.content()
+        page.fill("#key", "guess")
+        page.press("#key", "Enter")
+        page.get_by_text("The server refused this key.").wait_for()
         page.fill("#key", "secret")
-        page.press("#key", "Tab")
+        page.press("#key", "Enter")
         page.locator("#model option").first.wait_for(state="attached")
         assert page.input_value("#model") == "private-one"
+        assert page.locator("#key").is_hidden()
         page.close()
 
 
@@ -469,6 +854,33 @@ def test_a_request_is_sent_from_the_description(tab: Any, server: Process) -> No
     operation.locator("pre", has_text="[DONE]").wait_for()
     shown = operation.locator("pre").inner_text()
     assert shown.startswith("200 OK\ndata: {")
+
+
+def test_operations_are_linked_found_and_take_models_that_fit(tab: Any, server: Process) -> None:
+    open_docs(tab, server.url + "/docs#post-/v1/embeddings")
+    linked = tab.locator("details[open]")
+    assert json.loads(linked.locator("textarea").input_value())["model"] == "demo-embed"
+    assert tab.locator("details .path").first.inner_text().startswith("/v1/chat/completions")
+    open_operation(tab, "POST", "/v1/chat/completions")
+    tab.wait_for_function("location.hash === '#post-/v1/chat/completions'")
+    tab.fill("#search", "rerank documents")
+    assert "/v1/rerank" in tab.locator("details:visible .path").all_inner_texts()
+    assert "/v1/chat/completions" not in tab.locator("details:visible .path").all_inner_texts()
+
+
+def test_a_request_is_copied_as_code_that_runs(browser: Any, server: Process) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    open_docs(page, server.url + "/docs")
+    operation = open_operation(page, "POST", "/v1/embeddings")
+    for name, command in (("curl", ["sh", "-c"]), ("Python", [sys.executable, "-c"])):
+        operation.get_by_role("button", name=f"Copy as {name}").click()
+        operation.get_by_text("Copied").wait_for()
+        code = page.evaluate("navigator.clipboard.readText()")
+        done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
+        assert len(json.loads(done.stdout)["data"]) == 2
+        operation.get_by_text("Copied").wait_for(state="detached")
+    context.close()
 
 
 def test_a_form_with_a_file_is_sent_from_the_description_below_a_prefix(tab: Any, listener: Process) -> None:

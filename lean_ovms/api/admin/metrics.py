@@ -7,18 +7,17 @@ omitted if the engine does not answer within a second (it answers between two st
 from __future__ import annotations
 
 import asyncio
-import os
 
 from ...errors import NotFound
 from ...models.model import Model
 from ...observability.metrics import EngineState
+from ...observability.process_stats import resident_bytes
 from ...types import Request, Response
 from .. import load_report
 from ..route_doc import RouteDoc
 from ..services import Services
 
 STATS_TIMEOUT_S = 1.0
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 @RouteDoc("Metrics for Prometheus, with --metrics_enable", errors=(404,), answer="text/plain")
@@ -39,15 +38,6 @@ async def _state(services: Services, model: Model) -> EngineState:
         loaded=model.loaded,
         waiting=model.waiting,
         restarts=model.restarts,
-        memory=_memory(None if model.adapter else model.engine.pid),
+        memory=resident_bytes(None if model.adapter else model.engine.pid),
         stats=await load_report.read(model.stats(), STATS_TIMEOUT_S),
     )
-
-
-def _memory(pid: int | None) -> int | None:
-    """Resident bytes of a process; None if /proc does not have it (10 us on Linux)."""
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * PAGE_SIZE
-    except (OSError, IndexError, ValueError):
-        return None

@@ -3,8 +3,8 @@
 On --ollama_port other clients than browsers get Ollama's text, by which some of its clients know a server.
 
 Its files are lean_ovms/web. They are served without the API key and hold nothing of this server: the page asks the API,
-with the key that its user enters. The Content-Security-Policy lets it connect to this server only, and run no script
-but these files. `--web_page false` takes the page away.
+with the key that its user enters. The Content-Security-Policy lets it connect to this server only, run no script
+but these files, and make no HTML of text. `--web_page false` takes the page away.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ from ..services import Services
 
 FILES = Path(__file__).parents[2] / "web"
 INDEX = "index.html"
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
 SAFETY = [
     (
         "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src blob:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'",
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -80,7 +87,7 @@ def _send(request: Request, name: str) -> Response:
 @cache
 def names() -> frozenset[str]:
     """The files of the page."""
-    return frozenset(path.name for path in FILES.iterdir() if path.suffix in TYPES)
+    return frozenset(path.relative_to(FILES).as_posix() for path in FILES.rglob("*") if path.suffix in TYPES)
 
 
 @cache

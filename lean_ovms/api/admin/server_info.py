@@ -1,4 +1,5 @@
-"""GET /server_info: version, the start-up options that are not defaults, the models' states, and the load.
+"""GET /server_info: version, the start-up options that are not defaults, the models' states and engines, and the
+load.
 
 (vLLM has the path, with its own options.) It is all that the page's server view asks for every other second, so it is
 small. The key and other private options are never in it, and absolute paths are cut to their last part.
@@ -13,6 +14,8 @@ from typing import Any
 
 from ... import __version__
 from ...config import Config
+from ...models.model import Model
+from ...observability.process_stats import resident_bytes
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
 from .. import load_report
@@ -42,9 +45,16 @@ async def handle(request: Request, services: Services) -> Response:
             "version": __version__,
             "options": changed_options(services.config),
             "models": {model.name: model.state for model in services.registry.served},
+            "engines": {model.name: _engine(model) for model in services.registry.served if not model.parent},
             "load": await load(services),
         }
     )
+
+
+def _engine(model: Model) -> Json:
+    """The device of a model, and the memory of its engine child if it has one."""
+    memory = resident_bytes(model.engine.pid) if model.loaded else None
+    return {"device": model.config.target_device, **({} if memory is None else {"memory": memory})}
 
 
 async def load(services: Services) -> Json:

@@ -24,6 +24,7 @@ async def test_load_with_and_without_metrics(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
     body = await whole(await get(app, "/server_info"))
     assert body["models"] == {"m": "ready"}
+    assert body["engines"]["m"]["device"] == "CPU"
     assert body["load"].keys() == {"running", "waiting", "kv_cache_usage"}
     app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n), metrics_enable=True)
     done = await whole(await post(app, "/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 5}))

@@ -1,0 +1,128 @@
+// Where a message is written: it grows with its text, and takes images, text files and speech.
+
+import { explain } from "./api.js";
+import { byId, icon, iconButton, make, showProblem } from "./dom.js";
+import { hasMicrophone, record, transcribe } from "./hearing.js";
+import { t } from "./i18n.js";
+
+const MAX_HEIGHT = 260;
+const MAX_FILE = 500_000; // bytes of a text file
+let attached = { images: [], files: [] };
+let sees = false;
+let ears = ""; // the name of a model that transcribes
+let stopRecording = null;
+
+// send: called when the reader wants to.
+export function start(send) {
+  const [text, composer] = [byId("text"), byId("composer")];
+  composer.onsubmit = (event) => (event.preventDefault(), send());
+  text.onkeydown = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  text.oninput = grow;
+  text.onpaste = (event) => take([...(event.clipboardData?.files || [])]);
+  composer.ondragover = (event) => event.preventDefault();
+  composer.ondrop = (event) => (event.preventDefault(), take([...event.dataTransfer.files]));
+  byId("attach").onclick = () => byId("file-input").click();
+  byId("file-input").onchange = (event) => (take([...event.target.files]), (event.target.value = ""));
+  byId("dictate").onclick = () => dictate().catch((error) => showProblem(error.message));
+}
+
+// What the models can take. hears: the name of one for transcription, or "".
+export function setInputs(vision, hears) {
+  [sees, ears] = [vision, hears];
+  byId("dictate").hidden = !ears || !hasMicrophone();
+  const kinds = [sees ? "image/*" : "", ears ? "audio/*" : "", "text/*,.md,.py,.js,.ts,.json,.csv,.yaml,.yml,.toml,.log,.sh,.c,.cpp,.h,.rs,.go,.java,.sql,.xml,.html,.css"];
+  byId("file-input").accept = kinds.filter(Boolean).join(",");
+  if (!sees) attached.images = [];
+  draw();
+}
+
+// The message that is written. Nothing written: null.
+export function written() {
+  const content = byId("text").value;
+  const { images, files } = attached;
+  if (!content.trim() && !images.length && !files.length) return null;
+  return { role: "user", content, ...(images.length ? { images } : {}), ...(files.length ? { files } : {}) };
+}
+
+export function clear() {
+  byId("text").value = "";
+  attached = { images: [], files: [] };
+  draw();
+  grow();
+}
+
+export function pickFile() {
+  byId("attach").click();
+}
+
+function grow() {
+  const text = byId("text");
+  text.style.height = "auto";
+  text.style.height = `${Math.min(MAX_HEIGHT, text.scrollHeight)}px`;
+}
+
+async function take(files) {
+  for (const file of files) {
+    if (file.type.startsWith("audio/") && ears) await hear(file, file.name);
+    else if (file.type.startsWith("image/")) await takeImage(file);
+    else await takeText(file);
+  }
+  draw();
+}
+
+async function takeImage(file) {
+  if (!sees) return showProblem(t("The model does not read images."));
+  attached.images.push(await asDataUrl(file));
+}
+
+async function takeText(file) {
+  const text = file.size <= MAX_FILE ? await file.text() : "";
+  if (file.size > MAX_FILE) return showProblem(t("{name} is larger than {n} kB.", { name: file.name, n: MAX_FILE / 1000 }));
+  if (text.includes("\0") || text.includes("\ufffd")) return showProblem(t("{name} is not a text file.", { name: file.name }));
+  attached.files.push({ name: file.name, text });
+}
+
+function asDataUrl(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+// The microphone until the button is pressed again.
+async function dictate() {
+  const stop = stopRecording;
+  stopRecording = stop ? null : await record();
+  byId("dictate").setAttribute("aria-pressed", String(!stop));
+  if (stop) await hear(await stop(), "recording.wav");
+}
+
+// Speech becomes text of the message, after what is written.
+async function hear(file, name) {
+  const field = byId("text");
+  const before = field.value && !/\s$/.test(field.value) ? field.value + " " : field.value;
+  const show = (text) => ((field.value = before + text), grow());
+  show("…");
+  try {
+    await transcribe(file, name, { model: ears }, show);
+  } catch (error) {
+    show("");
+    showProblem(explain(error));
+  }
+  field.focus();
+}
+
+function draw() {
+  const chip = (inside, label, remove) => make("span", { className: "chip" }, ...inside, iconButton("close", label, () => (remove(), draw())));
+  const images = attached.images.map((src, place) =>
+    chip([make("img", { src, alt: t("image to send") })], t("Remove the image"), () => attached.images.splice(place, 1)),
+  );
+  const files = attached.files.map(({ name }, place) => chip([icon("file"), name], t("Remove {name}", { name }), () => attached.files.splice(place, 1)));
+  byId("attached").replaceChildren(...images, ...files);
+}

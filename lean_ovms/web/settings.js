@@ -1,0 +1,64 @@
+// The settings of the conversation that is shown, in a sheet that is closed at first. What is empty is the server's.
+
+import { get } from "./api.js";
+import { byId, toast } from "./dom.js";
+import { t } from "./i18n.js";
+
+const DEFAULTS = "lean_ovms.settings"; // of new conversations
+const SERVED = ["temperature", "top_p", "top_k", "min_p"]; // fields that /props has, too
+let changed = () => {};
+
+const fields = () => byId("settings").querySelectorAll("[name]");
+export const defaults = () => JSON.parse(localStorage.getItem(DEFAULTS) || "{}");
+
+// whenChanged: told the settings.
+export function start(whenChanged) {
+  changed = whenChanged;
+  byId("open-settings").onclick = () => setOpen(byId("settings").hidden);
+  byId("close-settings").onclick = () => setOpen(false);
+  byId("settings").oninput = () => (mark(), changed(read()));
+  byId("settings").onkeydown = (event) => event.key === "Escape" && (event.stopPropagation(), setOpen(false));
+  byId("reset-settings").onclick = () => (fill({}), changed({}));
+  byId("keep-settings").onclick = () => {
+    localStorage.setItem(DEFAULTS, JSON.stringify(read()));
+    toast(t("New chats begin with these settings."));
+  };
+}
+
+export function setOpen(open) {
+  byId("settings").hidden = !open;
+  byId("open-settings").setAttribute("aria-expanded", String(open));
+  if (open) byId("close-settings").focus();
+}
+
+// Those that are not empty.
+export function read() {
+  const found = {};
+  for (const field of fields()) {
+    const value = field.type === "checkbox" ? field.checked : field.value;
+    if (value) found[field.name] = value;
+  }
+  return found;
+}
+
+export function fill(settings) {
+  for (const field of fields()) {
+    if (field.type === "checkbox") field.checked = Boolean(settings[field.name]);
+    else field.value = settings[field.name] ?? "";
+  }
+  mark();
+}
+
+function mark() {
+  const kept = read();
+  byId("open-settings").classList.toggle("changed", Object.keys(kept).length > 0);
+  byId("schema-field").hidden = kept.format !== "json_schema";
+}
+
+// Shows the server's defaults for a model as placeholders, if the model is in memory.
+export async function showDefaults(model) {
+  const loaded = model.status?.value === "loaded";
+  const found = loaded ? await get(`props?model=${encodeURIComponent(model.id)}`).catch(() => ({})) : {};
+  const params = found.default_generation_settings?.params || {};
+  for (const field of fields()) if (SERVED.includes(field.name)) field.placeholder = params[field.name] ?? "";
+}
