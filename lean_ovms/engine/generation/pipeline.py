@@ -76,7 +76,9 @@ class GrammarChecker(Protocol):
 
 
 class ImagePlaceholders(Protocol):
-    """The part that only models with vision have: they take text and images, never token ids."""
+    """The part that only models with vision have. takes_ids: prompts without images may be token ids."""
+
+    takes_ids: bool
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Returns the prompt as ids, with one negative id per token of each image, the same id for the same image.

@@ -172,7 +172,9 @@ class Scheduler(RunningSequences):
             return
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
-        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
+        asked = sequence.params
+        shift = asked.images.shift if asked.images is not None else 0
+        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, asked.adapter, shift), "prefill"
         if self.states.total:
             self._begin_state(sequence, self.waiting)
         self.prefilling.append(sequence)
@@ -421,6 +423,8 @@ class Scheduler(RunningSequences):
             count = taken = min(count, budget)
         elif self._split:
             count, taken = self.chunk_sizes.part(start, count, budget)
+        if sequence.params.images is not None:
+            count = sequence.params.images.chunk(start, count)
         ends = self._write_prompt_states(sequence, start, start + count)
         if not ends or not self._grow(sequence, ends[-1]):
             return 0

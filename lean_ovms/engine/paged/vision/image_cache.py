@@ -1,0 +1,76 @@
+"""The images that were encoded last, by their content.
+
+Each has a number, which stands for its content in prompts: -1 - number is the id of all its tokens, so that the prefix
+cache tells images apart as it tells texts apart. Content is compared by a hash with a key of its own, so that nobody
+can make two images with the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ....types import Image
+from .family import Layout, Rows, VisionFamily
+
+MAX_KNOWN = 16384
+"""Images whose numbers are remembered, some hundred bytes each."""
+
+
+@dataclass(slots=True, eq=False)
+class KnownImage:
+    """number: by which prompts name it. rows: its embeddings, None before it is encoded and when they are dropped."""
+
+    number: int
+    layout: Layout
+    rows: Rows | None = None
+
+    @property
+    def token(self) -> int:
+        """The id in the places of its tokens."""
+        return -1 - self.number
+
+
+class ImageCache:
+    """Finds images by their content. Used by the loop's thread."""
+
+    def __init__(self, family: VisionFamily, budget: int) -> None:
+        """budget: bytes of embeddings that are kept."""
+        self._family = family
+        self._budget = budget
+        self._key = os.urandom(32)
+        self._images: OrderedDict[bytes, KnownImage] = OrderedDict()  # the latest are last
+        self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # with the bytes of their rows
+        self._last = 0
+        self.bytes = 0
+
+    def get(self, image: Image) -> KnownImage:
+        """Returns what is known of an image. Raises BadRequest if the model cannot read it."""
+        digest = hashlib.blake2b(image.pixels, digest_size=32, key=self._key, salt=_salt(image)).digest()
+        known = self._images.pop(digest, None)
+        if known is None:
+            self._last += 1
+            known = KnownImage(self._last, self._family.layout((image.height, image.width)))
+        self._images[digest] = known
+        if known in self._encoded:
+            self._encoded.move_to_end(known)
+        while len(self._images) > MAX_KNOWN:
+            self._images.popitem(last=False)
+        return known
+
+    def store(self, known: KnownImage, rows: Rows) -> None:
+        """Keeps an image's embeddings, in the place of those that were not used for longest."""
+        if known.rows is None:
+            known.rows = rows
+            self._encoded[known] = rows.nbytes
+            self.bytes += rows.nbytes
+        while self.bytes > self._budget and len(self._encoded) > 1:
+            oldest, size = self._encoded.popitem(last=False)
+            oldest.rows = None
+            self.bytes -= size
+
+
+def _salt(image: Image) -> bytes:
+    return image.height.to_bytes(8, "little") + image.width.to_bytes(8, "little")

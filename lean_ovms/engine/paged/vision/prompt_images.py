@@ -1,0 +1,79 @@
+"""The images of one prompt: where their tokens are, their embeddings, and the positions of all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .family import Rows
+from .image_cache import KnownImage
+
+
+class PromptImages:
+    """images: with the place of each one's first token. shift: of the tokens behind the prompt: position - place."""
+
+    def __init__(self, images: Sequence[tuple[int, KnownImage]], length: int, *, whole: bool = False) -> None:
+        """length: tokens of the prompt. whole: as in VisionFamily."""
+        self._whole = whole
+        self.images = images
+        self._rows: dict[int, Rows] = {}  # by the place of the first
+        self._positions = _positions(images, length)
+        self.shift = int(self._positions.max(initial=-1)) + 1 - length
+
+    def missing(self) -> list[KnownImage]:
+        """Returns the images that are not encoded. The embeddings of the others are kept from now on."""
+        for place, known in self.images:
+            if known.rows is not None:
+                self._rows[place] = known.rows
+        return [known for place, known in self.images if place not in self._rows]
+
+    def chunk(self, start: int, count: int) -> int:
+        """Returns how many tokens a step computes in the place of `count`: none, or all, of an image."""
+        for place, known in self.images if self._whole else ():
+            end = place + known.layout.tokens
+            if place < start + count < end:
+                return place - start if place > start else end - start
+        return count
+
+    def rows(self, start: int, count: int) -> Iterator[tuple[int, Rows]]:
+        """Yields the embeddings of image tokens among the `count` from `start` on, with the place behind `start`.
+
+        They are in the order of the prompt, on which the network relies where it counts image tokens.
+        """
+        for place in sorted(self._rows):
+            rows = self._rows[place]
+            first, end = max(place, start), min(place + len(rows), start + count)
+            if first < end:
+                yield first - start, rows[first - place : end - place]
+
+    def positions(self, start: int, count: int) -> NDArray[np.int64]:
+        """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
+        known = self._positions[:, start : start + count]
+        behind = np.arange(start + known.shape[1], start + count, dtype=np.int64) + self.shift
+        return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
+
+
+def _positions(images: Sequence[tuple[int, KnownImage]], length: int) -> NDArray[np.int64]:
+    """Returns the positions [3, length] of a prompt's tokens.
+
+    Those of an image in rows and columns have one time; the text behind goes on after the largest number in it.
+    """
+    made = np.empty((3, length), np.int64)
+    at, position = 0, 0
+    for place, known in images:
+        tokens, height, width = known.layout
+        made[:, at:place] = np.arange(position, position + place - at)
+        position += place - at
+        at = place + tokens
+        if not height:
+            made[:, place:at] = np.arange(position, position + tokens)
+            position += tokens
+            continue
+        made[0, place:at] = position
+        made[1, place:at], made[2, place:at] = np.divmod(np.arange(tokens), width)
+        made[1:, place:at] += position
+        position += max(height, width)
+    made[:, at:] = np.arange(position, position + length - at)
+    return made

@@ -1,0 +1,88 @@
+"""The images of one model's prompts: they become tokens, and embeddings in the places of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ....errors import BadRequest
+from ....types import Image
+from ...generation.image_prompts import TAG
+from ...generation.pipeline import ImagePrompt
+from .families import NotReadable
+from .family import VisionFamily
+from .image_cache import ImageCache, KnownImage
+from .image_queue import ImageQueue
+from .prompt_images import PromptImages
+
+TRIAL_SIDE = 64
+
+
+class Vision:
+    """A generation.pipeline.ImagePlaceholders. queue: requests whose images are not encoded yet."""
+
+    takes_ids = True
+
+    def __init__(
+        self,
+        family: VisionFamily,
+        encode: Callable[[str, bool], list[int]],
+        decode: Callable[[list[int], bool], str],
+        *,
+        cache_bytes: int,
+        wake: Callable[[], None],
+    ) -> None:
+        """encode, decode: of the model's tokenizer. cache_bytes: of encoded images. Raises NotReadable."""
+        self._family = family
+        self._encode = encode
+        self._cache = ImageCache(family, cache_bytes)
+        self.queue = ImageQueue(family, self._cache, wake)
+        token = decode([family.token_id], False)
+        self._text = f"{family.before}{token}{family.after}"
+        if encode(self._text, False).count(family.token_id) != 1:
+            raise NotReadable("its tokenizer has no token for the place of an image")
+        self._try()
+
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
+        """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
+        ids = self._encode(TAG.sub(lambda tag: self._text, image_prompt.text), image_prompt.add_special_tokens)
+        known = [self._known(number, image) for number, image in enumerate(in_order(image_prompt), 1)]
+        if ids.count(self._family.token_id) != len(known):
+            raise BadRequest("the prompt holds text that stands for an image", param="messages")
+        made, images = list[int](), iter(known)
+        for token in ids:
+            if token == self._family.token_id:
+                image = next(images)
+                made += [image.token] * image.layout.tokens
+            else:
+                made.append(token)
+        return made
+
+    def images(self, image_prompt: ImagePrompt, ids: list[int]) -> PromptImages:
+        """Returns the images of a prompt with these ids, of `placeholder_ids`."""
+        known = [self._cache.get(image) for image in in_order(image_prompt)]
+        found, at = list[tuple[int, KnownImage]](), 0
+        for image in known:
+            at = ids.index(image.token, at)
+            found.append((at, image))
+            at += image.layout.tokens
+        return PromptImages(found, len(ids), whole=self._family.whole)
+
+    def _known(self, number: int, image: Image) -> KnownImage:
+        try:
+            return self._cache.get(image)
+        except BadRequest as error:
+            raise BadRequest(f"image {number} of the prompt: {error}", param="messages") from error
+
+    def _try(self) -> None:
+        """Encodes an image, which compiles the networks. Raises NotReadable if it has another number of tokens."""
+        image = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
+        rows, tokens = self._family.encode(image), self._family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens
+        if rows.shape[0] != tokens or not np.isfinite(rows).all():
+            raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
+
+
+def in_order(image_prompt: ImagePrompt) -> list[Image]:
+    """Returns the images of a prompt in the order of their tags."""
+    return [image_prompt.images[int(tag[1])] for tag in TAG.finditer(image_prompt.text)]
