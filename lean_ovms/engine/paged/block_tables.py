@@ -6,6 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .lora.adapters import Adapter
+from .params import Params
+
+TEXT = Params()
+"""Of a sequence without an adapter and images."""
 
 
 class BlockTables:
@@ -39,11 +43,11 @@ class BlockTables:
         """Rows that `allocate` can give."""
         return len(self._free)
 
-    def allocate(self, blocks: list[int], adapter: Adapter | None = None, shift: int = 0) -> int:
+    def allocate(self, blocks: list[int], params: Params = TEXT) -> int:
         """Returns a row for a sequence whose KV cache has these full blocks."""
         row = self._free.pop()
         self.held[row] = 0
-        self.adapters[row], self.shift[row] = adapter, shift
+        self.adapters[row], self.shift[row] = params.adapter, params.shift
         self.append(row, blocks)
         self.computed[row] = len(blocks) * self.block_size
         return row

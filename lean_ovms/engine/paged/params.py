@@ -62,6 +62,11 @@ class Params:
     images: PromptImages | None = None
 
     @property
+    def shift(self) -> int:
+        """How far the position of a token behind the prompt is from its place."""
+        return self.images.shift if self.images is not None else 0
+
+    @property
     def penalised(self) -> bool:
         """Whether the request has penalties, by which logits depend on the tokens so far."""
         return bool(self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty)

@@ -172,9 +172,7 @@ class Scheduler(RunningSequences):
             return
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
-        asked = sequence.params
-        shift = asked.images.shift if asked.images is not None else 0
-        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, asked.adapter, shift), "prefill"
+        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params), "prefill"
         if self.states.total:
             self._begin_state(sequence, self.waiting)
         self.prefilling.append(sequence)
@@ -400,9 +398,7 @@ class Scheduler(RunningSequences):
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
         """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""
         known = len(sequence.ids)
-        sequence.draft_tokens = sequence.draft_tokens[
-            : max(0, self._room(sequence))
-        ]  # others have taken blocks meanwhile
+        del sequence.draft_tokens[max(0, self._room(sequence)) :]  # others have taken blocks meanwhile
         count = 1 + len(sequence.draft_tokens)
         if self.states.total:
             count = self._write_states(sequence, count)
