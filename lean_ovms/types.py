@@ -105,11 +105,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image. pixels: RGB, height * width * 3 bytes, rows from the top."""
+    """A decoded image. pixels: RGB, height * width * 3 bytes, rows from the top. param: the request's field with it."""
 
     height: int
     width: int
     pixels: bytes = field(repr=False)
+    param: str = "messages"
 
 
 IMAGE_TAG_START = "<ov_genai_"

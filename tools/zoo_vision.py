@@ -53,6 +53,8 @@ TEXTS = (
     "Hello! Thank you.",
 )
 IDS = {text: number for number, text in enumerate(SPECIAL)}
+LATER, FIRST_LATER = ("<|image>", "<|image|>", "<image|>"), 337
+"""The last tokens of the tokenizer, also of images, and the number of the first."""
 CLIP: dict[str, Any] = {
     "model_type": "clip_vision_model",
     "hidden_size": 64,
@@ -99,6 +101,79 @@ DELTA_NET = {
     "linear_value_head_dim": 16,
     "layer_types": ["linear_attention", "full_attention"],
 }
+QWEN3_5_TEXT = {
+    **TEXT,
+    **DELTA_NET,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 1.0,
+        "mrope_section": [6, 5, 5],
+        "mrope_interleaved": True,
+    },
+}
+GEMMA4_TEXT = {
+    "model_type": "gemma4_text",
+    **TEXT,
+    "num_hidden_layers": 4,
+    "global_head_dim": 64,
+    "vocab_size_per_layer_input": VOCAB,
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "final_logit_softcapping": 30.0,
+}
+GEMMA4 = {
+    "vision_config": {
+        "model_type": "gemma4_vision",
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "patch_size": 4,
+        "position_embedding_size": 256,
+    },
+    "audio_config": None,
+    "boi_token_id": FIRST_LATER,
+    "image_token_id": FIRST_LATER + 1,
+    "eoi_token_id": FIRST_LATER + 2,
+    "video_token_id": IDS["<|video_pad|>"],
+    "audio_token_id": None,
+    "tie_word_embeddings": False,
+}
+TILED = "idefics3", "smolvlm"
+TILES = {
+    "text_config": {"model_type": "llama", **TEXT},
+    "image_token_id": IDS["<image>"],
+    "scale_factor": 2,
+    "pad_token_id": IDS["<pad>"],
+    "tie_word_embeddings": False,
+}
+TILED_VISION = {
+    "hidden_size": 64,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
+MISTRAL = {
+    "vision_config": {
+        "model_type": "pixtral",
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "head_dim": 32,
+        "image_size": 64,
+        "patch_size": 8,
+    },
+    "image_token_index": IDS["[IMG]"],
+    "spatial_merge_size": 2,
+    "vision_feature_layer": -1,
+    "tie_word_embeddings": False,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llava": LLAVA,
     "llava_next": {**LLAVA, "image_grid_pinpoints": GRIDS},
@@ -132,17 +207,18 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "qwen3_5": {
         **QWEN,
+        "text_config": {"model_type": "qwen3_5_text", **QWEN3_5_TEXT},
+        "vision_config": QWEN3_VISION,
+    },
+    "qwen3_5_moe": {
+        **QWEN,
         "text_config": {
-            "model_type": "qwen3_5_text",
-            **TEXT,
-            **DELTA_NET,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "partial_rotary_factor": 1.0,
-                "mrope_section": [6, 5, 5],
-                "mrope_interleaved": True,
-            },
+            "model_type": "qwen3_5_moe_text",
+            **QWEN3_5_TEXT,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
         },
         "vision_config": QWEN3_VISION,
     },
@@ -171,10 +247,29 @@ MODELS: dict[str, dict[str, Any]] = {
         "eoi_token_index": IDS["<end_of_image>"],
         "tie_word_embeddings": False,
     },
+    "gemma4": {**GEMMA4, "text_config": {**GEMMA4_TEXT, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 16}},
+    "gemma4-moe": {
+        **GEMMA4,
+        "text_config": {
+            **GEMMA4_TEXT,
+            "hidden_size_per_layer_input": 0,
+            "use_bidirectional_attention": "vision",
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 16,
+        },
+    },
+    "idefics3": {**TILES, "vision_config": {**TILED_VISION, "model_type": "idefics3_vision"}},
+    "smolvlm": {**TILES, "vision_config": {**TILED_VISION, "model_type": "smolvlm_vision"}},
+    "mistral3": {**MISTRAL, "text_config": {"model_type": "mistral", **TEXT, "sliding_window": None}},
 }
-"""The configuration of each, by model_type of transformers.
+"""The configuration of each, by model_type of transformers; what is behind a "-" tells variants apart.
 
-Made with optimum-intel 2.2.0 and transformers 4.57.6, but for qwen3_5: 5.2.0.
+Made with optimum-intel 2.2.0 and transformers 4.57.6, but for the Qwen3.5 (5.2.0) and the Gemma 4 (5.5.4). The answers
+of torch are from the same versions, but for idefics3 and smolvlm (5.2.0): 4.57.6 gives their patches wrong positions.
 """
 CLIP_PIXELS = {
     "image_processor_type": "CLIPImageProcessor",
@@ -213,6 +308,48 @@ QWEN3_PIXELS = {
     "size": {"shortest_edge": 256, "longest_edge": 16384},
     "image_processor_type": "Qwen2VLImageProcessorFast",
 }
+GEMMA4_PIXELS = {
+    "image_processor_type": "Gemma4ImageProcessor",
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": False,
+    "do_convert_rgb": True,
+    "image_mean": [0.0] * 3,
+    "image_std": [1.0] * 3,
+    "resample": 3,
+    "rescale_factor": 1 / 255,
+    "patch_size": 4,
+    "pooling_kernel_size": 3,
+    "max_soft_tokens": 70,
+    "image_seq_length": 70,
+}
+TILED_PIXELS = {
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_convert_rgb": True,
+    "do_image_splitting": True,
+    "do_pad": True,
+    "size": {"longest_edge": 64},
+    "max_image_size": {"longest_edge": 32},
+    "image_mean": [0.5] * 3,
+    "image_std": [0.5] * 3,
+    "resample": 1,
+    "rescale_factor": 1 / 255,
+}
+PIXTRAL_PIXELS = {
+    "image_processor_type": "PixtralImageProcessor",
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_convert_rgb": True,
+    "size": {"longest_edge": 64},
+    "patch_size": {"height": 8, "width": 8},
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "resample": 3,
+    "rescale_factor": 1 / 255,
+}
 PIXELS: dict[str, dict[str, Any]] = {
     "llava": CLIP_PIXELS,
     "llava_next": {
@@ -225,6 +362,12 @@ PIXELS: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": QWEN_PIXELS,
     "qwen3_vl": QWEN3_PIXELS,
     "qwen3_5": QWEN3_PIXELS,
+    "qwen3_5_moe": QWEN3_PIXELS,
+    "gemma4": GEMMA4_PIXELS,
+    "gemma4-moe": GEMMA4_PIXELS,
+    "idefics3": {**TILED_PIXELS, "image_processor_type": "Idefics3ImageProcessor"},
+    "smolvlm": {**TILED_PIXELS, "image_processor_type": "SmolVLMImageProcessor"},
+    "mistral3": PIXTRAL_PIXELS,
     "gemma3": {
         "image_processor_type": "Gemma3ImageProcessor",
         "do_resize": True,
@@ -241,7 +384,7 @@ PIXELS: dict[str, dict[str, Any]] = {
     },
 }
 """preprocessor_config.json of each."""
-LOUD = {"multi_modal_projector": 3.0, "merger": 3.0}
+LOUD = {"multi_modal_projector": 3.0, "merger": 3.0, "connector": 3.0, "embed_vision": 3.0}
 """By what the weights of these parts are multiplied: a tiny encoder is quiet beside large text embeddings."""
 
 
@@ -264,7 +407,8 @@ def tokenizer() -> Any:
         vocab_size=VOCAB, initial_alphabet=alphabet, special_tokens=[*SPECIAL], show_progress=False
     )
     learner.train_from_iterator(TEXTS, trainer)
-    learner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    learner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (*SPECIAL, *LATER)])
+    assert learner.token_to_id(LATER[0]) == FIRST_LATER
     return PreTrainedTokenizerFast(
         tokenizer_object=learner, eos_token="<|im_end|>", pad_token="<pad>", clean_up_tokenization_spaces=False
     )
@@ -299,17 +443,21 @@ def network(name: str) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     torch.manual_seed(1)
-    config = AutoConfig.for_model(name, **MODELS[name])
+    config = AutoConfig.for_model(name.partition("-")[0], **MODELS[name])
     model = AutoModelForImageTextToText.from_config(config).float().eval()
+    if name in TILED:  # transformers 5 makes their weights in another order than 4
+        torch.manual_seed(1)
     with torch.no_grad():
         for part, weights in model.named_parameters():
-            visual = "vision_tower" in part or "visual" in part
+            visual = name in TILED or "vision_tower" in part or "visual" in part
             if (visual or not weights.any()) and weights.ndim > 1:  # Gemma's projection is made of zeros
                 weights.normal_(std=0.2)
             for loud, factor in LOUD.items():
                 weights.mul_(factor if loud in part and weights.ndim > 1 else 1)
             weights.copy_((weights * 16).round() / 16)
         model.lm_head.weight[: len(SPECIAL)] = 0  # or the models would answer with tokens that stand for images
+        if name.startswith("gemma4"):
+            model.lm_head.weight[FIRST_LATER : FIRST_LATER + len(LATER)] = 0
     return model
 
 

@@ -1,6 +1,6 @@
 """Writes what transformers in torch answers with the models of tests/data/zoo_vision: answers.json in that folder.
 
-The weights in torch are made again as tools/zoo_vision.py made them, with the same versions of torch and transformers.
+The weights in torch are made again as tools/zoo_vision.py made them, with the versions that it names.
 The pixels are those of transformers' image processors with Pillow.
 
 python -m tools.zoo_vision_torch DIR [NAME...]   (needs torch, transformers and Pillow)
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tools.zoo_vision import IDS, MODELS, PIXELS, network, tokenizer
+from tools.zoo_vision import MODELS, PIXELS, TILED, network, tokenizer
 
 TOKENS = 60
 TAG = "<ov_genai_image_{}>"
@@ -38,9 +38,16 @@ FRAMES = {
     "qwen2_5_vl": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "qwen3_vl": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "gemma3": ("\n\n<start_of_image>", "<image_soft_token>", "<end_of_image>\n\n"),
+    "gemma4": ("<|image>", "<|image|>", "<image|>"),
     "qwen3_5": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+    "qwen3_5_moe": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
 }
-"""What a tag is in the family: a text before the places of an image, the token of each place, and a text behind."""
+"""What a tag is in the family: a text before the places of an image, the token of each place, and a text behind.
+
+Families that are not here have texts inside an image too.
+"""
+MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids"}
+"""Inputs that are 1 for the tokens of images and 0 for others."""
 
 
 def pixels(number: int) -> bytes:
@@ -61,22 +68,20 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
     import numpy as np
     import torch
 
-    processor = _processor(name)
+    kind = name.partition("-")[0]
     numbers = [n for n in (0, 1, 2) for _ in range(prompt.count(TAG.format(n)))]
     numbers.sort(key=lambda n: prompt.index(TAG.format(n)))
     images = [np.frombuffer(pixels(n), np.uint8).reshape(*SIZES[n], 3) for n in numbers]
-    inputs = dict(processor(images=images, return_tensors="pt")) if images else {}
-    inputs.pop("num_crops", None)
-    before, token, behind = FRAMES[name]
-    for n, count in zip(numbers, _counts(name, model, inputs), strict=True):
-        prompt = prompt.replace(TAG.format(n), before + token * count + behind)
+    inputs, texts = _shown(name, model, images) if images else ({}, [])
+    for n, text in zip(numbers, texts, strict=True):
+        prompt = prompt.replace(TAG.format(n), text)
     ids, logprobs = words.encode(prompt, add_special_tokens=False), list[float]()
-    assert ids.count(IDS[token]) == prompt.count(token)
     length = len(ids)
     with torch.no_grad():
         for _ in range(TOKENS):
-            if name == "gemma3":
-                inputs["token_type_ids"] = (torch.tensor([ids]) == IDS[token]).long()
+            if kind in MARKED:
+                marks = torch.tensor([ids]) == words.convert_tokens_to_ids(FRAMES[kind][1])
+                inputs[MARKED[kind]] = marks.long()
             asked = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.int64)}
             line = model(**asked, use_cache=False, **inputs).logits[0, -1].double().log_softmax(-1)
             ids.append(int(line.argmax()))
@@ -84,21 +89,42 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
     return length, ids[length:], logprobs
 
 
+def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], list[str]]:
+    """The model's inputs of images, and the texts that stand for them."""
+    kind, processor = name.partition("-")[0], _processor(name)
+    if kind in TILED:
+        inputs = dict(processor(images=[images], return_row_col_info=True, return_tensors="pt"))
+        from transformers.models.idefics3.processing_idefics3 import get_image_prompt_string as spelled
+
+        grids = zip(inputs.pop("rows")[0], inputs.pop("cols")[0], strict=True)
+        words = "<fake_token_around_image>", "<image>", "<global-img>"
+        return inputs, [spelled(*grid, 4, *words) for grid in grids]
+    if kind == "mistral3":
+        inputs = dict(processor(images=images, patch_size={"height": 16, "width": 16}, return_tensors="pt"))
+        sizes = [(height // 16, width // 16) for height, width in inputs["image_sizes"].tolist()]
+        return inputs, ["[IMG_BREAK]".join(["[IMG]" * width] * height) + "[IMG_END]" for height, width in sizes]
+    inputs = dict(processor(images=images, return_tensors="pt"))
+    inputs.pop("num_crops", None)
+    before, token, behind = FRAMES[kind]
+    return inputs, [before + token * count + behind for count in _counts(name, model, inputs)]
+
+
 def _processor(name: str) -> Any:
     import transformers
 
     fields = dict(PIXELS[name])
-    if "longest_edge" in fields["size"]:  # which older versions do not read
+    if "merge_size" in fields and "size" in fields:  # which older versions do not read
         fields |= {"min_pixels": fields["size"]["shortest_edge"], "max_pixels": fields["size"]["longest_edge"]}
-    return getattr(transformers, fields["image_processor_type"].removesuffix("Fast"))(**fields)
+    kind = fields.pop("image_processor_type").removesuffix("Fast")
+    return (getattr(transformers, f"{kind}Pil", None) or getattr(transformers, kind))(**fields)
 
 
 def _counts(name: str, model: Any, inputs: dict[str, Any]) -> list[int]:
     """Tokens of each image: those of its grid, or as many as the model makes."""
     import torch
 
-    if not inputs:
-        return []
+    if "num_soft_tokens_per_image" in inputs:
+        return [int(count) for count in inputs.pop("num_soft_tokens_per_image")]
     if "image_grid_thw" in inputs:
         return [int(grid.prod()) // PIXELS[name]["merge_size"] ** 2 for grid in inputs["image_grid_thw"]]
     with torch.no_grad():
@@ -116,7 +142,7 @@ def main(argv: list[str]) -> int:
     for name in argv[1:] or MODELS:
         model = network(name)
         for buffer, values in model.named_buffers():
-            if buffer.endswith("inv_freq") and "language_model" in buffer:  # the files have them in 16 bits
+            if buffer.endswith("inv_freq") and "visual" not in buffer:  # the files have them in 16 bits
                 values.copy_(values.half())
         known[name] = {kind: answer(name, model, words, prompt) for kind, prompt in PROMPTS.items()}
         print(name, {kind: (length, len(set(ids))) for kind, (length, ids, _) in known[name].items()}, flush=True)

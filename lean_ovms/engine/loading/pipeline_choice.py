@@ -36,7 +36,12 @@ PROVEN = frozenset(
 )
 """Architectures (model_type of config.json) whose tokens and log probabilities are transformers' on tiny models:
 tests/engine/paged/test_zoo.py."""
-PROVEN_VISION = frozenset(("gemma3", "llava", "llava_next", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_vl"))
+PROVEN_VISION = frozenset(
+    (
+        *("gemma3", "gemma4", "idefics3", "llava", "llava_next", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_5"),
+        *("qwen3_5_moe", "qwen3_vl", "smolvlm"),
+    )
+)
 """The same for models with vision: tests/engine/paged/vision/test_zoo_vision.py."""
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one

@@ -9,7 +9,7 @@ from .lora.adapters import Adapter
 from .params import Params
 
 TEXT = Params()
-"""Of a sequence without an adapter and images."""
+"""The parameters of a sequence without an adapter and images."""
 
 
 class BlockTables:

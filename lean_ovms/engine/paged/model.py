@@ -26,7 +26,6 @@ from openvino._offline_transformations import paged_attention_transformation
 from ...errors import StartError
 from ..errors import last_line
 from ..loading.in_thread import in_thread
-from ..loading.load_errors import TEXT_EMBEDDINGS
 from ..loading.weights import rounded_to_bf16
 from . import positions
 from .lora import adapter_layers
@@ -220,7 +219,7 @@ def _paged(core: Any, xml: Path) -> Any:
     if positions.counted(model):
         raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     if input_embeddings.takes_embeddings(model):
-        input_embeddings.connect(model, core.read_model(xml.with_name(TEXT_EMBEDDINGS)))
+        input_embeddings.connect(model, core, xml.parent)
     _gather_before_projection(model)
     return model
 

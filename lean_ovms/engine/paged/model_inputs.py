@@ -22,6 +22,7 @@ from .lora.adapters import CHOICE, AdapterTable
 from .network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, Network
 from .sequence import Sequence
 from .vision.family import Rows
+from .vision.prompt_images import Places
 
 Ints = NDArray[np.int32]
 ONE_STATE = 1 << 30
@@ -80,7 +81,7 @@ class ModelInputs:
         self._sizes: dict[str, int] = {}
         self._longest = network.tensor("max_context_len", []).data
         self._count = np.arange(4096, dtype=np.int32)
-        self._images: list[tuple[int, Rows]] = []  # of the step, with the places of their first tokens
+        self._images: list[tuple[Places, Rows]] = []  # of the step, with the places of their tokens
         self._settled = False  # all but the tokens themselves is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
@@ -142,8 +143,8 @@ class ModelInputs:
             ids[at : at + len(known)] = known
             positions[:, at : at + count] = np.arange(start, start + count)
             if (images := sequence.params.images) is not None:
-                np.maximum(ids[at : at + len(known)], 0, out=ids[at : at + len(known)])
-                self._images += [(at + offset, matrix) for offset, matrix in images.rows(start, count)]
+                ids[at : at + len(known)][known < 0] = images.token_id
+                self._images += [(at + places, matrix) for places, matrix in images.rows(start, count)]
                 if len(positions) > 1:
                     positions[-3:, at : at + count] = images.positions(start, count)
             if len(known) < count:
@@ -205,7 +206,7 @@ class ModelInputs:
 
     def _write_images(self) -> None:
         """Writes the embeddings of the step's image tokens, and where these are."""
-        places = [np.arange(at, at + len(matrix)) for at, matrix in self._images]
+        places = [each for each, _ in self._images]
         self._fill(IMAGE_PLACES, np.concatenate([self._count[:0], *places]))
         count, (layers, hidden) = sum(map(len, places)), self._network.image_shape
         memory = self._shaped(IMAGE_ROWS, [count, hidden], 0)

@@ -178,7 +178,7 @@ class PagedPipeline(Engine):
             raise BadRequest(f"more than {self.max_sequences} beams")
         adapter, images, prompt = self._adapters.get(request.adapter), None, request.image_prompt
         if self._vision is not None and prompt is not None:
-            images = self._vision.images(prompt, request.prompt)
+            images = self._vision.images(request.prompt)
             if request.sampling.prompt_logprobs:
                 raise BadRequest("tokens of images have no log probabilities", param="prompt_logprobs")
         speculative = self._speculative and not (images is not None and self.info.speculative == "draft")

@@ -9,21 +9,28 @@ from ....repository import json_file
 from ....types import Json
 from .family import Files, Networks, VisionFamily
 from .gemma3 import Gemma3
+from .gemma4 import Gemma4
 from .llava import Llava
 from .llava_next import LlavaNext
+from .mistral3 import Mistral3
 from .qwen2_vl import Qwen2Vl, Qwen25Vl
 from .qwen3_vl import Qwen3Vl
+from .tiled import Tiled
 
 FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma3": (Gemma3, "Gemma3ImageProcessor"),
+    "gemma4": (Gemma4, "Gemma4ImageProcessor"),
+    "idefics3": (Tiled, "Idefics3ImageProcessor"),
     "llava": (Llava, "CLIPImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
+    "mistral3": (Mistral3, "PixtralImageProcessor"),
     "qwen2_vl": (Qwen2Vl, "Qwen2VLImageProcessor"),
     "qwen2_5_vl": (Qwen25Vl, "Qwen2VLImageProcessor"),
     "qwen3_5": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_5_moe": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_vl": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_vl_moe": (Qwen3Vl, "Qwen2VLImageProcessor"),
+    "smolvlm": (Tiled, "SmolVLMImageProcessor"),
 }
 """With the image processor of transformers whose pixels it makes."""
 

@@ -15,11 +15,20 @@ Rows = NDArray[np.float32]
 
 
 class Layout(NamedTuple):
-    """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: it is a line."""
+    """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: it is a line.
+
+    texts: for each run of its tokens the text before it, and their number; (): there is no text between them.
+    """
 
     tokens: int
     height: int = 0
     width: int = 0
+    texts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def runs(self) -> tuple[tuple[str, int], ...]:
+        """Returns each run of its tokens: the text before it, and their number."""
+        return self.texts or (("", self.tokens),)
 
 
 class Networks(Protocol):

@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from ....errors import BadRequest
 from ....types import Image
 from .family import Layout, Rows, VisionFamily
 
@@ -42,23 +43,31 @@ class ImageCache:
         self._budget = budget
         self._key = os.urandom(32)
         self._images: OrderedDict[bytes, KnownImage] = OrderedDict()  # the latest are last
+        self._by_token: dict[int, KnownImage] = {}
         self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # with the bytes of their rows
         self._last = 0
         self.bytes = 0
 
     def get(self, image: Image) -> KnownImage:
-        """Returns what is known of an image. Raises BadRequest if the model cannot read it."""
+        """Returns what is known of an image. Raises BadRequest, with its field, if the model cannot read it."""
         digest = hashlib.blake2b(image.pixels, digest_size=32, key=self._key, salt=_salt(image)).digest()
         known = self._images.pop(digest, None)
         if known is None:
             self._last += 1
-            known = KnownImage(self._last, self._family.layout((image.height, image.width)))
-        self._images[digest] = known
+            try:
+                known = KnownImage(self._last, self._family.layout((image.height, image.width)))
+            except BadRequest as error:
+                raise BadRequest(f"{image.param}: {error}", param=image.param) from error
+        self._images[digest] = self._by_token[known.token] = known
         if known in self._encoded:
             self._encoded.move_to_end(known)
         while len(self._images) > MAX_KNOWN:
-            self._images.popitem(last=False)
+            del self._by_token[self._images.popitem(last=False)[1].token]
         return known
+
+    def named(self, token: int) -> KnownImage:
+        """Returns the image whose tokens have this id, of those that `get` returned last."""
+        return self._by_token[token]
 
     def store(self, known: KnownImage, rows: Rows) -> None:
         """Keeps an image's embeddings, in the place of those that were not used for longest."""

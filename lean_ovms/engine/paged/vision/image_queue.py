@@ -29,10 +29,11 @@ IDLE_S = 120.0
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that is not added yet. tokens: of images that were encoded for it."""
+    """A request that is not added yet. params: its fields with images. tokens: of images that were encoded for it."""
 
     request: GenerationRequest
     images: PromptImages
+    params: list[str]
     tokens: int = 0
 
 
@@ -73,7 +74,7 @@ class ImageQueue:
 
     def add(self, request: GenerationRequest, images: PromptImages, content: Sequence[Image]) -> None:
         """Lets `poll` return a request when its images are encoded. content: the images, in the prompt's order."""
-        self._waiting[request.id] = _Waiting(request, images)
+        self._waiting[request.id] = _Waiting(request, images, [image.param for image in content])
         missing = images.missing()
         for (_, known), image in zip(images.images, content, strict=True):
             if known in missing and known not in self._queued:
@@ -141,6 +142,6 @@ class ImageQueue:
 
 
 def _named(item: _Waiting, known: KnownImage, error: RequestError) -> RequestError:
-    """Returns the error of an image as that of a request, with the number of the image in its prompt."""
-    number = next(n for n, (_, one) in enumerate(item.images.images, 1) if one is known)
-    return type(error)(f"image {number} of the prompt: {error}")
+    """Returns the error of an image as that of a request, with the field of the image."""
+    param = next(name for name, (_, one) in zip(item.params, item.images.images, strict=True) if one is known)
+    return type(error)(f"{param}: {error}", param=param)

@@ -37,7 +37,7 @@ class LlavaNext(Llava):
     def encode(self, image: Image) -> Rows:
         whole, size = pixels.pixels(image), (image.height, image.width)
         grid = self._grid(size)
-        tiles = _tiles(self._padded(whole, grid), self.side)
+        tiles = pixels.tiles(self._padded(whole, grid), self.side)
         square = pixels.resized(whole, self._square, self._resample)
         features = self._features([self._fitted(part) for part in (square, *tiles)])
         down, across, side = grid[0] // self.side, grid[1] // self.side, self.patches
@@ -81,9 +81,3 @@ class LlavaNext(Llava):
         top, left = (grid[0] - size[0]) // 2, (grid[1] - size[1]) // 2
         made[top : top + size[0], left : left + size[1]] = pixels.resized(image, size, self._resample)
         return made
-
-
-def _tiles(image: Pixels, side: int) -> list[Pixels]:
-    """Returns the squares of an image, line by line."""
-    height, width = image.shape[:2]
-    return [image[y : y + side, x : x + side] for y in range(0, height, side) for x in range(0, width, side)]

@@ -15,8 +15,8 @@ Pixels = NDArray[np.uint8]
 """[height, width, RGB]"""
 Size = tuple[int, int]
 """Height and width."""
-BICUBIC = 3
-"""Pillow's number of the filter that most processors resize with."""
+LANCZOS, BICUBIC = 1, 3
+"""Pillow's numbers of the filters that processors resize with."""
 
 
 def pixels(image: Image) -> Pixels:
@@ -49,6 +49,12 @@ def center_cropped(image: Pixels, size: Size) -> Pixels:
         padded[above : above + height, before : before + width] = image
         image, top, left = padded, max(0, top + above), max(0, left + before)
     return image[top : top + size[0], left : left + size[1]]
+
+
+def tiles(image: Pixels, side: int) -> list[Pixels]:
+    """Returns the squares of an image, row by row."""
+    height, width = image.shape[:2]
+    return [image[y : y + side, x : x + side] for y in range(0, height, side) for x in range(0, width, side)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,43 +10,51 @@ from numpy.typing import NDArray
 from .family import Rows
 from .image_cache import KnownImage
 
+Places = NDArray[np.int64]
+
 
 class PromptImages:
-    """images: with the place of each one's first token. shift: of the tokens behind the prompt: position - place."""
+    """images: with the places of each one's tokens, in their order. token_id: as in VisionFamily.
 
-    def __init__(self, images: Sequence[tuple[int, KnownImage]], length: int, *, whole: bool = False) -> None:
+    shift: of the tokens behind the prompt: position - place.
+    """
+
+    def __init__(
+        self, images: Sequence[tuple[Places, KnownImage]], length: int, token_id: int = 0, *, whole: bool = False
+    ) -> None:
         """length: tokens of the prompt. whole: as in VisionFamily."""
         self._whole = whole
         self.images = images
-        self._rows: dict[int, Rows] = {}  # by the place of the first
+        self.token_id = token_id
+        self._rows: dict[int, Rows] = {}  # by the image's number in the prompt
         self._positions = _positions(images, length)
         self.shift = int(self._positions.max(initial=-1)) + 1 - length
 
     def missing(self) -> list[KnownImage]:
         """Returns the images that are not encoded. The embeddings of the others are kept from now on."""
-        for place, known in self.images:
+        for number, (_, known) in enumerate(self.images):
             if known.rows is not None:
-                self._rows[place] = known.rows
-        return [known for place, known in self.images if place not in self._rows]
+                self._rows[number] = known.rows
+        return [known for number, (_, known) in enumerate(self.images) if number not in self._rows]
 
     def chunk(self, start: int, count: int) -> int:
         """Returns how many tokens a step computes in the place of `count`: none, or all, of an image."""
-        for place, known in self.images if self._whole else ():
-            end = place + known.layout.tokens
-            if place < start + count < end:
-                return place - start if place > start else end - start
+        for places, _ in self.images if self._whole else ():
+            first, end = int(places[0]), int(places[-1]) + 1
+            if first < start + count < end:
+                return first - start if first > start else end - start
         return count
 
-    def rows(self, start: int, count: int) -> Iterator[tuple[int, Rows]]:
-        """Yields the embeddings of image tokens among the `count` from `start` on, with the place behind `start`.
+    def rows(self, start: int, count: int) -> Iterator[tuple[Places, Rows]]:
+        """Yields the embeddings of image tokens among the `count` from `start` on, with the places behind `start`.
 
         They are in the order of the prompt, on which the network relies where it counts image tokens.
         """
-        for place in sorted(self._rows):
-            rows = self._rows[place]
-            first, end = max(place, start), min(place + len(rows), start + count)
+        for number, rows in sorted(self._rows.items()):
+            places = self.images[number][0]
+            first, end = np.searchsorted(places, (start, start + count))
             if first < end:
-                yield first - start, rows[first - place : end - place]
+                yield places[first:end] - start, rows[first:end]
 
     def positions(self, start: int, count: int) -> NDArray[np.int64]:
         """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
@@ -55,22 +63,21 @@ class PromptImages:
         return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
 
 
-def _positions(images: Sequence[tuple[int, KnownImage]], length: int) -> NDArray[np.int64]:
+def _positions(images: Sequence[tuple[Places, KnownImage]], length: int) -> NDArray[np.int64]:
     """Returns the positions [3, length] of a prompt's tokens.
 
     Those of an image in rows and columns have one time; the text behind goes on after the largest number in it.
     """
     made = np.empty((3, length), np.int64)
     at, position = 0, 0
-    for place, known in images:
-        tokens, height, width = known.layout
+    for places, known in images:
+        tokens, height, width, _ = known.layout
+        if not height:
+            continue
+        place = int(places[0])
         made[:, at:place] = np.arange(position, position + place - at)
         position += place - at
         at = place + tokens
-        if not height:
-            made[:, place:at] = np.arange(position, position + tokens)
-            position += tokens
-            continue
         made[0, place:at] = position
         made[1, place:at], made[2, place:at] = np.divmod(np.arange(tokens), width)
         made[1:, place:at] += position

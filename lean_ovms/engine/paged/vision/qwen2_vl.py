@@ -54,7 +54,7 @@ class Qwen2Vl:
         """Returns the height and the width to which an image is scaled: multiples of the unit, within the limits."""
         height, width = size
         if max(size) > MAX_ASPECT * min(size):
-            raise BadRequest(f"an image is more than {MAX_ASPECT} times as long as wide", param="messages")
+            raise BadRequest(f"an image is more than {MAX_ASPECT} times as long as wide")
         unit = self.unit
         tall, wide = (round(side / unit) * unit for side in size)
         if tall * wide > self._most:

@@ -11,10 +11,10 @@ from ....types import Image
 from ...generation.image_prompts import TAG
 from ...generation.pipeline import ImagePrompt
 from .families import NotReadable
-from .family import VisionFamily
+from .family import Layout, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .image_queue import ImageQueue
-from .prompt_images import PromptImages
+from .prompt_images import Places, PromptImages
 
 TRIAL_SIDE = 64
 
@@ -38,42 +38,41 @@ class Vision:
         self._encode = encode
         self._cache = ImageCache(family, cache_bytes)
         self.queue = ImageQueue(family, self._cache, wake)
-        token = decode([family.token_id], False)
-        self._text = f"{family.before}{token}{family.after}"
-        if encode(self._text, False).count(family.token_id) != 1:
+        self._token = decode([family.token_id], False)
+        if encode(self._text(Layout(1)), False).count(family.token_id) != 1:
             raise NotReadable("its tokenizer has no token for the place of an image")
         self._try()
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
-        ids = self._encode(TAG.sub(lambda tag: self._text, image_prompt.text), image_prompt.add_special_tokens)
-        known = [self._known(number, image) for number, image in enumerate(in_order(image_prompt), 1)]
-        if ids.count(self._family.token_id) != len(known):
+        known = [self._cache.get(image) for image in in_order(image_prompt)]
+        texts = iter([self._text(image.layout) for image in known])
+        ids = self._encode(TAG.sub(lambda tag: next(texts), image_prompt.text), image_prompt.add_special_tokens)
+        runs = [(image.token, count) for image in known for _, count in image.layout.runs]
+        if ids.count(self._family.token_id) != len(runs):
             raise BadRequest("the prompt holds text that stands for an image", param="messages")
-        made, images = list[int](), iter(known)
+        made, left = list[int](), iter(runs)
         for token in ids:
             if token == self._family.token_id:
-                image = next(images)
-                made += [image.token] * image.layout.tokens
+                token, count = next(left)
+                made += [token] * count
             else:
                 made.append(token)
         return made
 
-    def images(self, image_prompt: ImagePrompt, ids: list[int]) -> PromptImages:
+    def images(self, ids: list[int]) -> PromptImages:
         """Returns the images of a prompt with these ids, of `placeholder_ids`."""
-        known = [self._cache.get(image) for image in in_order(image_prompt)]
-        found, at = list[tuple[int, KnownImage]](), 0
-        for image in known:
-            at = ids.index(image.token, at)
-            found.append((at, image))
-            at += image.layout.tokens
-        return PromptImages(found, len(ids), whole=self._family.whole)
+        found, places = list[tuple[Places, KnownImage]](), np.flatnonzero(np.array(ids) < 0)
+        while len(places):
+            image = self._cache.named(ids[places[0]])
+            found.append((places[: image.layout.tokens], image))
+            places = places[image.layout.tokens :]
+        return PromptImages(found, len(ids), self._family.token_id, whole=self._family.whole)
 
-    def _known(self, number: int, image: Image) -> KnownImage:
-        try:
-            return self._cache.get(image)
-        except BadRequest as error:
-            raise BadRequest(f"image {number} of the prompt: {error}", param="messages") from error
+    def _text(self, layout: Layout) -> str:
+        """Returns the text of an image, with one token in the place of each run."""
+        runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
+        return f"{self._family.before}{runs}{self._family.after}"
 
     def _try(self) -> None:
         """Encodes an image, which compiles the networks. Raises NotReadable if it has another number of tokens."""

@@ -57,6 +57,7 @@ class ImageRig(Rig):
         sizes, pixels = [[height, width] for height, width, _ in images], [data for *_, data in images]
         record = Submit(number, prompt, False, None, False, asked, "", sizes, pixels=pixels)
         record.client, record.group = client, group
+        record.image_params = [f"image {number}" for number in range(1, len(images) + 1)]
         self.put(record)
         return number
 

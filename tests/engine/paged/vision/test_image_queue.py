@@ -42,10 +42,10 @@ class Rig:
         self.queue = ImageQueue(self.family, self.cache, self.woken.release)
 
     def add(self, number, *images, client=""):
-        images = [Image(2, 1, bytes([value]) * 6) for value in images]
+        images = [Image(2, 1, bytes([value]) * 6, f"image {place}") for place, value in enumerate(images, 1)]
         request = GenerationRequest(number, SamplingParams(), {0, 1})
         request.client = client
-        known = [(3 * place, self.cache.get(image)) for place, image in enumerate(images)]
+        known = [(3 * place + np.arange(2), self.cache.get(image)) for place, image in enumerate(images)]
         self.queue.add(request, PromptImages(known, 20), images)
 
     def encode(self, times=1):
@@ -121,8 +121,8 @@ def test_an_error_names_the_image_and_ends_its_requests_alone(rig):
     rig.add(2, 12)
     rig.add(3, 13)
     found = rig.encode(4)
-    assert str(found[1]) == "image 2 of the prompt: too dark"
+    assert str(found[1]) == "image 2: too dark"
     assert isinstance(found[1], BadRequest)
-    assert str(found[2]) == "image 1 of the prompt: the engine failed while it encoded it"
+    assert str(found[2]) == "image 1: the engine failed while it encoded it"
     assert isinstance(found[2], EngineFailure)
     assert found[3] == 2

@@ -9,9 +9,11 @@ import pytest
 from lean_ovms.engine.paged.vision import pixels
 from lean_ovms.engine.paged.vision.families import NotReadable, load
 from lean_ovms.types import Image
-from tools.zoo_vision import PIXELS, PLAIN
+from tools.zoo_vision import PIXELS, PLAIN, TILED
 
 transformers = pytest.importorskip("transformers")
+OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
+"""What a family's processor of texts and images tells its processor of images."""
 SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
 
 
@@ -26,8 +28,8 @@ class Networks:
         values = next(iter(inputs.values()))
         if part == "vision_embeddings_pos":
             return [np.zeros((*values.shape, 64), np.float32)]
-        count = len(values)
-        return [np.zeros((count, 16, 64) if "pixel_values" in inputs else (count, 64), np.float32)]
+        of_image = (values.shape[2] * values.shape[3] // 64,) if values.ndim == 4 else ()  # patches
+        return [np.zeros((len(values), *of_image, 64), np.float32)]
 
 
 def image(size):
@@ -37,7 +39,7 @@ def image(size):
 
 def family(name, tmp_path, **changes):
     networks = Networks()
-    (tmp_path / "config.json").write_text(json.dumps({**PLAIN[name], "model_type": name}))
+    (tmp_path / "config.json").write_text(json.dumps({**PLAIN[name], "model_type": name.partition("-")[0]}))
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PIXELS[name], **changes}))
     return load(tmp_path, networks), networks
 
@@ -50,10 +52,13 @@ def test_the_numbers_are_those_of_transformers(name, size, tmp_path):
     made = networks.inputs["vision_embeddings"]
     fields = {key: value for key, value in PIXELS[name].items() if key != "image_processor_type"}
     processor = getattr(transformers, PIXELS[name]["image_processor_type"].removesuffix("Fast") + "Pil")(**fields)
-    wanted = processor(images=[pixels.pixels(image(size))], return_tensors="np")
-    [values] = made.values()
+    wanted = processor(images=[pixels.pixels(image(size))], return_tensors="np", **OF_A_CALL.get(name, {}))
+    values = made.get("pixel_values", made.get("hidden_states"))
     theirs = wanted["pixel_values"]
     assert values == pytest.approx(theirs.reshape(-1, *theirs.shape[-values.ndim + 1 :]), abs=1e-6)
+    if "image_position_ids" in made:
+        assert made["image_position_ids"].tolist() == wanted["image_position_ids"].tolist()
+        assert one.layout(size).tokens == wanted["num_soft_tokens_per_image"][0]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -64,6 +69,38 @@ def test_the_tokens_of_an_image_are_as_many_as_its_grid(name, size, tmp_path):
     one.encode(image(size))
     assert len(networks.inputs["vision_embeddings"]["hidden_states"]) == 4 * layout.tokens
     assert layout.tokens == layout.height * layout.width
+
+
+TILE, WHOLE = "<fake_token_around_image><row_{}_col_{}>", "<fake_token_around_image><global-img>"
+
+
+@pytest.mark.parametrize(
+    ("size", "grid", "texts"),
+    [
+        (
+            (32, 32),
+            64,
+            [TILE.format(1, 1), TILE.format(1, 2), "\n" + TILE.format(2, 1), TILE.format(2, 2), "\n\n" + WHOLE],
+        ),
+        ((33, 300), 64, [TILE.format(1, 1), TILE.format(1, 2), "\n\n" + WHOLE]),
+        ((300, 33), 64, [TILE.format(1, 1), "\n" + TILE.format(2, 1), "\n\n" + WHOLE]),
+        ((32, 32), 32, [WHOLE]),
+    ],
+)
+@pytest.mark.parametrize("name", TILED)
+def test_the_texts_of_tiles(name, size, grid, texts, tmp_path):
+    one, networks = family(name, tmp_path, size={"longest_edge": grid})
+    one.encode(image(size))
+    assert one.layout(size).runs == tuple((text, 4) for text in texts)
+    assert len(networks.inputs["vision_embeddings"]["pixel_values"]) == len(texts)
+    assert (one.before, one.after) == ("", "<fake_token_around_image>")
+
+
+@pytest.mark.parametrize(("size", "rows", "columns"), [((32, 32), 2, 2), ((50, 60), 4, 4), ((200, 31), 4, 1)])
+def test_a_text_is_behind_each_row_of_mistral(size, rows, columns, tmp_path):
+    one, _ = family("mistral3", tmp_path)
+    assert one.layout(size).runs == (("", columns), *[("[IMG_BREAK]", columns)] * (rows - 1))
+    assert one.after == "[IMG_END]"
 
 
 def test_an_image_that_is_smaller_than_the_middle_gets_a_frame():

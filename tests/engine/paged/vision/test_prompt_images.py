@@ -14,9 +14,14 @@ def known(number, layout, encoded=True):
     return image
 
 
+def prompt(images, length):
+    """A prompt with images whose tokens follow each other, by the place of the first."""
+    return PromptImages([(np.arange(place, place + one.layout.tokens), one) for place, one in images], length)
+
+
 def test_positions_with_rows_and_columns():
     """The numbers of transformers' get_rope_index for two words, an image of 2 x 3 tokens, one word."""
-    images = PromptImages([(2, known(1, Layout(6, 2, 3)))], 9)
+    images = prompt([(2, known(1, Layout(6, 2, 3)))], 9)
     assert images.positions(0, 9).tolist() == [
         [0, 1, 2, 2, 2, 2, 2, 2, 5],
         [0, 1, 2, 2, 2, 3, 3, 3, 5],
@@ -28,27 +33,27 @@ def test_positions_with_rows_and_columns():
 
 
 def test_positions_behind_an_image_at_the_end():
-    images = PromptImages([(1, known(1, Layout(6, 2, 3)))], 7)
+    images = prompt([(1, known(1, Layout(6, 2, 3)))], 7)
     assert images.positions(7, 2).tolist() == [[4, 5]] * 3
 
 
 def test_images_without_rows_and_columns_count_as_words_do():
-    images = PromptImages([(1, known(1, Layout(4)))], 6)
+    images = prompt([(1, known(1, Layout(4)))], 6)
     assert images.positions(0, 8).tolist() == [list(range(8))] * 3
     assert images.shift == 0
 
 
 def test_every_chunk_has_the_embeddings_of_its_tokens():
     one, two = known(1, Layout(5)), known(2, Layout(3))
-    images = PromptImages([(2, one), (8, two)], 12)
+    images = prompt([(2, one), (8, two)], 12)
     assert images.missing() == []
     for size in range(1, 13):
         found = {}
         for start in range(0, 12, size):
             count = min(size, 12 - start)
-            for place, rows in images.rows(start, count):
-                assert place + len(rows) <= count
-                found |= {start + place + n: row.tolist() for n, row in enumerate(rows)}
+            for places, rows in images.rows(start, count):
+                assert 0 <= places[0] <= places[-1] < count
+                found |= {start + place: row.tolist() for place, row in zip(places.tolist(), rows, strict=True)}
         assert found == {2 + n: row.tolist() for n, row in enumerate(one.rows)} | {
             8 + n: row.tolist() for n, row in enumerate(two.rows)
         }
@@ -56,17 +61,27 @@ def test_every_chunk_has_the_embeddings_of_its_tokens():
 
 def test_embeddings_stay_with_the_prompt_when_the_cache_drops_them():
     one, two = known(1, Layout(5)), known(2, Layout(3), encoded=False)
-    images = PromptImages([(0, one), (5, two)], 8)
+    images = prompt([(0, one), (5, two)], 8)
     assert images.missing() == [two]
     one.rows, two.rows = None, np.ones((3, 2), np.float32)
     assert images.missing() == []
-    assert [place for place, _ in images.rows(0, 8)] == [0, 5]
+    assert [int(places[0]) for places, _ in images.rows(0, 8)] == [0, 5]
 
 
 def test_embeddings_are_in_the_order_of_the_prompt_whichever_was_encoded_first():
     one, two = known(1, Layout(5), encoded=False), known(2, Layout(3))
-    images = PromptImages([(0, one), (5, two)], 8)
+    images = prompt([(0, one), (5, two)], 8)
     images.missing()
     one.rows = np.ones((5, 2), np.float32)
     images.missing()
-    assert [place for place, _ in images.rows(0, 8)] == [0, 5]
+    assert [int(places[0]) for places, _ in images.rows(0, 8)] == [0, 5]
+
+
+def test_text_between_the_tokens_of_an_image():
+    one = known(1, Layout(4, texts=(("", 2), ("|", 2))))
+    images = PromptImages([(np.array([1, 2, 4, 5]), one)], 7)
+    assert images.missing() == []
+    [(places, rows)] = images.rows(2, 3)
+    assert places.tolist() == [0, 2]
+    assert rows.tolist() == one.rows[1:3].tolist()
+    assert images.positions(0, 8).tolist() == [list(range(8))] * 3

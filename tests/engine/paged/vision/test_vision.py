@@ -185,7 +185,7 @@ def test_an_image_that_cannot_be_read_is_refused_by_its_number(rig, monkeypatch)
     number = rig.see(turn(tags(2) + "describe"), picture("red"), picture("red", (3, 40)))
     rig.run()
     error = from_wire(rig.answer(number).refused)
-    assert (str(error), error.param) == ("image 2 of the prompt: too low", "messages")
+    assert (str(error), error.param) == ("image 2: too low", "image 2")
 
 
 def test_text_that_stands_for_an_image_is_refused(rig):
