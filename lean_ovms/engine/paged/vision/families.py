@@ -29,7 +29,6 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "qwen3_5": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_5_moe": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_vl": (Qwen3Vl, "Qwen2VLImageProcessor"),
-    "qwen3_vl_moe": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "smolvlm": (Tiled, "SmolVLMImageProcessor"),
 }
 """With the image processor of transformers whose pixels it makes."""

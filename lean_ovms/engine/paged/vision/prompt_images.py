@@ -39,11 +39,21 @@ class PromptImages:
 
     def chunk(self, start: int, count: int) -> int:
         """Returns how many tokens a step computes in the place of `count`: none, or all, of an image."""
+        first, end = self._around(start + count)
+        return first - start if first > start else end - start
+
+    def cached(self, blocks: int, size: int) -> int:
+        """Returns how many of so many first blocks may come from the prefix cache: none of an image, or all."""
+        while (fewer := self._around(blocks * size)[0] // size) < blocks:
+            blocks = fewer
+        return blocks
+
+    def _around(self, end: int) -> tuple[int, int]:
+        """Returns the two places next to an end at which a prompt may be parted, both the end itself if it may be."""
         for places, _ in self.images if self._whole else ():
-            first, end = int(places[0]), int(places[-1]) + 1
-            if first < start + count < end:
-                return first - start if first > start else end - start
-        return count
+            if places[0] < end <= places[-1]:
+                return int(places[0]), int(places[-1]) + 1
+        return end, end
 
     def rows(self, start: int, count: int) -> Iterator[tuple[Places, Rows]]:
         """Yields the embeddings of image tokens among the `count` from `start` on, with the places behind `start`.

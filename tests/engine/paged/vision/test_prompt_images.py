@@ -59,6 +59,23 @@ def test_every_chunk_has_the_embeddings_of_its_tokens():
         }
 
 
+def test_the_tokens_of_an_image_that_see_each_other_are_computed_and_cached_together():
+    images = PromptImages([(np.arange(2, 7), known(1, Layout(5)))], 9, whole=True)
+    assert [images.chunk(0, count) for count in range(1, 10)] == [1, 2, 2, 2, 2, 2, 7, 8, 9]
+    assert [images.chunk(2, count) for count in range(1, 8)] == [5, 5, 5, 5, 5, 6, 7]
+    assert [images.cached(blocks, 1) for blocks in range(10)] == [0, 1, 2, 2, 2, 2, 2, 7, 8, 9]
+    assert [images.cached(blocks, 3) for blocks in range(4)] == [0, 0, 0, 3]
+    apart = PromptImages([(np.arange(2, 7), known(1, Layout(5)))], 9)
+    assert (apart.chunk(2, 3), apart.cached(2, 2)) == (3, 2)
+
+
+def test_a_block_that_ends_between_two_images_may_begin_inside_the_first():
+    images = PromptImages(
+        [(np.arange(1, 5), known(1, Layout(4))), (np.arange(5, 9), known(2, Layout(4)))], 9, whole=True
+    )
+    assert images.cached(2, 4) == 0
+
+
 def test_embeddings_stay_with_the_prompt_when_the_cache_drops_them():
     one, two = known(1, Layout(5)), known(2, Layout(3), encoded=False)
     images = prompt([(0, one), (5, two)], 8)
