@@ -262,14 +262,30 @@ MODELS: dict[str, dict[str, Any]] = {
             "moe_intermediate_size": 16,
         },
     },
+    "gemma4_unified": {
+        **GEMMA4,
+        "text_config": {
+            **{name: value for name, value in GEMMA4_TEXT.items() if name != "vocab_size_per_layer_input"},
+            "model_type": "gemma4_unified_text",
+            "use_bidirectional_attention": "vision",
+        },
+        "vision_config": {
+            "model_type": "gemma4_unified_vision",
+            "patch_size": 4,
+            "mm_embed_dim": 64,
+            "mm_posemb_size": 80,
+            "output_proj_dims": 64,
+        },
+    },
     "idefics3": {**TILES, "vision_config": {**TILED_VISION, "model_type": "idefics3_vision"}},
     "smolvlm": {**TILES, "vision_config": {**TILED_VISION, "model_type": "smolvlm_vision"}},
     "mistral3": {**MISTRAL, "text_config": {"model_type": "mistral", **TEXT, "sliding_window": None}},
 }
 """The configuration of each, by model_type of transformers; what is behind a "-" tells variants apart.
 
-Made with optimum-intel 2.2.0 and transformers 4.57.6, but for the Qwen3.5 (5.2.0) and the Gemma 4 (5.5.4). The answers
-of torch are from the same versions, but for idefics3 and smolvlm (5.2.0): 4.57.6 gives their patches wrong positions.
+Made with optimum-intel 2.2.0 and transformers 4.57.6, but for the Qwen3.5 (5.2.0), the Gemma 4 (5.5.4) and its unified
+kind (5.10.4). The answers of torch are from the same versions, but for idefics3 and smolvlm (5.2.0): 4.57.6 gives their
+patches wrong positions.
 """
 CLIP_PIXELS = {
     "image_processor_type": "CLIPImageProcessor",
@@ -365,6 +381,7 @@ PIXELS: dict[str, dict[str, Any]] = {
     "qwen3_5_moe": QWEN3_PIXELS,
     "gemma4": GEMMA4_PIXELS,
     "gemma4-moe": GEMMA4_PIXELS,
+    "gemma4_unified": {**GEMMA4_PIXELS, "image_processor_type": "Gemma4UnifiedImageProcessor"},
     "idefics3": {**TILED_PIXELS, "image_processor_type": "Idefics3ImageProcessor"},
     "smolvlm": {**TILED_PIXELS, "image_processor_type": "SmolVLMImageProcessor"},
     "mistral3": PIXTRAL_PIXELS,

@@ -39,6 +39,7 @@ FRAMES = {
     "qwen3_vl": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "gemma3": ("\n\n<start_of_image>", "<image_soft_token>", "<end_of_image>\n\n"),
     "gemma4": ("<|image>", "<|image|>", "<image|>"),
+    "gemma4_unified": ("<|image>", "<|image|>", "<image|>"),
     "qwen3_5": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "qwen3_5_moe": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
 }
@@ -46,7 +47,7 @@ FRAMES = {
 
 Families that are not here have texts inside an image too.
 """
-MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids"}
+MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids", "gemma4_unified": "mm_token_type_ids"}
 """Inputs that are 1 for the tokens of images and 0 for others."""
 
 
@@ -91,7 +92,7 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
 
 def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], list[str]]:
     """The model's inputs of images, and the texts that stand for them."""
-    kind, processor = name.partition("-")[0], _processor(name)
+    kind, processor = name.partition("-")[0], image_processor(name)
     if kind in TILED:
         inputs = dict(processor(images=[images], return_row_col_info=True, return_tensors="pt"))
         from transformers.models.idefics3.processing_idefics3 import get_image_prompt_string as spelled
@@ -109,13 +110,17 @@ def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], li
     return inputs, [before + token * count + behind for count in _counts(name, model, inputs)]
 
 
-def _processor(name: str) -> Any:
+def image_processor(name: str) -> Any:
+    """A family's image processor of transformers with Pillow."""
     import transformers
 
     fields = dict(PIXELS[name])
     if "merge_size" in fields and "size" in fields:  # which older versions do not read
         fields |= {"min_pixels": fields["size"]["shortest_edge"], "max_pixels": fields["size"]["longest_edge"]}
     kind = fields.pop("image_processor_type").removesuffix("Fast")
+    if "Unified" in kind:  # which needs torchvision; it makes patches of tokens of the same pixels
+        kind = kind.replace("Unified", "")
+        fields |= {"patch_size": fields["patch_size"] * fields["pooling_kernel_size"], "pooling_kernel_size": 1}
     return (getattr(transformers, f"{kind}Pil", None) or getattr(transformers, kind))(**fields)
 
 

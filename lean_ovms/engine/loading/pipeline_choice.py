@@ -38,8 +38,8 @@ PROVEN = frozenset(
 tests/engine/paged/test_zoo.py."""
 PROVEN_VISION = frozenset(
     (
-        *("gemma3", "gemma4", "idefics3", "llava", "llava_next", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_5"),
-        *("qwen3_5_moe", "qwen3_vl", "smolvlm"),
+        *("gemma3", "gemma4", "gemma4_unified", "idefics3", "llava", "llava_next", "mistral3", "qwen2_5_vl"),
+        *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
     )
 )
 """The same for models with vision: tests/engine/paged/vision/test_zoo_vision.py."""

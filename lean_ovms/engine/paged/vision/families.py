@@ -9,7 +9,7 @@ from ....repository import json_file
 from ....types import Json
 from .family import Files, Networks, VisionFamily
 from .gemma3 import Gemma3
-from .gemma4 import Gemma4
+from .gemma4 import Gemma4, Gemma4Unified
 from .llava import Llava
 from .llava_next import LlavaNext
 from .mistral3 import Mistral3
@@ -20,6 +20,7 @@ from .tiled import Tiled
 FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma3": (Gemma3, "Gemma3ImageProcessor"),
     "gemma4": (Gemma4, "Gemma4ImageProcessor"),
+    "gemma4_unified": (Gemma4Unified, "Gemma4UnifiedImageProcessor"),
     "idefics3": (Tiled, "Idefics3ImageProcessor"),
     "llava": (Llava, "CLIPImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),

@@ -1,6 +1,7 @@
 """Gemma 4: an image of any size, scaled to at most so many tokens, each of a square of patches.
 
-The encoder's network has as many patches for every image: those behind the last have the position -1.
+The network has as many patches for every image: those behind the last have the position -1. The unified kind has no
+encoder, but a projection of patches as large as a token.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Gemma4:
             "pixel_values": np.pad(patches, behind)[None],
             "image_position_ids": np.pad(np.stack([column, row], axis=1), behind, constant_values=-1)[None],
         }
-        return self._networks.run("vision_embeddings", inputs)[0]
+        [features] = self._networks.run("vision_embeddings", inputs)
+        return features.reshape(-1, features.shape[-1])[: len(patches) // self._merge**2]
 
     def _resized(self, size: Size) -> Size:
         """Returns the height and the width to which an image is scaled: multiples of a token's, within the limit.
@@ -64,3 +66,11 @@ class Gemma4:
         elif not width:
             height, width = min(size[0] // size[1], self._tokens), 1
         return height * unit, width * unit
+
+
+class Gemma4Unified(Gemma4):
+    """A family.VisionFamily."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self._patch, self._merge = self._patch * self._merge, 1

@@ -1,14 +1,11 @@
 """The images that were encoded last, by their content.
 
 Each has a number, which stands for its content in prompts: -1 - number is the id of all its tokens, so that the prefix
-cache tells images apart as it tells texts apart. Content is compared by a hash with a key of its own, so that nobody
-can make two images with the same one.
+cache tells images apart as it tells texts apart.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -41,8 +38,7 @@ class ImageCache:
         """budget: bytes of embeddings that are kept."""
         self._family = family
         self._budget = budget
-        self._key = os.urandom(32)
-        self._images: OrderedDict[bytes, KnownImage] = OrderedDict()  # the latest are last
+        self._images: OrderedDict[str, KnownImage] = OrderedDict()  # the latest are last
         self._by_token: dict[int, KnownImage] = {}
         self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # with the bytes of their rows
         self._last = 0
@@ -50,7 +46,7 @@ class ImageCache:
 
     def get(self, image: Image) -> KnownImage:
         """Returns what is known of an image. Raises BadRequest, with its field, if the model cannot read it."""
-        digest = hashlib.blake2b(image.pixels, digest_size=32, key=self._key, salt=_salt(image)).digest()
+        digest = image.content()
         known = self._images.pop(digest, None)
         if known is None:
             self._last += 1
@@ -79,7 +75,3 @@ class ImageCache:
             oldest, size = self._encoded.popitem(last=False)
             oldest.rows = None
             self.bytes -= size
-
-
-def _salt(image: Image) -> bytes:
-    return image.height.to_bytes(8, "little") + image.width.to_bytes(8, "little")

@@ -38,6 +38,11 @@ def test_other_content_and_other_sides_are_other_images(cache):
     assert len({cache.get(each).token for each in images}) == 4
 
 
+def test_a_digest_that_is_known_is_not_computed_again(cache):
+    known = Image(1000, 1000, b"", digest=image(2, 6, 1).content())
+    assert cache.get(known) is cache.get(image(2, 6, 1))
+
+
 def test_what_the_model_cannot_read_is_refused_each_time(cache):
     for _ in range(2):
         with pytest.raises(BadRequest, match="too low"):

@@ -10,8 +10,9 @@ from lean_ovms.engine.paged.vision import pixels
 from lean_ovms.engine.paged.vision.families import NotReadable, load
 from lean_ovms.types import Image
 from tools.zoo_vision import PIXELS, PLAIN, TILED
+from tools.zoo_vision_torch import image_processor
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
 """What a family's processor of texts and images tells its processor of images."""
 SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
@@ -50,9 +51,7 @@ def test_the_numbers_are_those_of_transformers(name, size, tmp_path):
     one, networks = family(name, tmp_path)
     one.encode(image(size))
     made = networks.inputs["vision_embeddings"]
-    fields = {key: value for key, value in PIXELS[name].items() if key != "image_processor_type"}
-    processor = getattr(transformers, PIXELS[name]["image_processor_type"].removesuffix("Fast") + "Pil")(**fields)
-    wanted = processor(images=[pixels.pixels(image(size))], return_tensors="np", **OF_A_CALL.get(name, {}))
+    wanted = image_processor(name)(images=[pixels.pixels(image(size))], return_tensors="np", **OF_A_CALL.get(name, {}))
     values = made.get("pixel_values", made.get("hidden_states"))
     theirs = wanted["pixel_values"]
     assert values == pytest.approx(theirs.reshape(-1, *theirs.shape[-values.ndim + 1 :]), abs=1e-6)
