@@ -42,7 +42,7 @@ class NotReadable(Exception):
 def load(model_dir: Path, networks: Networks) -> VisionFamily:
     """Reads a model's files. Raises NotReadable."""
     config = json_file.read_object(model_dir / "config.json")
-    processor = json_file.read_object(model_dir / "preprocessor_config.json")
+    processor = _processor(model_dir)
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise NotReadable(f"images of the type {kind} are not known")
@@ -53,6 +53,13 @@ def load(model_dir: Path, networks: Networks) -> VisionFamily:
         return family(Files(config, processor, networks))
     except (KeyError, TypeError, ValueError) as error:
         raise NotReadable(f"config.json or preprocessor_config.json of this {kind}: {error!r}") from error
+
+
+def _processor(model_dir: Path) -> Json:
+    """Returns the fields of a model's image processor; transformers 5 writes them into processor_config.json."""
+    fields = json_file.read_object(model_dir / "preprocessor_config.json")
+    fields = fields or json_file.read_object(model_dir / "processor_config.json").get("image_processor")
+    return fields if isinstance(fields, dict) else {}
 
 
 def _name(processor: Json) -> str:

@@ -15,7 +15,7 @@ Rows = NDArray[np.float32]
 
 
 class Layout(NamedTuple):
-    """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: it is a line.
+    """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: as text has.
 
     texts: for each run of its tokens the text before it, and their number; (): there is no text between them.
     """

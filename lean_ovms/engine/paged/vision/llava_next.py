@@ -1,6 +1,6 @@
 """LLaVA-NeXT: an image as a whole, and behind it the tiles of the same image in a higher resolution.
 
-The grid of tiles is the one of `image_grid_pinpoints` that loses least. What the tiles have beside the image is left
+The grid of tiles is the one of `image_grid_pinpoints` that loses least. What the tiles have around the image is left
 out, and each row of patches ends with the embedding `image_newline`.
 """
 
@@ -44,8 +44,8 @@ class LlavaNext(Llava):
         joined = features[1:].reshape(down, across, side, side, -1).transpose(0, 2, 1, 3, 4)
         joined = joined.reshape(down * side, across * side, -1)[self._kept(size)]
         ends = np.broadcast_to(self._newline, (len(joined), 1, joined.shape[-1]))
-        lines = np.concatenate([joined, ends], axis=1)
-        return np.concatenate([features[0], lines.reshape(-1, joined.shape[-1])])
+        rows = np.concatenate([joined, ends], axis=1)
+        return np.concatenate([features[0], rows.reshape(-1, joined.shape[-1])])
 
     def _grid(self, size: Size) -> Size:
         """Returns the size of the grid of tiles in which most of an image is left, and then least is empty."""
@@ -64,13 +64,13 @@ class LlavaNext(Llava):
         high, wide = (side // self.side * self.patches for side in grid)
         height, width = size
         if width / height > wide / high:
-            beside = (high - int(round(height * (wide / width), 7))) // 2
-            return slice(beside, high - beside), slice(0, wide)
-        beside = (wide - int(round(width * (high / height), 7))) // 2
-        return slice(0, high), slice(beside, wide - beside)
+            margin = (high - int(round(height * (wide / width), 7))) // 2
+            return slice(margin, high - margin), slice(0, wide)
+        margin = (wide - int(round(width * (high / height), 7))) // 2
+        return slice(0, high), slice(margin, wide - margin)
 
     def _padded(self, image: Pixels, grid: Size) -> Pixels:
-        """Returns an image scaled into a grid, in its middle, with black beside it."""
+        """Returns an image scaled into a grid, in its middle, with black around it."""
         height, width = image.shape[:2]
         down, across = grid[0] / height, grid[1] / width
         if across < down:

@@ -17,7 +17,7 @@ class VisionNetworks:
     """A family.Networks. Each network is compiled when it is first used."""
 
     def __init__(self, model_dir: Path, device: str, properties: dict[str, Any], threads: int) -> None:
-        """threads: that compute, beside those of the language model's steps."""
+        """threads: that compute, while those of the language model's steps do."""
         self._dir = model_dir
         self._device = device
         self._properties = {"ENABLE_CPU_PINNING": False, **properties, "INFERENCE_NUM_THREADS": threads}

@@ -114,6 +114,24 @@ def test_other_processors_are_refused(changes, tmp_path):
         family("llava", tmp_path, **changes)
 
 
+def test_the_fields_of_an_image_processor_may_be_in_the_file_of_all_processors(tmp_path):
+    one, _ = family("qwen2_vl", tmp_path)
+    (tmp_path / "preprocessor_config.json").unlink()
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": PIXELS["qwen2_vl"]}))
+    assert load(tmp_path, Networks()).layout((50, 60)) == one.layout((50, 60))
+    (tmp_path / "processor_config.json").write_text("[]")
+    with pytest.raises(NotReadable, match="not known"):
+        load(tmp_path, Networks())
+
+
+def test_mistral_with_another_language_model_is_refused(tmp_path):
+    family("mistral3", tmp_path)
+    config = {**PLAIN["mistral3"], "model_type": "mistral3", "text_config": {"model_type": "ministral3"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(NotReadable, match="ministral3"):
+        load(tmp_path, Networks())
+
+
 def test_other_families_are_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "newest"}')
     (tmp_path / "preprocessor_config.json").write_text("{}")
