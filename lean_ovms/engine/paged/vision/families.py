@@ -57,9 +57,10 @@ def load(model_dir: Path, networks: Networks) -> VisionFamily:
 
 def _processor(model_dir: Path) -> Json:
     """Returns the fields of a model's image processor; transformers 5 writes them into processor_config.json."""
-    fields = json_file.read_object(model_dir / "preprocessor_config.json")
-    fields = fields or json_file.read_object(model_dir / "processor_config.json").get("image_processor")
-    return fields if isinstance(fields, dict) else {}
+    if fields := json_file.read_object(model_dir / "preprocessor_config.json"):
+        return fields
+    nested = json_file.read_object(model_dir / "processor_config.json").get("image_processor")
+    return nested if isinstance(nested, dict) else {}
 
 
 def _name(processor: Json) -> str:
