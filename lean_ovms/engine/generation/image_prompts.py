@@ -36,7 +36,7 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
     numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
     if sorted(numbers) != list(range(len(images))):
         raise BadRequest("the image tags of the prompt are not those of its images", param="messages")
-    return ImagePrompt(text, submit.add_special_tokens, images)
+    return ImagePrompt(text, submit.add_special_tokens, images, submit.sampling.get("cache_salt", ""))
 
 
 def _images(submit: Submit) -> tuple[Image, ...]:

@@ -20,11 +20,15 @@ NGRAM_SIZE = 3
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images."""
+    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images.
+
+    salt: what is kept of its images is shared with prompts of the same salt.
+    """
 
     text: str
     add_special_tokens: bool
     images: tuple[Image, ...] = ()
+    salt: str = ""
 
 
 class Thinking(NamedTuple):

@@ -244,7 +244,8 @@ class PagedPipeline(Engine):
         try:
             family = families.load(config.model_dir, networks)
             cache_bytes = config.image_cache_mb << 20
-            return Vision(family, self.encode, self.decode, cache_bytes=cache_bytes, wake=wake)
+            shares = config.enable_prefix_caching
+            return Vision(family, self.encode, self.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
         except families.NotReadable as error:
             raise NotPageable(str(error)) from error
 

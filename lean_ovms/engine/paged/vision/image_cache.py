@@ -38,23 +38,26 @@ class ImageCache:
         """budget: bytes of embeddings that are kept."""
         self._family = family
         self._budget = budget
-        self._images: OrderedDict[str, KnownImage] = OrderedDict()  # the latest are last
+        self._images: OrderedDict[tuple[str, str], KnownImage] = OrderedDict()  # the latest are last
         self._by_token: dict[int, KnownImage] = {}
         self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # with the bytes of their rows
         self._last = 0
         self.bytes = 0
 
-    def get(self, image: Image) -> KnownImage:
-        """Returns what is known of an image. Raises BadRequest, with its field, if the model cannot read it."""
-        digest = image.content()
-        known = self._images.pop(digest, None)
+    def get(self, image: Image, salt: str = "") -> KnownImage:
+        """Returns what is known of an image among those with the same salt.
+
+        Raises BadRequest, with its field, if the model cannot read it.
+        """
+        key = image.content(), salt
+        known = self._images.pop(key, None)
         if known is None:
             self._last += 1
             try:
                 known = KnownImage(self._last, self._family.layout((image.height, image.width)))
             except BadRequest as error:
                 raise BadRequest(f"{image.param}: {error}", param=image.param) from error
-        self._images[digest] = self._by_token[known.token] = known
+        self._images[key] = self._by_token[known.token] = known
         if known in self._encoded:
             self._encoded.move_to_end(known)
         while len(self._images) > MAX_KNOWN:

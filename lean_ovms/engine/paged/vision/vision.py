@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -31,9 +32,15 @@ class Vision:
         decode: Callable[[list[int], bool], str],
         *,
         cache_bytes: int,
+        shares: bool,
         wake: Callable[[], None],
     ) -> None:
-        """encode, decode: of the model's tokenizer. cache_bytes: of encoded images. Raises NotReadable."""
+        """encode, decode: of the model's tokenizer. cache_bytes: of encoded images. shares: between requests.
+
+        Raises NotReadable.
+        """
+        self._shares = shares
+        self._numbers = itertools.count()
         self._family = family
         self._encode = encode
         self._cache = ImageCache(family, cache_bytes)
@@ -45,7 +52,8 @@ class Vision:
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
-        known = [self._cache.get(image) for image in in_order(image_prompt)]
+        salt = image_prompt.salt if self._shares else str(next(self._numbers))
+        known = [self._cache.get(image, salt) for image in in_order(image_prompt)]
         texts = iter([self._text(image.layout) for image in known])
         ids = self._encode(TAG.sub(lambda tag: next(texts), image_prompt.text), image_prompt.add_special_tokens)
         runs = [(image.token, count) for image in known for _, count in image.layout.runs]

@@ -38,6 +38,13 @@ def test_other_content_and_other_sides_are_other_images(cache):
     assert len({cache.get(each).token for each in images}) == 4
 
 
+def test_images_are_shared_with_the_same_salt_only(cache):
+    one = cache.get(image(2, 6, 1), "a")
+    assert cache.get(image(2, 6, 1), "a") is one
+    assert cache.get(image(2, 6, 1), "b") is not one
+    assert cache.get(image(2, 6, 1)) is not one
+
+
 def test_a_digest_that_is_known_is_not_computed_again(cache):
     known = Image(1000, 1000, b"", digest=image(2, 6, 1).content())
     assert cache.get(known) is cache.get(image(2, 6, 1))

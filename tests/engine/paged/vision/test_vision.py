@@ -82,6 +82,18 @@ def test_an_image_is_encoded_once(rig, monkeypatch):
     assert len(encoded) == 1
 
 
+@pytest.mark.parametrize(("salts", "options"), [("ab", {}), ("aa", {"enable_prefix_caching": False})])
+def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch):
+    rig = load(MODEL, **options) if options else rig
+    encoded, encode = [], rig.backend._vision._family.encode
+    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: encoded.append(1) or encode(image))
+    for salt in salts:
+        number = ask(rig, tags(2) + "describe", "green", "green", size=(35, 33), cache_salt=salt)
+        rig.run()
+        assert words(rig, number) == said("green", "green")
+    assert len(encoded) == 2
+
+
 def test_images_beyond_the_budget_are_encoded_again(monkeypatch):
     rig = load(MODEL, image_cache_mb=1)
     family, encoded = rig.backend._vision._family, []
