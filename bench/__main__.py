@@ -22,6 +22,7 @@ BENCHES = {
     "embed": ("embed", "main"),
     "speech": ("speech", "main"),
     "flood": ("flood", "main"),
+    "vision": ("vision", "main"),
     "grammars": ("grammars", "main"),
 }
 

@@ -42,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "grammar", "util"},
     "engine.genai.guard": BASE | {"engine.generation", "engine.protocol", "engine.errors", "config"},
     "engine.paged": BASE
+    | {"repository", "util"}
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.embedding": BASE
     | {"engine.loading"}
@@ -94,7 +95,7 @@ EVERYTHING = {"server", "embed", "cli", "asgi", "llm", "ray_serve", "__main__"}
 
 FOREIGN = {
     "h11": {"transports/http11/", "media/"},
-    "PIL": {"media/images/pillow.py"},
+    "PIL": {"media/images/pillow.py", "engine/paged/vision/pixels.py"},
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
     "openvino": {
@@ -105,6 +106,8 @@ FOREIGN = {
         "engine/paged/positions.py",
         "engine/embedding/model.py",
         "engine/embedding/tokenizer.py",
+        "engine/paged/vision/input_embeddings.py",
+        "engine/paged/vision/networks.py",
         "engine/embedding/network.py",
         "engine/embedding/pooling_graph.py",
         "engine/speech/silero_vad.py",

@@ -35,7 +35,7 @@ class EngineOptions(Options):
     )
     pipeline_type: str = option(
         "AUTO",
-        "what computes the model. PAGED: the server's own engine, for text models on the CPU; LM_CB, "
+        "what computes the model. PAGED: the server's own engine, on the CPU; LM_CB, "
         "VLM_CB: openvino-genai's continuous batching; LM, VLM: openvino-genai, one request at a time; "
         "ASR: openvino-genai's speech recognition; AUTO: chosen by model, device and options",
         group="engine",
@@ -181,6 +181,12 @@ class EngineOptions(Options):
     grammar_max_bytes: int = option(65536, "most bytes of a grammar or schema; more: 400", group="limits", low=64)
     grammar_max_nesting: int = option(
         64, "deepest nesting of a grammar or schema; more: 400", group="limits", low=4, high=256
+    )
+    image_cache_mb: int = option(
+        256,
+        "MB of memory for encoded images, by their content (PAGED); beyond it, those not used for longest are dropped",
+        group="limits",
+        low=1,
     )
 
     # --- behaviour

@@ -39,6 +39,13 @@ def flat(config: Json) -> Json:
     return {**config, **inner} if isinstance(inner, dict) else config
 
 
+def model_type(model_dir: Path) -> object:
+    """Returns the architecture, of the whole model where a language model is part of it; None: unknown."""
+    if model_dir.suffix == ".gguf":
+        return read(model_dir).get("model_type")
+    return json_file.read_object(model_dir / "config.json").get("model_type")
+
+
 def context_length(config: Json) -> int:
     """Returns the context length in tokens; 0: unknown."""
     return next((value for name in CONTEXT_NAMES if (value := _count(config, name))), 0)

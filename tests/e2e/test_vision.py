@@ -32,11 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def seeing(folder: Path) -> Iterator[Process]:
+@pytest.fixture(scope="module", params=["PAGED", "VLM_CB"])
+def seeing(folder: Path, request: pytest.FixtureRequest) -> Iterator[Process]:
     """A server whose model names colours; files of the folder and this machine's own web servers are open to it."""
     with start_process(
         *("--model_path", str(MODEL), "--plugin_config", EXACT, "--metrics_enable", "true"),
+        *("--pipeline_type", request.param),
         *("--allowed_local_media_path", str(folder), "--allowed_media_domains", "localhost,127.0.0.0/8,::1"),
     ) as process:
         process.wait_for("ready: colours")

@@ -7,6 +7,7 @@ would move images to other places. The rules are OVMS's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,8 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
         record.releases.append(lease.release)
     else:  # not on behalf of a request of a client
         lease.release()
-    return prompt.with_images(messages, tuple(loaded))
+    named = [replace(image, param=asked.param) for image, asked in zip(loaded, images, strict=True)]
+    return prompt.with_images(messages, tuple(named))
 
 
 def _find_images(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:

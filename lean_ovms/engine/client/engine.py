@@ -230,6 +230,8 @@ class EngineClient:
             fields = sampling_fields(sampling)
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
+            record.image_params = [image.param for image in images]
+            record.image_digests = [image.digest for image in images]
             record.client, record.group, record.priority, record.adapter = client, group, priority, adapter
             record.truncation_side = truncation_side
             record.pixels = [image.pixels for image in images]

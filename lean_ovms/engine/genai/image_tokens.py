@@ -61,6 +61,8 @@ class Patches:
 class GenAiImageTokens:
     """A pipeline.ImageTokenCounter for openvino_genai's pipelines."""
 
+    takes_ids = False
+
     def __init__(
         self,
         model_dir: Path,

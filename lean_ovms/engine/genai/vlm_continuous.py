@@ -10,7 +10,6 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from ...types import IMAGE_TAG, Image
 from ..errors import last_line
 from ..generation.pipeline import ImagePrompt
 from ..loading import model_info
+from ..loading.load_errors import LANGUAGE_MODEL
 from ..loading.settings import PipelineSettings
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Handle, PipelineRequest
@@ -31,33 +31,9 @@ from .image_tokens import GenAiImageTokens
 
 log = logging.getLogger(__name__)
 
-LANGUAGE_MODEL = "openvino_language_model.xml"
 IDENTITY_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 """A chat template that changes nothing. GenAI adds BOS and the like to a prompt, unless it comes from a template; ours
 was rendered before, and with this template nothing is added."""
-IMAGE_TOKENS = (
-    "<image>",
-    "</image>",
-    "<img>",
-    "</img>",
-    "<|image|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-    "<|vision_pad|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<image_soft_token>",
-    "<start_of_image>",
-    "<end_of_image>",
-    "<IMG_CONTEXT>",
-    "<slice>",
-    "</slice>",
-    "<image_id>",
-    "</image_id>",
-    "<video>",
-    "<|endoftext10|>",
-)
-"""How the model families of openvino_genai's VLM pipelines write an image, where it is one token."""
 WARM_WORDS = (4, 30, 200)
 
 
@@ -70,7 +46,7 @@ class VlmContinuous(ContinuousPipeline):
         if config.draft_model_path or config.prompt_lookup:
             raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
         super().__init__(config, settings)
-        tokens = image_tokens(self.encode)
+        tokens = model_info.image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, prompt_tokens)
 
@@ -128,11 +104,6 @@ class VlmContinuous(ContinuousPipeline):
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
         return [int(handle.get_perf_metrics().get_num_input_tokens()) for handle in handles]
-
-
-def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
-    """Returns the texts of this model's image tokens."""
-    return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
 def tensor(image: Image) -> Any:

@@ -17,11 +17,13 @@ from ...config import EngineConfig
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image
 from ..generation.pipeline import ImagePrompt
+from ..loading import model_info
+from ..loading.load_errors import LANGUAGE_MODEL
 from ..loading.settings import PipelineSettings
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size
 from .stateful import StatefulHandle, StatefulPipeline, Streamer
-from .vlm_continuous import IDENTITY_TEMPLATE, LANGUAGE_MODEL, image_tokens, tensor
+from .vlm_continuous import IDENTITY_TEMPLATE, tensor
 
 
 class VlmStateful(StatefulPipeline):
@@ -31,7 +33,7 @@ class VlmStateful(StatefulPipeline):
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         super().__init__(config, settings)
-        tokens = image_tokens(self.encode)
+        tokens = model_info.image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
 

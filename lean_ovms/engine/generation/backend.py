@@ -16,6 +16,17 @@ from .pipeline import ImagePlaceholders, LoadedModel
 from .sequence import GenerationRequest
 
 
+class WaitingRequests(Protocol):
+    """Requests that were added and are not in the queue yet: their images are encoded first."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests of all clients."""
+        ...
+
+    def waiting_of(self, client: str) -> int: ...
+
+
 class Backend(LoadedModel, Protocol):
     """One loaded model. Not thread-safe; it has one user.
 
@@ -24,6 +35,8 @@ class Backend(LoadedModel, Protocol):
 
     image_placeholders: ImagePlaceholders | None
     """None: a text model."""
+    image_queue: WaitingRequests | None
+    """None: no request waits for images."""
     out: list[Record]
     requests: dict[int, GenerationRequest]
 

@@ -36,20 +36,22 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
     numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
     if sorted(numbers) != list(range(len(images))):
         raise BadRequest("the image tags of the prompt are not those of its images", param="messages")
-    return ImagePrompt(text, submit.add_special_tokens, images)
+    return ImagePrompt(text, submit.add_special_tokens, images, submit.sampling.get("cache_salt", ""))
 
 
 def _images(submit: Submit) -> tuple[Image, ...]:
     if len(submit.images) != len(submit.pixels):
         raise BadRequest(f"{len(submit.images)} images with the pixels of {len(submit.pixels)}", param="messages")
-    return tuple(_image(size, pixels) for size, pixels in zip(submit.images, submit.pixels, strict=True))
+    params = submit.image_params or ["messages"] * len(submit.images)
+    digests = submit.image_digests or [""] * len(submit.images)
+    return tuple(map(_image, submit.images, submit.pixels, params, digests))
 
 
-def _image(size: list[int], pixels: bytes) -> Image:
+def _image(size: list[int], pixels: bytes, param: str, digest: str) -> Image:
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
     if not good or len(pixels) != 3 * size[0] * size[1]:
-        raise BadRequest("an image is not height x width x 3 bytes", param="messages")
-    return Image(size[0], size[1], pixels)
+        raise BadRequest("an image is not height x width x 3 bytes", param=param)
+    return Image(size[0], size[1], pixels, param, digest)
 
 
 def placeholder_ids(counter: ImagePlaceholders, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:

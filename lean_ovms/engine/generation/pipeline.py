@@ -20,11 +20,15 @@ NGRAM_SIZE = 3
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images."""
+    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images.
+
+    salt: what is kept of its images is shared with prompts of the same salt.
+    """
 
     text: str
     add_special_tokens: bool
     images: tuple[Image, ...] = ()
+    salt: str = ""
 
 
 class Thinking(NamedTuple):
@@ -76,7 +80,9 @@ class GrammarChecker(Protocol):
 
 
 class ImagePlaceholders(Protocol):
-    """The part that only models with vision have: they take text and images, never token ids."""
+    """The part that only models with vision have. takes_ids: prompts without images may be token ids."""
+
+    takes_ids: bool
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Returns the prompt as ids, with one negative id per token of each image, the same id for the same image.

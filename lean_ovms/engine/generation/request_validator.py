@@ -58,12 +58,14 @@ class RequestValidator:
             request.bad_words = bad_words if bad_words is not None else self.bad_words(sampling.bad_words, encode)
         if sampling.thinking_token_budget is not None:
             request.thinking = self._thinking(sampling, sampling.thinking_token_budget)
-        if backend.image_placeholders is None:
-            image_prompts.refuse_images(submit)
+        placeholders, images = backend.image_placeholders, bool(submit.images or submit.pixels)
+        if placeholders is None or (placeholders.takes_ids and not images):
+            if placeholders is None:
+                image_prompts.refuse_images(submit)
             request.prompt = self.prompt(submit, tokens)
         else:
             image_prompt = image_prompts.parse(submit, info.context_length, self._max_characters)
-            request.prompt = image_prompts.placeholder_ids(backend.image_placeholders, image_prompt, submit.truncate)
+            request.prompt = image_prompts.placeholder_ids(placeholders, image_prompt, submit.truncate)
             request.image_prompt, request.prompt_counted = image_prompt, not image_prompt.images
         self._limit(request)
         backend.check(request)

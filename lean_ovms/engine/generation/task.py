@@ -15,7 +15,7 @@ from ...errors import BadRequest, RequestError, TooManyRequests
 from ..errors import for_client
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
-from .backend import Backend
+from .backend import Backend, WaitingRequests
 from .grammar_limits import GrammarBounds
 from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
@@ -49,10 +49,12 @@ class QueueLimits:
 
 
 def load(
-    config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig], Backend]
+    config: EngineConfig,
+    wake: Callable[[], None],
+    load_model: Callable[[EngineConfig, Callable[[], None]], Backend],
 ) -> GenerationTask:
     """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
-    backend = load_model(config)
+    backend = load_model(config, wake)
     limits = QueueLimits(
         queued=config.max_queued_requests,
         queued_by_client=config.max_queued_requests_per_client,
@@ -84,6 +86,8 @@ class GenerationTask:
         self.validator = RequestValidator(backend)
         self.grammars = grammars or GrammarQueue(None, wake, grammar_queue.GrammarQueueLimits())
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
+        queues: tuple[WaitingRequests | None, ...] = (self.grammars, self.tokenize_queue, backend.image_queue)
+        self._other_queues = [queue for queue in queues if queue is not None]
         self.out = backend.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
@@ -102,7 +106,7 @@ class GenerationTask:
 
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.backend.stats())
-        stats["queued"] += self.grammars.waiting + self.tokenize_queue.waiting
+        stats["queued"] += self._waiting_elsewhere()
         return stats
 
     def admit(self) -> None:
@@ -192,6 +196,10 @@ class GenerationTask:
         notices = list(request.cost.notices) if request.cost is not None else []
         self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
 
+    def _waiting_elsewhere(self) -> int:
+        """Requests that wait for their tokens, their grammar or their images."""
+        return sum(queue.waiting for queue in self._other_queues)
+
     def _check_queue(self, submit: Submit) -> None:
         """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
 
@@ -219,12 +227,12 @@ class GenerationTask:
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
         limits, queue = self.limits, self.backend.waiting
-        total = queue.queued + self.grammars.waiting + self.tokenize_queue.waiting
+        total = queue.queued + self._waiting_elsewhere()
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
-        mine += self.grammars.waiting_of(name) + self.tokenize_queue.waiting_of(name)
+        mine += sum(other.waiting_of(name) for other in self._other_queues if other.waiting)
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:

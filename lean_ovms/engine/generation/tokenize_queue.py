@@ -109,7 +109,9 @@ class TokenizeQueue:
             many = sum(map(len, command.texts)) > MANY_CHARACTERS
             return partial(_texts, command, encoder) if many or any(map(encoder.is_long, command.texts)) else None
         text, words = command.prompt, command.sampling.get("bad_words", ())
-        if self._backend.image_placeholders is not None or not isinstance(text, str) or not encoder.is_long(text):
+        placeholders = self._backend.image_placeholders
+        in_steps = placeholders is not None and (command.images or not placeholders.takes_ids)
+        if in_steps or not isinstance(text, str) or not encoder.is_long(text):
             text = ""
         if len(words) <= FEW_WORDS:
             words = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,33 @@ from .settings import PipelineSettings, kv_precisions
 
 ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
+IMAGE_TOKENS = (
+    "<image>",
+    "</image>",
+    "<img>",
+    "</img>",
+    "<|image|>",
+    "<|image>",
+    "<image|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<|vision_pad|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<image_soft_token>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<IMG_CONTEXT>",
+    "<fake_token_around_image>",
+    "<global-img>",
+    "<slice>",
+    "</slice>",
+    "<image_id>",
+    "</image_id>",
+    "<video>",
+    "<|endoftext10|>",
+)
+"""How the families of models with vision write an image, where it is one token."""
 _BREAK = re.compile(r"\S\n\S")
 
 
@@ -90,3 +118,8 @@ def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]
 def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:
     """pipeline.Pipeline.decode."""
     return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
+
+
+def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
+    """Returns the texts of a model's image tokens."""
+    return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]

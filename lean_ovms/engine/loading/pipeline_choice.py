@@ -1,7 +1,7 @@
 """Which pipeline serves a model, and why: the one place that decides it. Reads files and options, loads nothing.
 
-As in OVMS: a model with vision gets a VLM pipeline and no other; AUTO means continuous batching, except on an NPU.
-AUTO takes the paged engine for text models on the CPU where nothing is in its way.
+As in OVMS: a model with vision gets a VLM pipeline and no text pipeline; AUTO means continuous batching, except on an
+NPU. AUTO takes the paged engine on the CPU where nothing is in its way.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import model_config
 from . import devices
-from .load_errors import is_gguf
+from .load_errors import TEXT_EMBEDDINGS, is_gguf
 
 log = logging.getLogger(__name__)
 
-VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
-PAGED, CONTINUOUS, STATEFUL = "PAGED", "LM_CB", "LM"
+VISION_FILES = (TEXT_EMBEDDINGS, "openvino_vision_embeddings_model.xml")
+PAGED, CONTINUOUS, STATEFUL, VISION = "PAGED", "LM_CB", "LM", "VLM_CB"
 XGRAMMAR_INSTALL = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 XGRAMMAR_MODULES = ("xgrammar", "tvm_ffi")
 XGRAMMAR_MISSING = "--structured_output_backend xgrammar without the package xgrammar"
@@ -36,6 +36,13 @@ PROVEN = frozenset(
 )
 """Architectures (model_type of config.json) whose tokens and log probabilities are transformers' on tiny models:
 tests/engine/paged/test_zoo.py."""
+PROVEN_VISION = frozenset(
+    (
+        *("gemma3", "gemma4", "gemma4_unified", "idefics3", "llava", "llava_next", "mistral3", "qwen2_5_vl"),
+        *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
+    )
+)
+"""The same for models with vision: tests/engine/paged/vision/test_zoo_vision.py."""
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
 position (paged.positions), a state is not kept between the steps, or the kind of attention is lost. They are right with
@@ -55,7 +62,7 @@ def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     if pipeline_type == "ASR":
         raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
     if pipeline_type != "AUTO":
-        if pipeline_type.startswith("VLM") != vision:
+        if pipeline_type.startswith("VLM") != vision and pipeline_type != PAGED:
             what = "a model with vision" if vision else "a text model"
             raise StartError(f"--pipeline_type {pipeline_type}: {config.model_dir} is {what}")
         wrong = _miscomputed(config) if pipeline_type == CONTINUOUS else ""
@@ -64,9 +71,9 @@ def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
         return Choice(pipeline_type, f"as --pipeline_type says, but {wrong}" if wrong else "as --pipeline_type says")
     if devices.is_npu(devices.members(config.target_device, available)):
         return Choice("VLM" if vision else "LM", "an NPU computes one request at a time")
-    if vision:
-        return Choice("VLM_CB", "it is a model with vision")
-    obstacle = _obstacle(config)
+    obstacle = _obstacle(config, vision)
+    if obstacle and vision:
+        return Choice(VISION, obstacle)
     if obstacle:
         return _by_genai(config, obstacle)
     return Choice(PAGED, "nothing in the options or the model needs openvino_genai's pipeline")
@@ -78,6 +85,8 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
     miscounts: openvino_genai's continuous batching has the same fault, and does not notice.
     """
     reason = f"the paged engine cannot serve this model: {reason}"
+    if has_vision(config.model_dir):
+        return Choice(VISION, reason)
     return Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason)
 
 
@@ -133,13 +142,16 @@ def _miscomputed(config: EngineConfig) -> str:
     return f"LM_CB generates wrong tokens with models of the type {kind}" if kind in MISCOMPUTED else ""
 
 
-def _obstacle(config: EngineConfig) -> str:
-    """Why AUTO cannot take the paged engine; "" if it can."""
+def _obstacle(config: EngineConfig, vision: bool) -> str:
+    """Why AUTO cannot take the paged engine; "" if it can. vision: the model reads images."""
     need = only_genai(config)
     if need:
         return f"the paged engine does not support {need}"
-    for directory in (config.model_dir, *([Path(config.draft_model_path)] if config.draft_model_path else [])):
-        kind = model_config.read(directory).get("model_type")
-        if kind not in PROVEN:
-            return f"the paged engine is not tested with models of the type {kind}"
+    kinds = [(model_config.model_type(config.model_dir), PROVEN_VISION if vision else PROVEN)]
+    if config.draft_model_path:
+        kinds.append((model_config.model_type(Path(config.draft_model_path)), PROVEN))
+    for kind, proven in kinds:
+        if kind not in proven:
+            what = "models with vision" if proven is PROVEN_VISION else "models"
+            return f"the paged engine is not tested with {what} of the type {kind}"
     return ""

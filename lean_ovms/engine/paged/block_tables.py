@@ -6,6 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .lora.adapters import Adapter
+from .params import Params
+
+TEXT = Params()
+"""The parameters of a sequence without an adapter and images."""
 
 
 class BlockTables:
@@ -14,6 +18,7 @@ class BlockTables:
     table: [rows, most blocks of a sequence], block numbers; only the first `held` of a row mean anything. held: blocks.
     computed: tokens in the KV cache. newest: the newest token, which a decode step computes. adapters: by row.
     states: [rows, 2], the slots that a decode step of a hybrid network reads the state from and writes it to.
+    shift: how far a new token's position is from its place, behind images with rows and columns.
     """
 
     def __init__(self, rows: int, context: int, block_size: int) -> None:
@@ -23,6 +28,7 @@ class BlockTables:
         self.held = np.zeros(rows, np.int32)
         self.newest = np.zeros(rows, np.int64)
         self.states = np.zeros((rows, 2), np.int32)
+        self.shift = np.zeros(rows, np.int32)
         self.adapters: list[Adapter | None] = [None] * rows
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)
         self._free = list(range(rows - 1, -1, -1))
@@ -37,11 +43,11 @@ class BlockTables:
         """Rows that `allocate` can give."""
         return len(self._free)
 
-    def allocate(self, blocks: list[int], adapter: Adapter | None = None) -> int:
+    def allocate(self, blocks: list[int], params: Params = TEXT) -> int:
         """Returns a row for a sequence whose KV cache has these full blocks."""
         row = self._free.pop()
         self.held[row] = 0
-        self.adapters[row] = adapter
+        self.adapters[row], self.shift[row] = params.adapter, params.shift
         self.append(row, blocks)
         self.computed[row] = len(blocks) * self.block_size
         return row
@@ -57,7 +63,7 @@ class BlockTables:
 
     def copy(self, source: int, target: int) -> None:
         """Copies a row but for its adapter; the caller replaces the last block, which both sequences would write to."""
-        for array in (self.table, self.computed, self.held, self.newest):
+        for array in (self.table, self.computed, self.held, self.newest, self.shift):
             array[target] = array[source]
 
     def full(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:

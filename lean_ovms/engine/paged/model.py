@@ -29,7 +29,8 @@ from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
 from . import positions
 from .lora import adapter_layers
-from .network import LOGITS_INPUT, Part
+from .network import IMAGE_DEEPER, IMAGE_ROWS, LOGITS_INPUT, Part
+from .vision import input_embeddings
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 """What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
@@ -62,8 +63,8 @@ class PagedModel:
     step.
 
     layers: those that take adapters, by name, with the widths of x and y. groups, fixed: as in adapter_layers.Layers.
-    block_bytes: of a KV block. state_bytes: of the states of one sequence, 0 if the network has none.
-    vocab_size: width of the logits, padding included. threads: that compute.
+    position_rows, image_shape: as in Network. block_bytes: of a KV block. state_bytes: of the states of one sequence, 0
+    if the network has none. vocab_size: width of the logits, padding included. threads: that compute.
     """
 
     def __init__(
@@ -108,6 +109,9 @@ class PagedModel:
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         self.hybrid = any(STATES in name for name in self._ports)
+        self.image_shape = self._image_shape()
+        position_shape = self._ports["position_ids"].get_partial_shape()
+        self.position_rows = position_shape[0].get_length() if position_shape.rank == 2 else 1
         caches = [name for name in self._ports if name.startswith(CACHES)]
         if not caches:
             raise NotPageable("no attention of the model could be paged")
@@ -192,6 +196,11 @@ class PagedModel:
         logits: NDArray[np.float32] = self._running.get_output_tensor(0).data.reshape(-1, self.vocab_size)
         return logits
 
+    def _image_shape(self) -> tuple[int, int]:
+        rows, deeper = self._ports.get(IMAGE_ROWS), self._ports.get(IMAGE_DEEPER)
+        layers = deeper.get_partial_shape()[0].get_length() if deeper is not None else 0
+        return layers, rows.get_partial_shape()[1].get_length() if rows is not None else 0
+
     def _table(self, name: str, rows: int) -> Any:
         return self.tensor(name, [rows, *self._row(name)])
 
@@ -209,6 +218,8 @@ def _paged(core: Any, xml: Path) -> Any:
         model = _transformed(core, xml, connected=True)
     if positions.counted(model):
         raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
+    if input_embeddings.takes_embeddings(model):
+        input_embeddings.connect(model, core, xml.parent)
     _gather_before_projection(model)
     return model
 

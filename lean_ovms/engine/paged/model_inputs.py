@@ -11,6 +11,7 @@ prepares itself for each number of tokens that is new: the prompt takes 2.5 time
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 
 from .block_tables import BlockTables
 from .lora.adapters import CHOICE, AdapterTable
-from .network import LOGITS_INPUT, Network
+from .network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, Network
 from .sequence import Sequence
+from .vision.family import Rows
+from .vision.prompt_images import Places
 
 Ints = NDArray[np.int32]
 ONE_STATE = 1 << 30
@@ -78,6 +81,7 @@ class ModelInputs:
         self._sizes: dict[str, int] = {}
         self._longest = network.tensor("max_context_len", []).data
         self._count = np.arange(4096, dtype=np.int32)
+        self._images: list[tuple[Places, Rows]] = []  # of the step, with the places of their tokens
         self._settled = False  # all but the tokens themselves is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
@@ -87,13 +91,15 @@ class ModelInputs:
         if tokens >= len(self._count):
             self._count = np.arange(2 * tokens, dtype=np.int32)
         padding = -tokens % self._tile if chunks and tokens > 1 else 0
-        ids, positions = self._sized("input_ids", tokens + padding), self._sized("position_ids", tokens + padding)
+        ids, positions = self._sized("input_ids", tokens + padding), self._positions(tokens + padding)
         past = self._sized("past_lens", batch + (padding > 0))
         longest = padding
         if decoding:
             np.take(self._tables.newest, rows, out=ids[:decoding])
             np.take(self._tables.computed, rows, out=past[:decoding])
-            positions[:decoding] = past[:decoding]
+            positions[:, :decoding] = past[:decoding]
+            if len(positions) > 1:
+                positions[-3:, :decoding] += self._tables.shift[rows]
             longest = max(longest, int(past[:decoding].max()) + 1)
         if changed or chunks or not self._settled:
             self._describe(rows, chunks, ids, positions, past, padding)
@@ -128,15 +134,21 @@ class ModelInputs:
         )
         begins[: decoding + 1] = self._count[: decoding + 1]
         tables, wanted = [self._tables.tables(rows)], [self._count[:decoding]]
+        self._images = []
         held = self._tables.held[rows].tolist()
         at = decoding
         for place, chunk in enumerate(chunks, decoding):
             sequence, start, count = chunk.sequence, chunk.start, chunk.length
             known = np.array(sequence.ids[start : start + count], np.int64)
             ids[at : at + len(known)] = known
+            positions[:, at : at + count] = np.arange(start, start + count)
+            if (images := sequence.params.images) is not None:
+                ids[at : at + len(known)][known < 0] = images.token_id
+                self._images += [(at + places, matrix) for places, matrix in images.rows(start, count)]
+                if len(positions) > 1:
+                    positions[-3:, at : at + count] = images.positions(start, count)
             if len(known) < count:
                 ids[at + len(known) : at + count] = sequence.draft_tokens
-            positions[at : at + count] = np.arange(start, start + count)
             past[place] = start
             at += count
             begins[place + 1] = at
@@ -146,7 +158,7 @@ class ModelInputs:
             tables.append(self._tables.table[sequence.row, :used])
         if padding:
             ids[at : at + padding] = 0
-            positions[at : at + padding] = self._count[:padding]
+            positions[:, at : at + padding] = self._count[:padding]
             past[batch - 1] = 0
             begins[batch] = at + padding
             held.append(1)
@@ -155,6 +167,8 @@ class ModelInputs:
         np.cumsum(held, out=first_blocks[1 : batch + 1])
         self._fill("block_indices", np.concatenate(tables))
         self._fill(LOGITS_INPUT, np.concatenate(wanted))
+        if IMAGE_ROWS in self._names:
+            self._write_images()
         if "la.block_indices" in self._names:
             self._describe_states(rows, chunks)
 
@@ -190,8 +204,39 @@ class ModelInputs:
         slots = [self._tables.states[rows].reshape(-1), *(np.array(chunk.states, np.int32) for chunk in chunks)]
         self._fill("la.block_indices", np.concatenate(slots))
 
+    def _write_images(self) -> None:
+        """Writes the embeddings of the step's image tokens, and where these are."""
+        places = [each for each, _ in self._images]
+        self._fill(IMAGE_PLACES, np.concatenate([self._count[:0], *places]))
+        count, (layers, hidden) = sum(map(len, places)), self._network.image_shape
+        memory = self._shaped(IMAGE_ROWS, [count, hidden], 0)
+        parts = [matrix.reshape(-1, 1 + layers, hidden) for _, matrix in self._images]
+        if parts:
+            np.concatenate([part[:, 0] for part in parts], out=memory)
+        if layers:
+            deeper = self._shaped(IMAGE_DEEPER, [layers, count + 1, hidden], 1)
+            deeper[:, count] = 0
+            if parts:
+                np.concatenate([part[:, 1:].transpose(1, 0, 2) for part in parts], axis=1, out=deeper[:, :count])
+
     def _fill(self, name: str, values: NDArray[Any]) -> None:
         self._sized(name, len(values))[: len(values)] = values
+
+    def _positions(self, size: int) -> NDArray[Any]:
+        """Returns the memory of the positions of so many tokens, [numbers of a position, tokens]."""
+        rows = self._network.position_rows
+        return self._sized("position_ids", size)[None] if rows == 1 else self._shaped("position_ids", [rows, size], 1)
+
+    def _shaped(self, name: str, shape: list[int], grows: int) -> NDArray[Any]:
+        """Returns the memory of an input with several axes, made of this shape. grows: the axis whose size changes."""
+        size = math.prod(shape)
+        if name not in self._arrays or len(self._arrays[name]) < size:
+            room = list(shape)
+            room[grows] = max(64, 2 * shape[grows])
+            self._tensors[name] = self._network.tensor(name, room)
+            self._arrays[name] = self._tensors[name].data.reshape(-1)
+        self._tensors[name].shape = shape
+        return self._arrays[name][:size].reshape(shape)
 
     def _sized(self, name: str, size: int) -> NDArray[Any]:
         """Returns the memory of an input, made so many elements long.

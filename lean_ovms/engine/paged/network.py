@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 LOGITS_INPUT = "sampled_tokens_indices"
 """The input that names the tokens, by their places in the batch, for which logits are computed."""
+IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER = "image_rows", "image_places", "image_deeper"
+"""Inputs of models with vision: embeddings [image tokens, hidden], their places among the tokens of the step, and what
+is added behind the first layers [layers, image tokens + 1, hidden]; its last row is for no token."""
 
 
 Part = tuple[int, int, NDArray[np.float32]]
@@ -28,10 +31,14 @@ class Network(Protocol):
 
     hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
     adapting: set by its user: whether a row of what is in the input tensors has an adapter.
+    image_shape: deeper layers that get embeddings of images, and hidden. position_rows: numbers of a token's position:
+    1, or 3 (time, row and column) where images have a height and a width, and 4 with the token's place before them.
     """
 
     vocab_size: int
+    image_shape: tuple[int, int]
     hybrid: bool
+    position_rows: int
     adapting: bool
 
     @property

@@ -12,6 +12,7 @@ from ..generation.validation import GREEDY_BELOW
 
 if TYPE_CHECKING:
     from .lora.adapters import Adapter
+    from .vision.prompt_images import PromptImages
 
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20
@@ -31,7 +32,7 @@ class Params:
     lookahead: most draft tokens per step; ngram: longest run of tokens that prompt lookup goes on from.
     confidence: a draft model's draft ends before a token that is less likely by its own logits.
     salt: texts find only blocks of the same salt in the prefix cache. adapter: LoRA weights that are added to the
-    model's.
+    model's. images: of the prompt, None if it is text alone.
     """
 
     temperature: float = 0.0
@@ -58,6 +59,12 @@ class Params:
     confidence: float = 0.0
     salt: str = ""
     adapter: Adapter | None = None
+    images: PromptImages | None = None
+
+    @property
+    def shift(self) -> int:
+        """How far the position of a token behind the prompt is from its place."""
+        return self.images.shift if self.images is not None else 0
 
     @property
     def penalised(self) -> bool:
@@ -77,7 +84,9 @@ class Params:
         )
 
 
-def read(request: GenerationRequest, *, speculative: bool, adapter: Adapter | None) -> Params:
+def read(
+    request: GenerationRequest, *, speculative: bool, adapter: Adapter | None, images: PromptImages | None = None
+) -> Params:
     """Returns the parameters of a request. speculative: the engine has something that proposes draft tokens."""
     asked = request.sampling
     cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
@@ -100,6 +109,7 @@ def read(request: GenerationRequest, *, speculative: bool, adapter: Adapter | No
         prompt_logprobs=asked.prompt_top_logprobs if asked.prompt_logprobs else NO_LOGPROBS,
         salt=asked.cache_salt,
         adapter=adapter,
+        images=images,
         beams=asked.beams,
         length_penalty=asked.length_penalty,
         early_stopping=asked.early_stopping,

@@ -18,13 +18,14 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
 from ...types import SamplingParams
+from ..generation.backend import WaitingRequests
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders, LongTextEncoder
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading import lora, model_info, pipeline_choice, vocabulary
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
-from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
+from ..loading.load_errors import LANGUAGE_MODEL, TEXT_MODEL, as_start_error, check_files
 from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
@@ -37,6 +38,9 @@ from .model import NotPageable, PagedModel
 from .params import Params, read
 from .sampling.reductions import cores
 from .sequence import Sequence
+from .vision import families
+from .vision.networks import VisionNetworks
+from .vision.vision import Vision, in_order
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +86,25 @@ class Adapters:
 class PagedPipeline(Engine):
     """A generation.backend.Backend for one model."""
 
-    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        """Loads and warms up. Raises errors.StartError with a one-line reason, NotPageable where LM_CB may serve."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        settings: PipelineSettings | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Loads and warms up. Raises errors.StartError with a one-line reason, NotPageable where openvino_genai's
+        continuous batching may serve. wake: ends the loop's wait.
+        """
         settings = settings or resolve(config, free_memory_bytes(), paged=True)
         _refuse(config)
         self._library, prepare = _library(config)
-        check_files(config, TEXT_MODEL)
-        small = is_small(config.model_dir / TEXT_MODEL)
+        self._vision: Vision | None = None
+        sees = pipeline_choice.has_vision(config.model_dir)
+        file = config.model_dir / (LANGUAGE_MODEL if sees else TEXT_MODEL)
+        check_files(config, file.name)
+        small = is_small(file)
         with as_start_error(config):
-            self._model = _network(config, settings)
+            self._model = _network(config, settings, file)
             self._tokenizer = genai.Tokenizer(str(config.model_dir), **TOKENIZER_PROPERTIES)
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
@@ -149,15 +163,55 @@ class PagedPipeline(Engine):
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)
         self._compiler = self._grammars(config)
         self.grammars = Grammars(self._compiler, self._compiler) if self._compiler is not None else None
-        self.image_placeholders: ImagePlaceholders | None = None
+        if sees:
+            self._vision = self._load_vision(config, settings, wake)
+        self.image_placeholders: ImagePlaceholders | None = self._vision
+        self.image_queue: WaitingRequests | None = self._vision.queue if self._vision is not None else None
+        if sees:
+            tokens = model_info.image_tokens(self.encode)
+            self.info = replace(self.info, vision=True, image_tokens=tokens)
 
     # --- generation.backend.Backend
 
     def check(self, request: GenerationRequest) -> None:
         if request.sampling.beams > self.max_sequences:
             raise BadRequest(f"more than {self.max_sequences} beams")
-        adapter = self._adapters.get(request.adapter)
-        request.native = read(request, speculative=self._speculative, adapter=adapter)
+        adapter, images, prompt = self._adapters.get(request.adapter), None, request.image_prompt
+        if self._vision is not None and prompt is not None:
+            images = self._vision.images(request.prompt)
+            if request.sampling.prompt_logprobs:
+                raise BadRequest("tokens of images have no log probabilities", param="prompt_logprobs")
+        speculative = self._speculative and not (images is not None and self.info.speculative == "draft")
+        request.native = read(request, speculative=speculative, adapter=adapter, images=images)
+
+    def add(self, request: GenerationRequest) -> None:
+        """Implements Backend.add; a request whose images are not encoded is queued when they are."""
+        images = request.native.images
+        if self._vision is None or images is None or not images.missing():
+            request.image_prompt = None
+            super().add(request)
+            return
+        prompt, request.image_prompt = request.image_prompt, None  # its pixels are freed when they are encoded
+        assert prompt is not None
+        self.requests[request.id] = request
+        self._vision.queue.add(request, images, in_order(prompt))
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        if self._vision is None or not self._vision.queue.cancel(request_id, index):
+            super().cancel(request_id, index)
+        elif not self.requests[request_id].unfinished:
+            del self.requests[request_id]
+
+    def admit(self, *, compiling: bool = False) -> None:
+        for encoded in self._vision.queue.poll() if self._vision is not None else ():
+            request = encoded.request
+            if encoded.error is not None:
+                self._fail(request, encoded.error)
+                continue
+            super().add(request)
+            assert request.group is not None
+            self.waiting.charge(request.group.client, encoded.tokens)
+        super().admit(compiling=compiling)
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._encode(text, add_special_tokens)
@@ -182,6 +236,18 @@ class PagedPipeline(Engine):
             log.warning("no structured output with this model: %s", unknown)
             return None
         return self._library(config, words.pieces, self._model.vocab_size, eos)
+
+    def _load_vision(self, config: EngineConfig, settings: PipelineSettings, wake: Callable[[], None]) -> Vision:
+        """Raises NotPageable."""
+        threads = max(1, cores() // 2)
+        networks = VisionNetworks(config.model_dir, settings.device, settings.properties, threads)
+        try:
+            family = families.load(config.model_dir, networks)
+            cache_bytes = config.image_cache_mb << 20
+            shares = config.enable_prefix_caching
+            return Vision(family, self.encode, self.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
+        except families.NotReadable as error:
+            raise NotPageable(str(error)) from error
 
     def _block_bytes(self, config: EngineConfig, draft: PagedModel | None) -> int:
         """Returns the bytes of a KV block, with the draft model's where --cache_size is for both."""
@@ -270,9 +336,8 @@ def _checker_settings(config: EngineConfig, width: int) -> CheckerSettings:
     )
 
 
-def _network(config: EngineConfig, settings: PipelineSettings) -> PagedModel:
+def _network(config: EngineConfig, settings: PipelineSettings, file: Path) -> PagedModel:
     """Raises NotPageable."""
-    file = config.model_dir / TEXT_MODEL
     return PagedModel(
         file,
         settings.device,
@@ -301,4 +366,5 @@ def _refuse(config: EngineConfig) -> None:
     if need == pipeline_choice.XGRAMMAR_MISSING:
         raise StartError(f"--pipeline_type PAGED does not support {need}; {pipeline_choice.XGRAMMAR_INSTALL}")
     if need:
-        raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type LM_CB does")
+        other = "VLM_CB" if pipeline_choice.has_vision(config.model_dir) else "LM_CB"
+        raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type {other} does")

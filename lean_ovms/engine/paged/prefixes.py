@@ -94,10 +94,12 @@ class Prefixes:
             return []
         parent = sequence.chain[-1] if sequence.chain else beginning
         found = self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
-        usable = self.states.matched([serial for _, serial in found])
+        usable, size = self.states.matched([serial for _, serial in found]), self.blocks.block_size
+        if (images := sequence.params.images) is not None:
+            usable = max(0, images.cached(start // size + usable, size) - start // size)
         if usable < len(found):
             self.blocks.release([block for block, _ in found[usable:]])
-            sequence.cached_end = start + len(found) * self.blocks.block_size
+            sequence.cached_end = start + len(found) * size
         return found[:usable]
 
     def _beginning(self, sequence: Sequence) -> Parent | None:

@@ -66,7 +66,7 @@ class RunningSequences(Prefixes):
         A row and a block must be free.
         """
         self._adapters.acquire(child.params.adapter)
-        row = self.tables.allocate([], child.params.adapter)
+        row = self.tables.allocate([], child.params)
         self.tables.copy(parent.row, row)
         whole, rest = divmod(int(self.tables.computed[parent.row]), self.blocks.block_size)
         child.row, child.state = row, "decode"

@@ -172,7 +172,7 @@ class Scheduler(RunningSequences):
             return
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
-        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params.adapter), "prefill"
+        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params), "prefill"
         if self.states.total:
             self._begin_state(sequence, self.waiting)
         self.prefilling.append(sequence)
@@ -398,9 +398,7 @@ class Scheduler(RunningSequences):
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
         """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""
         known = len(sequence.ids)
-        sequence.draft_tokens = sequence.draft_tokens[
-            : max(0, self._room(sequence))
-        ]  # others have taken blocks meanwhile
+        del sequence.draft_tokens[max(0, self._room(sequence)) :]  # others have taken blocks meanwhile
         count = 1 + len(sequence.draft_tokens)
         if self.states.total:
             count = self._write_states(sequence, count)
@@ -421,6 +419,8 @@ class Scheduler(RunningSequences):
             count = taken = min(count, budget)
         elif self._split:
             count, taken = self.chunk_sizes.part(start, count, budget)
+        if sequence.params.images is not None:
+            count = sequence.params.images.chunk(start, count)
         ends = self._write_prompt_states(sequence, start, start + count)
         if not ends or not self._grow(sequence, ends[-1]):
             return 0

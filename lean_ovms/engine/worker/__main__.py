@@ -33,8 +33,8 @@ log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" her
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
-def load_text_model(config: EngineConfig) -> Backend:
-    """Returns what serves the model, with the choice in its info. Raises StartError."""
+def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
+    """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
     from ..genai.guard.backend import GuardedPipeline
 
     if config.fake_engine:
@@ -60,9 +60,8 @@ def load_text_model(config: EngineConfig) -> Backend:
         from ..paged.pipeline import PagedPipeline
 
         try:
-            backend = PagedPipeline(
-                config, settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
-            )
+            resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
+            backend = PagedPipeline(config, resolved, wake)
         except NotPageable as error:
             if config.pipeline_type == pipeline_choice.PAGED:
                 other = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts).pipeline

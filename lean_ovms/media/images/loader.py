@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...config import Config
 from ...errors import BadRequest
@@ -87,10 +87,11 @@ class ImageLoader:
     async def _load_one(self, requested: ImageRequest, max_pixels: int) -> Image:
         try:
             job = await self._make_job(requested, max(0, max_pixels))
-            return await self._decoders.decode(job)
+            image = await self._decoders.decode(job)
         except BadRequest as error:
             error.param = error.param or requested.param
             raise
+        return replace(image, digest=await asyncio.to_thread(image.content))
 
     async def _make_job(self, requested: ImageRequest, max_pixels: int) -> DecodeJob:
         box = self._config.max_image_side

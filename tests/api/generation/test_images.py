@@ -80,7 +80,7 @@ async def test_tags_are_numbered_in_the_order_of_the_conversation(vision_app: tu
         "user:<ov_genai_image_0>\none;assistant:ok;user:two\n<ov_genai_image_1>\nthree\n<ov_genai_image_2>;"
     )
     red, blue, again = engine.images[0]
-    assert red is again
+    assert red.pixels is again.pixels
     assert red.pixels[0] > 200 > blue.pixels[0]
 
 

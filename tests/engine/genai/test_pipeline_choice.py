@@ -39,18 +39,31 @@ def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind)
 
 
 @pytest.mark.parametrize(
-    ("asked", "vision"), [("LM", False), ("LM_CB", False), ("PAGED", False), ("VLM", True), ("VLM_CB", True)]
+    ("asked", "vision"),
+    [("LM", False), ("LM_CB", False), ("PAGED", False), ("PAGED", True), ("VLM", True), ("VLM_CB", True)],
 )
 def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
     assert pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",)) == (asked, "as --pipeline_type says")
 
 
-@pytest.mark.parametrize(
-    ("asked", "vision"), [("LM", True), ("LM_CB", True), ("PAGED", True), ("VLM", False), ("VLM_CB", False)]
-)
+@pytest.mark.parametrize(("asked", "vision"), [("LM", True), ("LM_CB", True), ("VLM", False), ("VLM_CB", False)])
 def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
     with pytest.raises(StartError, match=f"--pipeline_type {asked}"):
         pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",))
+
+
+@pytest.mark.parametrize(
+    ("options", "pipeline", "reason"),
+    [
+        ({"model_type": "qwen3_5"}, "PAGED", "nothing"),
+        ({"model_type": "qwen3"}, "VLM_CB", "not tested with models with vision of the type qwen3"),
+        ({"model_type": "llava", "cache_eviction_config": "{}"}, "VLM_CB", "does not support --cache_eviction_config"),
+    ],
+)
+def test_auto_takes_the_paged_engine_for_families_whose_images_it_reads(config, options, pipeline, reason):
+    choice = pipeline_choice.choose(config(True, **options), ("CPU",))
+    assert choice.pipeline == pipeline
+    assert reason in choice.reason
 
 
 def test_half_the_vision_files_are_no_vision(config, tmp_path):

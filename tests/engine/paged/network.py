@@ -39,6 +39,8 @@ class FakeNetwork:
 
     vocab_size = VOCAB
     hybrid = False
+    image_shape = (0, 0)
+    position_rows = 1
     inputs = frozenset(NAMES)
     after = staticmethod(logits_after)
 

@@ -81,7 +81,7 @@ class ScriptedBackend(Engine):
         self._speculative = bool(script.speculative)
         self.network = network
         self.vocabulary = words.vocabulary()
-        self.grammars = self.image_placeholders = self.long_text_encoder = None
+        self.grammars = self.image_placeholders = self.image_queue = self.long_text_encoder = None
         self.info = ModelInfo(
             vocab_size=words.VOCAB_SIZE,
             context_length=script.context,

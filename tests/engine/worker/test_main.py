@@ -1,7 +1,9 @@
 """The child as a program, python -m lean_ovms.engine.worker, with the fake engine and once with the real one."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -345,6 +347,23 @@ def test_a_network_that_cannot_be_paged_stops_the_start_when_that_is_asked_for(m
 
 
 @pytest.mark.model
-def test_the_paged_engine_refuses_a_model_with_vision():
-    with pytest.raises(StartError, match="colours is a model with vision"):
-        load_text_model(Config(pipeline_type="PAGED", model_path=str(VISION)))
+def test_the_paged_engine_serves_a_model_with_vision():
+    found = load_text_model(Config(model_path=str(VISION)))
+    assert (type(found).__name__, found.info.pipeline, found.info.vision) == ("PagedPipeline", "PAGED", True)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"vision_config": {"image_size": 32, "patch_size": 16}}, "an image of 4 tokens was encoded to 16"),
+        ({"image_token_index": 5000}, "its tokenizer has no token for the place of an image"),
+    ],
+)
+def test_other_models_with_vision_are_served_by_openvino_genai(changes, reason, tmp_path):
+    shutil.copytree(VISION, tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    found = load_text_model(Config(model_path=str(tmp_path / "model")))
+    assert found.info.pipeline == "VLM_CB"
+    assert reason in found.info.pipeline_reason

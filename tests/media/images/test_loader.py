@@ -62,4 +62,5 @@ async def test_the_same_image_is_loaded_once(monkeypatch: pytest.MonkeyPatch) ->
     found, lease = await images.load(requested)
     lease.release()
     assert [image.width for image in found] == [1, 2, 1, 3, 4, 4, 5]
+    assert [image.digest for image in found] == [Image(1, i.width, i.pixels).content() for i in found]
     assert digested == [len(LONG)] * 4

@@ -18,6 +18,7 @@ from ....config import EngineConfig
 from ....engine_types import EngineStats
 from ....errors import BadRequest, EngineFailure
 from ...errors import EngineLost, last_line
+from ...generation.backend import WaitingRequests
 from ...generation.grammar_limits import too_complex
 from ...generation.pipeline import ImagePlaceholders, LongTextEncoder
 from ...generation.sequence import GenerationRequest
@@ -48,6 +49,7 @@ class GuardedPipeline(GuardedScheduler):
         super().__init__(pipeline, max_running, across=across)
         self.info, self.vocabulary, self.grammars = pipeline.info, pipeline.vocabulary, pipeline.grammars
         self.image_placeholders: ImagePlaceholders | None = pipeline.image_token_counter
+        self.image_queue: WaitingRequests | None = None
         self.long_text_encoder: LongTextEncoder | None = pipeline.long_text_encoder
         self.recoveries = 0
         self._speculative = bool(pipeline.info.speculative)

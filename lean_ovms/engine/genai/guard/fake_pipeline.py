@@ -105,6 +105,8 @@ _TAG = re.compile(IMAGE_TAG.format(r"(\d+)"))
 class FakeImageTokens:
     """A pipeline.ImageTokenCounter. An image is the text of its size and its first pixel's colour: [2x3 #ff0000]."""
 
+    takes_ids = False
+
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         text_ids = words.encode(describe_images(image_prompt), image_prompt.add_special_tokens)
         return [-1] * (IMAGE_TOKENS * len(image_prompt.images)) + text_ids

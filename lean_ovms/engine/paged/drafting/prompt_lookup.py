@@ -29,5 +29,5 @@ def guess(ids: array[int], most: int, longest: int = 3) -> list[int]:
         if len(places):
             start = int(places[-1]) + size
             found: list[int] = text[start : start + most].tolist()
-            return found
+            return found[: next((n for n, token in enumerate(found) if token < 0), most)]  # not of an image
     return []

@@ -16,7 +16,8 @@ class TokenCounts:
         self._ids = np.empty(256, np.int64)
         self._counts = np.zeros(256, np.float32)
         for token in prompt:
-            self._place(token)
+            if token >= 0:  # not of an image
+                self._place(token)
         for token in generated:
             self.add(token)
 

@@ -1,0 +1,69 @@
+"""Which families of models with vision the paged engine serves, by model_type of config.json. Loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ....repository import json_file
+from ....types import Json
+from .family import Files, Networks, VisionFamily
+from .gemma3 import Gemma3
+from .gemma4 import Gemma4, Gemma4Unified
+from .llava import Llava
+from .llava_next import LlavaNext
+from .mistral3 import Mistral3
+from .qwen2_vl import Qwen2Vl, Qwen25Vl
+from .qwen3_vl import Qwen3Vl
+from .tiled import Tiled
+
+FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
+    "gemma3": (Gemma3, "Gemma3ImageProcessor"),
+    "gemma4": (Gemma4, "Gemma4ImageProcessor"),
+    "gemma4_unified": (Gemma4Unified, "Gemma4UnifiedImageProcessor"),
+    "idefics3": (Tiled, "Idefics3ImageProcessor"),
+    "llava": (Llava, "CLIPImageProcessor"),
+    "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
+    "mistral3": (Mistral3, "PixtralImageProcessor"),
+    "qwen2_vl": (Qwen2Vl, "Qwen2VLImageProcessor"),
+    "qwen2_5_vl": (Qwen25Vl, "Qwen2VLImageProcessor"),
+    "qwen3_5": (Qwen3Vl, "Qwen2VLImageProcessor"),
+    "qwen3_5_moe": (Qwen3Vl, "Qwen2VLImageProcessor"),
+    "qwen3_vl": (Qwen3Vl, "Qwen2VLImageProcessor"),
+    "smolvlm": (Tiled, "SmolVLMImageProcessor"),
+}
+"""With the image processor of transformers whose pixels it makes."""
+
+
+class NotReadable(Exception):
+    """Raised for a model whose images the paged engine cannot read. The message is the reason."""
+
+
+def load(model_dir: Path, networks: Networks) -> VisionFamily:
+    """Reads a model's files. Raises NotReadable."""
+    config = json_file.read_object(model_dir / "config.json")
+    processor = _processor(model_dir)
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
+        raise NotReadable(f"images of the type {kind} are not known")
+    family, wanted = FAMILIES[kind]
+    if _name(processor) != wanted:
+        raise NotReadable(f"its image processor is {_name(processor) or 'not known'}, not {wanted}")
+    try:
+        return family(Files(config, processor, networks))
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotReadable(f"config.json or preprocessor_config.json of this {kind}: {error!r}") from error
+
+
+def _processor(model_dir: Path) -> Json:
+    """Returns the fields of a model's image processor; transformers 5 writes them into processor_config.json."""
+    if fields := json_file.read_object(model_dir / "preprocessor_config.json"):
+        return fields
+    nested = json_file.read_object(model_dir / "processor_config.json").get("image_processor")
+    return nested if isinstance(nested, dict) else {}
+
+
+def _name(processor: Json) -> str:
+    """Returns the name of an image processor without what tells its implementations apart."""
+    name = str(processor.get("image_processor_type") or processor.get("feature_extractor_type") or "")
+    return name.removesuffix("Fast").removesuffix("Pil")

@@ -1,0 +1,70 @@
+"""What the paged engine needs of a model family to serve its images. Each family is a file of its own."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....types import Image, Json
+from .pixels import Size
+
+Rows = NDArray[np.float32]
+"""Embeddings, [tokens, numbers of each]."""
+
+
+class Layout(NamedTuple):
+    """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: as text has.
+
+    texts: for each run of its tokens the text before it, and their number; (): there is no text between them.
+    """
+
+    tokens: int
+    height: int = 0
+    width: int = 0
+    texts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def runs(self) -> tuple[tuple[str, int], ...]:
+        """Returns each run of its tokens: the text before it, and their number."""
+        return self.texts or (("", self.tokens),)
+
+
+class Networks(Protocol):
+    """The compiled networks of an export besides its language model. Used by one thread at a time."""
+
+    def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """Returns the outputs of the network of the file openvino_PART_model.xml. Raises RuntimeError from openvino."""
+        ...
+
+
+class VisionFamily(Protocol):
+    """token_id: stands for a place of an image in a prompt. before, after: texts around it.
+
+    whole: the tokens of an image see each other in both directions, so they have to be computed in one step.
+    """
+
+    token_id: int
+    before: str
+    after: str
+    whole: bool
+
+    def layout(self, size: Size) -> Layout:
+        """Returns how many tokens an image of this height and width takes. Raises BadRequest if it cannot be read."""
+        ...
+
+    def encode(self, image: Image) -> Rows:
+        """Returns the embeddings that take the places of an image's tokens. Called in the encoder's thread.
+
+        Where deeper layers get embeddings too, these are behind the first ones, layer by layer: [tokens, all].
+        """
+        ...
+
+
+class Files(NamedTuple):
+    """config: config.json, without the fields of text_config at its top. processor: preprocessor_config.json."""
+
+    config: Json
+    processor: Json
+    networks: Networks

@@ -1,0 +1,76 @@
+"""Gemma 4: an image of any size, scaled to at most so many tokens, each of a square of patches.
+
+The network has as many patches for every image: those behind the last have the position -1. The unified kind has no
+encoder, but a projection of patches as large as a token.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....errors import BadRequest
+from ....types import Image
+from . import pixels
+from .family import Files, Layout, Rows
+from .pixels import Scale, Size
+
+
+class Gemma4:
+    """A family.VisionFamily. whole: in the larger models."""
+
+    before, after = "<|image>", "<image|>"
+
+    def __init__(self, files: Files) -> None:
+        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        config, processor = files.config, files.processor
+        self.token_id = int(config["image_token_id"])
+        self.whole = config["text_config"].get("use_bidirectional_attention") == "vision"
+        self._networks = files.networks
+        self._patch, self._merge = int(processor["patch_size"]), int(processor["pooling_kernel_size"])
+        self._tokens = int(processor["max_soft_tokens"])
+        self._scale = Scale.read(processor)
+        self._resample = int(processor.get("resample", pixels.BICUBIC))
+
+    def layout(self, size: Size) -> Layout:
+        height, width = (side // (self._patch * self._merge) for side in self._resized(size))
+        return Layout(height * width)
+
+    def encode(self, image: Image) -> Rows:
+        size, side = self._resized((image.height, image.width)), self._patch
+        values = self._scale(pixels.resized(pixels.pixels(image), size, self._resample))
+        rows, columns = size[0] // side, size[1] // side
+        patches = values.reshape(3, rows, side, columns, side).transpose(1, 3, 2, 4, 0).reshape(rows * columns, -1)
+        row, column = np.divmod(np.arange(len(patches)), columns)
+        behind = ((0, self._tokens * self._merge**2 - len(patches)), (0, 0))
+        inputs = {
+            "pixel_values": np.pad(patches, behind)[None],
+            "image_position_ids": np.pad(np.stack([column, row], axis=1), behind, constant_values=-1)[None],
+        }
+        [features] = self._networks.run("vision_embeddings", inputs)
+        return features.reshape(-1, features.shape[-1])[: len(patches) // self._merge**2]
+
+    def _resized(self, size: Size) -> Size:
+        """Returns the height and the width to which an image is scaled: multiples of a token's, within the limit.
+
+        Raises BadRequest.
+        """
+        unit = self._patch * self._merge
+        scale = math.sqrt(self._tokens * unit**2 / (size[0] * size[1]))
+        height, width = (math.floor(scale * side / unit) for side in size)
+        if not height and not width:
+            raise BadRequest("an image cannot be scaled to the model's size")
+        if not height:
+            height, width = 1, min(size[1] // size[0], self._tokens)
+        elif not width:
+            height, width = min(size[0] // size[1], self._tokens), 1
+        return height * unit, width * unit
+
+
+class Gemma4Unified(Gemma4):
+    """A family.VisionFamily."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self._patch, self._merge = self._patch * self._merge, 1

@@ -1,0 +1,80 @@
+"""The images that were encoded last, by their content.
+
+Each has a number, which stands for its content in prompts: -1 - number is the id of all its tokens, so that the prefix
+cache tells images apart as it tells texts apart.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ....errors import BadRequest
+from ....types import Image
+from .family import Layout, Rows, VisionFamily
+
+MAX_KNOWN = 16384
+"""Images whose numbers are remembered, some hundred bytes each."""
+
+
+@dataclass(slots=True, eq=False)
+class KnownImage:
+    """number: by which prompts name it. rows: its embeddings, None before it is encoded and when they are dropped."""
+
+    number: int
+    layout: Layout
+    rows: Rows | None = None
+
+    @property
+    def token(self) -> int:
+        """The id in the places of its tokens."""
+        return -1 - self.number
+
+
+class ImageCache:
+    """Finds images by their content. Used by the loop's thread."""
+
+    def __init__(self, family: VisionFamily, budget: int) -> None:
+        """budget: bytes of embeddings that are kept."""
+        self._family = family
+        self._budget = budget
+        self._images: OrderedDict[tuple[str, str], KnownImage] = OrderedDict()  # the latest are last
+        self._by_token: dict[int, KnownImage] = {}
+        self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # with the bytes of their rows
+        self._last = 0
+        self.bytes = 0
+
+    def get(self, image: Image, salt: str = "") -> KnownImage:
+        """Returns what is known of an image among those with the same salt.
+
+        Raises BadRequest, with its field, if the model cannot read it.
+        """
+        key = image.content(), salt
+        known = self._images.pop(key, None)
+        if known is None:
+            self._last += 1
+            try:
+                known = KnownImage(self._last, self._family.layout((image.height, image.width)))
+            except BadRequest as error:
+                raise BadRequest(f"{image.param}: {error}", param=image.param) from error
+        self._images[key] = self._by_token[known.token] = known
+        if known in self._encoded:
+            self._encoded.move_to_end(known)
+        while len(self._images) > MAX_KNOWN:
+            del self._by_token[self._images.popitem(last=False)[1].token]
+        return known
+
+    def named(self, token: int) -> KnownImage:
+        """Returns the image whose tokens have this id, of those that `get` returned last."""
+        return self._by_token[token]
+
+    def store(self, known: KnownImage, rows: Rows) -> None:
+        """Keeps an image's embeddings, in the place of those that were not used for longest."""
+        if known.rows is None:
+            known.rows = rows
+            self._encoded[known] = rows.nbytes
+            self.bytes += rows.nbytes
+        while self.bytes > self._budget and len(self._encoded) > 1:
+            oldest, size = self._encoded.popitem(last=False)
+            oldest.rows = None
+            self.bytes -= size

@@ -1,0 +1,147 @@
+"""Requests whose images are not encoded yet; a thread encodes them, image by image, while steps are computed.
+
+The clients take turns. An image that several requests wait for is encoded once, and not at all when all of them were
+cancelled before its turn. All but the encoding belongs to the loop's thread and never blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from ....errors import EngineFailure, RequestError
+from ....types import Image
+from ....util.turns import Turns
+from ...errors import last_line
+from ...generation.item_thread import ItemThread
+from ...generation.sequence import GenerationRequest
+from .family import Rows, VisionFamily
+from .image_cache import ImageCache, KnownImage
+from .prompt_images import PromptImages
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 120.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that is not added yet. params: its fields with images. tokens: of images that were encoded for it."""
+
+    request: GenerationRequest
+    images: PromptImages
+    params: list[str]
+    tokens: int = 0
+
+
+class ReleasedRequest(NamedTuple):
+    """A request that no longer waits. tokens: of images that were encoded for it. error: None if it may run."""
+
+    request: GenerationRequest
+    tokens: int
+    error: RequestError | None
+
+
+class _Job(NamedTuple):
+    known: KnownImage
+    image: Image
+    number: int
+
+
+class ImageQueue:
+    """A generation.backend.WaitingRequests. wake: ends the loop's wait; called from the thread."""
+
+    def __init__(self, family: VisionFamily, cache: ImageCache, wake: Callable[[], None]) -> None:
+        self._family = family
+        self._cache = cache
+        self._wake = wake
+        self._waiting: dict[int, _Waiting] = {}
+        self._turns: Turns[_Job] = Turns()
+        self._queued: dict[KnownImage, int] = {}  # with the request that its turn is of
+        self._busy = False
+        self._done: SimpleQueue[tuple[_Job, Rows | RequestError]] = SimpleQueue()
+        self._thread: ItemThread[_Job] = ItemThread("vision", self._encode, IDLE_S, None)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def waiting_of(self, client: str) -> int:
+        return sum(item.request.client == client for item in self._waiting.values())
+
+    def add(self, request: GenerationRequest, images: PromptImages, content: Sequence[Image]) -> None:
+        """Lets `poll` return a request when its images are encoded. content: the images, in the prompt's order."""
+        self._waiting[request.id] = _Waiting(request, images, [image.param for image in content])
+        missing = images.missing()
+        for (_, known), image in zip(images.images, content, strict=True):
+            if known in missing and known not in self._queued:
+                self._queued[known] = request.id
+                self._turns.add(request.client or str(request.id), _Job(known, image, request.id))
+        self._next()
+
+    def cancel(self, number: int, index: int | None) -> bool:
+        """Returns whether a request waits here; removes it, or one choice of it."""
+        item = self._waiting.get(number)
+        if item is None:
+            return False
+        item.request.unfinished -= {index} if index is not None else set(item.request.unfinished)
+        if not item.request.unfinished:
+            del self._waiting[number]
+        return True
+
+    def poll(self) -> list[ReleasedRequest]:
+        """Returns the requests that no longer wait."""
+        if self._done.empty():
+            return []
+        outcomes: list[ReleasedRequest] = []
+        while not self._done.empty():
+            job, result = self._done.get()
+            self._busy = False
+            del self._queued[job.known]
+            if isinstance(result, RequestError):
+                outcomes += [
+                    ReleasedRequest(item.request, 0, _named(item, job.known, result)) for item in self._of(job.known)
+                ]
+            else:
+                self._cache.store(job.known, result)
+                if (item := self._waiting.get(job.number)) is not None:
+                    item.tokens += len(result)
+                outcomes += [
+                    ReleasedRequest(i.request, i.tokens, None) for i in self._of(job.known) if not i.images.missing()
+                ]
+        for outcome in outcomes:
+            del self._waiting[outcome.request.id]
+        self._next()
+        return outcomes
+
+    def _of(self, known: KnownImage) -> list[_Waiting]:
+        return [item for item in self._waiting.values() if any(one is known for _, one in item.images.images)]
+
+    def _next(self) -> None:
+        while not self._busy and (job := self._turns.next()) is not None:
+            if self._of(job.known):
+                self._busy = True
+                self._thread.add(job)
+            else:  # all were cancelled
+                del self._queued[job.known]
+
+    def _encode(self, job: _Job) -> None:
+        result: Rows | RequestError
+        try:
+            result = self._family.encode(job.image)
+        except RequestError as error:
+            result = error
+        except Exception as error:  # any error of the thread: the waiting request must get one
+            log.error("an image could not be encoded: %s", last_line(error))
+            result = EngineFailure("the engine failed while it encoded it")
+        self._done.put((job, result))
+        self._wake()
+
+
+def _named(item: _Waiting, known: KnownImage, error: RequestError) -> RequestError:
+    """Returns the error of an image as that of a request, with the field of the image."""
+    param = next(name for name, (_, one) in zip(item.params, item.images.images, strict=True) if one is known)
+    return type(error)(f"{param}: {error}", param=param)

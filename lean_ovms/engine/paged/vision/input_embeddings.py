@@ -1,0 +1,87 @@
+"""Makes one network of a language model that takes embeddings and the network that makes them of token ids.
+
+Exports of models with vision have both as files. Merged, a step needs one inference, whose inputs are ids as for text
+models; the rows of image tokens are replaced by what the vision encoder has made of the images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from ...loading.load_errors import TEXT_EMBEDDINGS
+from ..network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+
+INPUT = "inputs_embeds"
+DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"
+"""Inputs of Qwen3-VL's language model: embeddings that are added behind its first layers, and to which tokens."""
+KINDS = "token_type_ids"
+"""An input of Gemma's: 1 for tokens of images, 0 for others."""
+PER_LAYER, PER_LAYER_EMBEDDINGS = "per_layer_inputs", "openvino_text_embeddings_per_layer_model.xml"
+"""An input of Gemma 4's, embeddings of ids that its layers add, and the file of what makes them; the larger models
+have none, and do not use the input."""
+
+
+def takes_embeddings(model: Any) -> bool:
+    """Returns whether a network has embeddings as its input in the place of token ids."""
+    return _parameter(model, INPUT) is not None
+
+
+def connect(model: Any, core: Any, folder: Path) -> None:
+    """Puts a folder's networks of embeddings before a language model whose attention is paged, [tokens, hidden]."""
+    text_embeddings = core.read_model(folder / TEXT_EMBEDDINGS)
+    hidden = text_embeddings.outputs[0].get_partial_shape()[-1].get_length()
+    deeper = _parameter(model, DEEPER)
+    layers = len(deeper.output(0).get_target_inputs()) if deeper is not None else 0
+    ids = _input("input_ids", [-1], np.int64)
+    rows = _input(IMAGE_ROWS, [-1, hidden], np.float32)
+    places = _input(IMAGE_PLACES, [-1], np.int64)
+    embeddings = _embedded(text_embeddings, ids)
+    flat = ops.reshape(embeddings, np.array([-1, hidden], np.int64), special_zero=False)
+    _replace(model, INPUT, ops.scatter_update(flat, places, rows, np.int64(0)))
+    added = [ids, rows, places]
+    if layers:
+        added.append(_input(IMAGE_DEEPER, [layers, -1, hidden], np.float32))
+        _replace(model, DEEPER, added[-1])
+        _replace(model, OF_IMAGES, ops.convert(_marks(ids, places), "boolean"))
+    if _parameter(model, KINDS) is not None:
+        _replace(model, KINDS, _marks(ids, places))
+    if (per_layer := _parameter(model, PER_LAYER)) is not None:
+        if per_layer.output(0).get_target_inputs():
+            _replace(model, PER_LAYER, _embedded(core.read_model(folder / PER_LAYER_EMBEDDINGS), ids))
+        else:
+            model.remove_parameter(per_layer)
+    model.add_parameters(added)
+    model.validate_nodes_and_infer_types()
+
+
+def _embedded(network: Any, ids: Any) -> Any:
+    """Returns what a network makes of ids, [tokens, 1, numbers of each]."""
+    network.get_parameters()[0].output(0).replace(ops.unsqueeze(ids, np.int64(1)).output(0))
+    return network.outputs[0].get_node().input_value(0).get_node()
+
+
+def _marks(ids: Any, places: Any) -> Any:
+    """Returns [tokens, 1], 1 for tokens of images and 0 for others."""
+    zeros, ones = ops.multiply(ids, np.int64(0)), ops.add(ops.multiply(places, np.int64(0)), np.int64(1))
+    return ops.unsqueeze(ops.scatter_update(zeros, places, ones, np.int64(0)), np.int64(1))
+
+
+def _replace(model: Any, name: str, values: Any) -> None:
+    """Puts values in the place of an input."""
+    given = _parameter(model, name)
+    given.output(0).replace(values.output(0))
+    model.remove_parameter(given)
+
+
+def _input(name: str, shape: list[int], kind: Any) -> Any:
+    parameter = ops.parameter(shape, kind, name)
+    parameter.output(0).get_tensor().set_names({name})
+    return parameter
+
+
+def _parameter(model: Any, name: str) -> Any:
+    return next((each for each in model.get_parameters() if name in each.output(0).get_names()), None)

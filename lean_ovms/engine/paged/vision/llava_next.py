@@ -1,0 +1,83 @@
+"""LLaVA-NeXT: an image as a whole, and behind it the tiles of the same image in a higher resolution.
+
+The grid of tiles is the one of `image_grid_pinpoints` that loses least. What the tiles have around the image is left
+out, and each row of patches ends with the embedding `image_newline`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....types import Image
+from . import pixels
+from .family import Files, Layout, Rows
+from .llava import Llava
+from .pixels import Pixels, Size
+
+
+class LlavaNext(Llava):
+    """A family.VisionFamily."""
+
+    pads = True
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self._grids: list[Size] = [(int(h), int(w)) for h, w in files.config["image_grid_pinpoints"]]
+        self._newline = np.array(files.config["image_newline"], np.float32)[None]
+        if self._whole:
+            raise ValueError("its images have class tokens")
+
+    def layout(self, size: Size) -> Layout:
+        rows, columns = self._kept(size)
+        height, width = (part.stop - part.start for part in (rows, columns))
+        return Layout(self.tile_tokens + height * (width + 1))
+
+    def encode(self, image: Image) -> Rows:
+        whole, size = pixels.pixels(image), (image.height, image.width)
+        grid = self._grid(size)
+        tiles = pixels.tiles(self._padded(whole, grid), self.side)
+        square = pixels.resized(whole, self._square, self._resample)
+        features = self._features([self._fitted(part) for part in (square, *tiles)])
+        down, across, side = grid[0] // self.side, grid[1] // self.side, self.patches
+        joined = features[1:].reshape(down, across, side, side, -1).transpose(0, 2, 1, 3, 4)
+        joined = joined.reshape(down * side, across * side, -1)[self._kept(size)]
+        ends = np.broadcast_to(self._newline, (len(joined), 1, joined.shape[-1]))
+        rows = np.concatenate([joined, ends], axis=1)
+        return np.concatenate([features[0], rows.reshape(-1, joined.shape[-1])])
+
+    def _grid(self, size: Size) -> Size:
+        """Returns the size of the grid of tiles in which most of an image is left, and then least is empty."""
+        height, width = size
+
+        def rank(grid: Size) -> tuple[int, int]:
+            scale = min(grid[1] / width, grid[0] / height)
+            used = min(int(width * scale) * int(height * scale), width * height)
+            return used, used - grid[0] * grid[1]
+
+        return max(self._grids, key=rank)
+
+    def _kept(self, size: Size) -> tuple[slice, slice]:
+        """Returns the rows and columns of patches that show the image."""
+        grid = self._grid(size)
+        high, wide = (side // self.side * self.patches for side in grid)
+        height, width = size
+        if width / height > wide / high:
+            margin = (high - int(round(height * (wide / width), 7))) // 2
+            return slice(margin, high - margin), slice(0, wide)
+        margin = (wide - int(round(width * (high / height), 7))) // 2
+        return slice(0, high), slice(margin, wide - margin)
+
+    def _padded(self, image: Pixels, grid: Size) -> Pixels:
+        """Returns an image scaled into a grid, in its middle, with black around it."""
+        height, width = image.shape[:2]
+        down, across = grid[0] / height, grid[1] / width
+        if across < down:
+            size = (min(math.ceil(height * across), grid[0]), grid[1])
+        else:
+            size = (grid[0], min(math.ceil(width * down), grid[1]))
+        made = np.zeros((*grid, 3), np.uint8)
+        top, left = (grid[0] - size[0]) // 2, (grid[1] - size[1]) // 2
+        made[top : top + size[0], left : left + size[1]] = pixels.resized(image, size, self._resample)
+        return made

@@ -1,0 +1,54 @@
+"""Mistral 3: an image of any size, a token for each square of patches, and a text behind each row of them.
+
+Its encoder's embeddings of patches are joined here, square by square, for the network that projects them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....types import Image
+from . import pixels
+from .family import Files, Layout, Rows
+from .pixels import Scale, Size
+
+
+class Mistral3:
+    """A family.VisionFamily."""
+
+    before, after = "", "[IMG_END]"
+    whole = False
+
+    def __init__(self, files: Files) -> None:
+        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        config, processor = files.config, files.processor
+        if config["text_config"]["model_type"] != "mistral":
+            raise ValueError(f"its language model is {config['text_config']['model_type']}")
+        self.token_id = int(config["image_token_index"] if "image_token_index" in config else config["image_token_id"])
+        self._networks = files.networks
+        self._patch, self._merge = int(config["vision_config"]["patch_size"]), int(config["spatial_merge_size"])
+        self._longest = int(processor["size"]["longest_edge"])
+        self._scale = Scale.read(processor)
+        self._resample = int(processor.get("resample", pixels.BICUBIC))
+
+    def layout(self, size: Size) -> Layout:
+        height, width = (side // (self._patch * self._merge) for side in self._resized(size))
+        rows = (("", width), *[("[IMG_BREAK]", width)] * (height - 1))
+        return Layout(height * width, texts=rows)
+
+    def encode(self, image: Image) -> Rows:
+        size = self._resized((image.height, image.width))
+        values = self._scale(pixels.resized(pixels.pixels(image), size, self._resample))
+        [features] = self._networks.run("vision_embeddings", {"pixel_values": values[None]})
+        rows, columns, merge = size[0] // self._patch, size[1] // self._patch, self._merge
+        squares = features.reshape(rows // merge, merge, columns // merge, merge, -1).transpose(0, 2, 4, 1, 3)
+        joined = np.ascontiguousarray(squares.reshape(rows * columns // merge**2, -1))
+        return self._networks.run("multi_modal_projector", {"image_features": joined})[0]
+
+    def _resized(self, size: Size) -> Size:
+        """Returns the height and the width to which an image is scaled: multiples of a token's, within the limit."""
+        ratio, unit = max(size) / self._longest, self._patch * self._merge
+        height, width = (math.floor(side / ratio) if ratio > 1 else side for side in size)
+        return (height - 1) // unit * unit + unit, (width - 1) // unit * unit + unit

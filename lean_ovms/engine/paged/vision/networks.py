@@ -1,0 +1,34 @@
+"""The networks of an export with vision besides its language model, compiled for the encoder's thread."""
+
+from __future__ import annotations
+
+from ...loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+
+class VisionNetworks:
+    """A family.Networks. Each network is compiled when it is first used."""
+
+    def __init__(self, model_dir: Path, device: str, properties: dict[str, Any], threads: int) -> None:
+        """threads: that compute, while those of the language model's steps do."""
+        self._dir = model_dir
+        self._device = device
+        self._properties = {"ENABLE_CPU_PINNING": False, **properties, "INFERENCE_NUM_THREADS": threads}
+        self._requests: dict[str, Any] = {}
+
+    def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """Implements Networks.run. Releases the GIL."""
+        request = self._requests.get(part)
+        if request is None:
+            file = self._dir / f"openvino_{part}_model.xml"
+            request = ov.Core().compile_model(file, self._device, self._properties).create_infer_request()
+            self._requests[part] = request
+        request.infer(inputs, share_inputs=True)
+        return [np.array(tensor.data, np.float32) for tensor in request.output_tensors]

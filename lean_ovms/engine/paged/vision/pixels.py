@@ -1,0 +1,81 @@
+"""What the families' image processors have in common, as transformers' with Pillow do it, pixel by pixel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....types import Image
+
+Pixels = NDArray[np.uint8]
+"""[height, width, RGB]"""
+Size = tuple[int, int]
+"""Height and width."""
+LANCZOS, BICUBIC = 1, 3
+"""Pillow's numbers of the filters that processors resize with."""
+
+
+def pixels(image: Image) -> Pixels:
+    return np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3)
+
+
+def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
+    """Returns an image scaled to a height and a width. resample: Pillow's number of a filter."""
+    from PIL import Image as Pillow  # of the extra `vision`: without it, no image gets as far as this
+
+    made = Pillow.fromarray(image).resize((size[1], size[0]), Pillow.Resampling(resample))
+    return np.asarray(made)
+
+
+def shortest_edge(size: Size, edge: int) -> Size:
+    """Returns the size of an image whose shorter side becomes so long, at the same aspect."""
+    height, width = size
+    longest = int(edge * max(size) / min(size))
+    return (edge, longest) if height <= width else (longest, edge)
+
+
+def center_cropped(image: Pixels, size: Size) -> Pixels:
+    """Returns the middle of an image; where it is smaller than that, with black around it."""
+    height, width = image.shape[:2]
+    tall, wide = max(height, size[0]), max(width, size[1])
+    top, left = (height - size[0]) // 2, (width - size[1]) // 2
+    if (tall, wide) != (height, width):
+        padded = np.zeros((tall, wide, 3), np.uint8)
+        above, before = math.ceil((tall - height) / 2), math.ceil((wide - width) / 2)
+        padded[above : above + height, before : before + width] = image
+        image, top, left = padded, max(0, top + above), max(0, left + before)
+    return image[top : top + size[0], left : left + size[1]]
+
+
+def tiles(image: Pixels, side: int) -> list[Pixels]:
+    """Returns the squares of an image, row by row."""
+    height, width = image.shape[:2]
+    return [image[y : y + side, x : x + side] for y in range(0, height, side) for x in range(0, width, side)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How the numbers of pixels become those of the network: (value * factor - mean) / std."""
+
+    factor: float
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> Scale:
+        """Reads preprocessor_config.json. Raises KeyError, TypeError and ValueError."""
+        normalized = fields.get("do_normalize", True)
+        return cls(
+            factor=float(fields.get("rescale_factor", 1 / 255)) if fields.get("do_rescale", True) else 1.0,
+            mean=np.array(fields["image_mean"] if normalized else [0.0] * 3, np.float32),
+            std=np.array(fields["image_std"] if normalized else [1.0] * 3, np.float32),
+        )
+
+    def __call__(self, image: Pixels) -> NDArray[np.float32]:
+        """Returns [RGB, height, width]."""
+        values = (image.astype(np.float64) * self.factor).astype(np.float32)
+        return np.ascontiguousarray(((values - self.mean) / self.std).transpose(2, 0, 1))

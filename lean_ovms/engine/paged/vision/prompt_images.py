@@ -1,0 +1,96 @@
+"""The images of one prompt: where their tokens are, their embeddings, and the positions of all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .family import Rows
+from .image_cache import KnownImage
+
+Places = NDArray[np.int64]
+
+
+class PromptImages:
+    """images: with the places of each one's tokens, in their order. token_id: as in VisionFamily.
+
+    shift: of the tokens behind the prompt: position - place.
+    """
+
+    def __init__(
+        self, images: Sequence[tuple[Places, KnownImage]], length: int, token_id: int = 0, *, whole: bool = False
+    ) -> None:
+        """length: tokens of the prompt. whole: as in VisionFamily."""
+        self._whole = whole
+        self.images = images
+        self.token_id = token_id
+        self._rows: dict[int, Rows] = {}  # by the image's number in the prompt
+        self._positions = _positions(images, length)
+        self.shift = int(self._positions.max(initial=-1)) + 1 - length
+
+    def missing(self) -> list[KnownImage]:
+        """Returns the images that are not encoded. The embeddings of the others are kept from now on."""
+        for number, (_, known) in enumerate(self.images):
+            if known.rows is not None:
+                self._rows[number] = known.rows
+        return [known for number, (_, known) in enumerate(self.images) if number not in self._rows]
+
+    def chunk(self, start: int, count: int) -> int:
+        """Returns how many tokens a step computes in the place of `count`: none, or all, of an image."""
+        first, end = self._around(start + count)
+        return first - start if first > start else end - start
+
+    def cached(self, blocks: int, size: int) -> int:
+        """Returns how many of so many first blocks may come from the prefix cache: none of an image, or all."""
+        while (fewer := self._around(blocks * size)[0] // size) < blocks:
+            blocks = fewer
+        return blocks
+
+    def _around(self, end: int) -> tuple[int, int]:
+        """Returns the two places next to an end at which a prompt may be parted, both the end itself if it may be."""
+        for places, _ in self.images if self._whole else ():
+            if places[0] < end <= places[-1]:
+                return int(places[0]), int(places[-1]) + 1
+        return end, end
+
+    def rows(self, start: int, count: int) -> Iterator[tuple[Places, Rows]]:
+        """Yields the embeddings of image tokens among the `count` from `start` on, with the places behind `start`.
+
+        They are in the order of the prompt, on which the network relies where it counts image tokens.
+        """
+        for number, rows in sorted(self._rows.items()):
+            places = self.images[number][0]
+            first, end = np.searchsorted(places, (start, start + count))
+            if first < end:
+                yield places[first:end] - start, rows[first:end]
+
+    def positions(self, start: int, count: int) -> NDArray[np.int64]:
+        """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
+        known = self._positions[:, start : start + count]
+        behind = np.arange(start + known.shape[1], start + count, dtype=np.int64) + self.shift
+        return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
+
+
+def _positions(images: Sequence[tuple[Places, KnownImage]], length: int) -> NDArray[np.int64]:
+    """Returns the positions [3, length] of a prompt's tokens.
+
+    Those of an image in rows and columns have one time; the text behind goes on after the largest number in it.
+    """
+    made = np.empty((3, length), np.int64)
+    at, position = 0, 0
+    for places, known in images:
+        tokens, height, width, _ = known.layout
+        if not height:
+            continue
+        place = int(places[0])
+        made[:, at:place] = np.arange(position, position + place - at)
+        position += place - at
+        at = place + tokens
+        made[0, place:at] = position
+        made[1, place:at], made[2, place:at] = np.divmod(np.arange(tokens), width)
+        made[1:, place:at] += position
+        position += max(height, width)
+    made[:, at:] = np.arange(position, position + length - at)
+    return made

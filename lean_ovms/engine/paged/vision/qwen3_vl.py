@@ -1,0 +1,43 @@
+"""Qwen3-VL and Qwen3.5: as Qwen2-VL, with learned embeddings of positions besides the rotary angles.
+
+These are a square table in a network of its own ("pos"), and each patch has a mixture of the four that are nearest to
+it. In Qwen3-VL, some layers of the encoder have embeddings for layers of the language model too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .family import Files
+from .pixels import Size
+from .qwen2_vl import Qwen2Vl
+
+
+class Qwen3Vl(Qwen2Vl):
+    """A family.VisionFamily."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self._side = math.isqrt(int(files.config["vision_config"]["num_position_embeddings"]))
+
+    def _embedded(self, values: NDArray[np.float32], grid: Size) -> NDArray[np.float32]:
+        return super()._embedded(values, grid) + self._positions(grid)
+
+    def _positions(self, grid: Size) -> NDArray[np.float32]:
+        """Returns the embeddings of the patches' positions, bilinear between those of the table."""
+        lines = [np.linspace(0, self._side - 1, count, dtype=np.float32) for count in grid]
+        low = [line.astype(np.int64) for line in lines]
+        high = [np.minimum(below + 1, self._side - 1) for below in low]
+        (down, across) = (line - below for line, below in zip(lines, low, strict=True))
+        corners = [
+            (rows[:, None] * self._side + columns).ravel()
+            for rows in (low[0], high[0])
+            for columns in (low[1], high[1])
+        ]
+        weights = [np.outer(a, b).ravel() for a in (1 - down, down) for b in (1 - across, across)]
+        [table] = self._networks.run("vision_embeddings_pos", {"input": np.stack(corners)})
+        mixed = np.einsum("cpw,cp->pw", table, np.stack(weights))
+        return self._by_tokens(mixed.reshape(*grid, -1))

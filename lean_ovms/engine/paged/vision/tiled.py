@@ -1,0 +1,98 @@
+"""Idefics 3 and SmolVLM: the tiles of an image, row by row, and behind them the image as a whole; each becomes a square
+of the same number of tokens, behind a text that says which it is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....types import Image
+from . import pixels
+from .family import Files, Layout, Rows
+from .pixels import Pixels, Scale, Size
+
+MAX_SIDE = 4096
+EDGE = "<fake_token_around_image>"
+
+
+class Tiled:
+    """A family.VisionFamily."""
+
+    before, after = "", EDGE
+    whole = False
+
+    def __init__(self, files: Files) -> None:
+        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        config, processor = files.config, files.processor
+        self.token_id = int(config["image_token_id"])
+        self._networks = files.networks
+        self._side = int(processor["max_image_size"]["longest_edge"])
+        self._longest = int(processor["size"]["longest_edge"])
+        self._splits = bool(processor.get("do_image_splitting", True))
+        self._patches = self._side // int(config["vision_config"]["patch_size"])
+        self._tokens = self._patches**2 // int(config["scale_factor"]) ** 2
+        self._scale = Scale.read(processor)
+        self._resample = int(processor.get("resample", pixels.LANCZOS))
+        if self._side != int(config["vision_config"]["image_size"]):
+            raise ValueError("its tiles are not as large as the encoder's images")
+
+    def layout(self, size: Size) -> Layout:
+        rows, columns = self._grid(self._resized(size))
+        texts = [
+            ("\n" * (row > 0 and column == 0) + f"{EDGE}<row_{row + 1}_col_{column + 1}>", self._tokens)
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        texts.append(("\n\n" * bool(texts) + f"{EDGE}<global-img>", self._tokens))
+        return Layout(len(texts) * self._tokens, texts=tuple(texts))
+
+    def encode(self, image: Image) -> Rows:
+        resized, side = self._resized((image.height, image.width)), self._side
+        whole = pixels.resized(pixels.pixels(image), resized, self._resample)
+        rows, columns = self._grid(resized)
+        parts = list[Pixels]()
+        if rows:
+            whole = pixels.resized(whole, (rows * side, columns * side), self._resample)
+            parts = pixels.tiles(whole, side)
+        parts.append(pixels.resized(whole, (side, side), self._resample))
+        patches = self._patches
+        inputs = {
+            "pixel_values": np.stack([self._scale(part) for part in parts]),
+            "patch_attention_mask": np.ones((len(parts), patches, patches), bool),
+            "patch_position_ids": np.tile(np.arange(patches**2), (len(parts), 1)),
+        }
+        [features] = self._networks.run("vision_embeddings", inputs)
+        return features.reshape(-1, features.shape[-1])
+
+    def _resized(self, size: Size) -> Size:
+        """Returns the height and the width to which an image is scaled before it is cut: its longer side is given."""
+        height, width = size
+        aspect, longest = width / height, self._longest
+        if width >= height:
+            height, width = int(longest / aspect), longest
+            height += height % 2
+        else:
+            height, width = longest, int(longest * aspect)
+            width += width % 2
+        height, width = max(height, 1), max(width, 1)
+        if width >= height and width > MAX_SIDE:
+            height, width = int(MAX_SIDE / (width / height)), MAX_SIDE
+        elif height > width and height > MAX_SIDE:
+            height, width = MAX_SIDE, int(MAX_SIDE * (width / height))
+        return max(height, 1), max(width, 1)
+
+    def _grid(self, resized: Size) -> Size:
+        """Returns the rows and columns of tiles; (0, 0): the image is not cut."""
+        height, width, side = *resized, self._side
+        if not self._splits:
+            return 0, 0
+        aspect = width / height
+        if width >= height:
+            columns = math.ceil(width / side)
+            rows = math.ceil(int(columns * side / aspect) / side)
+        else:
+            rows = math.ceil(height / side)
+            columns = math.ceil(int(rows * side * aspect) / side)
+        return (rows, columns) if rows * columns > 1 else (0, 0)

@@ -1,0 +1,95 @@
+"""The images of one model's prompts: they become tokens, and embeddings in the places of these."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from ....errors import BadRequest
+from ....types import Image
+from ...generation.image_prompts import TAG
+from ...generation.pipeline import ImagePrompt
+from .families import NotReadable
+from .family import Layout, VisionFamily
+from .image_cache import ImageCache, KnownImage
+from .image_queue import ImageQueue
+from .prompt_images import Places, PromptImages
+
+TRIAL_SIDE = 64
+
+
+class Vision:
+    """A generation.pipeline.ImagePlaceholders. queue: requests whose images are not encoded yet."""
+
+    takes_ids = True
+
+    def __init__(
+        self,
+        family: VisionFamily,
+        encode: Callable[[str, bool], list[int]],
+        decode: Callable[[list[int], bool], str],
+        *,
+        cache_bytes: int,
+        shares: bool,
+        wake: Callable[[], None],
+    ) -> None:
+        """encode, decode: of the model's tokenizer. cache_bytes: of encoded images. shares: between requests.
+
+        Raises NotReadable.
+        """
+        self._shares = shares
+        self._numbers = itertools.count()
+        self._family = family
+        self._encode = encode
+        self._cache = ImageCache(family, cache_bytes)
+        self.queue = ImageQueue(family, self._cache, wake)
+        self._token = decode([family.token_id], False)
+        if encode(self._text(Layout(1)), False).count(family.token_id) != 1:
+            raise NotReadable("its tokenizer has no token for the place of an image")
+        self._try()
+
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
+        """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
+        salt = image_prompt.salt if self._shares else str(next(self._numbers))
+        known = [self._cache.get(image, salt) for image in in_order(image_prompt)]
+        texts = iter([self._text(image.layout) for image in known])
+        ids = self._encode(TAG.sub(lambda tag: next(texts), image_prompt.text), image_prompt.add_special_tokens)
+        runs = [(image.token, count) for image in known for _, count in image.layout.runs]
+        if ids.count(self._family.token_id) != len(runs):
+            raise BadRequest("the prompt holds text that stands for an image", param="messages")
+        made, left = list[int](), iter(runs)
+        for token in ids:
+            if token == self._family.token_id:
+                token, count = next(left)
+                made += [token] * count
+            else:
+                made.append(token)
+        return made
+
+    def images(self, ids: list[int]) -> PromptImages:
+        """Returns the images of a prompt with these ids, of `placeholder_ids`."""
+        found, places = list[tuple[Places, KnownImage]](), np.flatnonzero(np.array(ids) < 0)
+        while len(places):
+            image = self._cache.named(ids[places[0]])
+            found.append((places[: image.layout.tokens], image))
+            places = places[image.layout.tokens :]
+        return PromptImages(found, len(ids), self._family.token_id, whole=self._family.whole)
+
+    def _text(self, layout: Layout) -> str:
+        """Returns the text of an image, with one token in the place of each run."""
+        runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
+        return f"{self._family.before}{runs}{self._family.after}"
+
+    def _try(self) -> None:
+        """Encodes an image, which compiles the networks. Raises NotReadable if it has another number of tokens."""
+        image = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
+        rows, tokens = self._family.encode(image), self._family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens
+        if rows.shape[0] != tokens or not np.isfinite(rows).all():
+            raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
+
+
+def in_order(image_prompt: ImagePrompt) -> list[Image]:
+    """Returns the images of a prompt in the order of their tags."""
+    return [image_prompt.images[int(tag[1])] for tag in TAG.finditer(image_prompt.text)]

@@ -1,0 +1,139 @@
+"""What the encoder's networks get, against transformers' image processors with Pillow: the same numbers."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.paged.vision import pixels
+from lean_ovms.engine.paged.vision.families import NotReadable, load
+from lean_ovms.types import Image
+from tools.zoo_vision import PIXELS, PLAIN, TILED
+from tools.zoo_vision_torch import image_processor
+
+pytest.importorskip("transformers")
+OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
+"""What a family's processor of texts and images tells its processor of images."""
+SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
+
+
+class Networks:
+    """family.Networks that keep what they get."""
+
+    def __init__(self):
+        self.inputs = {}
+
+    def run(self, part, inputs):
+        self.inputs[part] = inputs
+        values = next(iter(inputs.values()))
+        if part == "vision_embeddings_pos":
+            return [np.zeros((*values.shape, 64), np.float32)]
+        of_image = (values.shape[2] * values.shape[3] // 64,) if values.ndim == 4 else ()  # patches
+        return [np.zeros((len(values), *of_image, 64), np.float32)]
+
+
+def image(size):
+    height, width = size
+    return Image(height, width, random.Random(str(size)).randbytes(3 * height * width))
+
+
+def family(name, tmp_path, **changes):
+    networks = Networks()
+    (tmp_path / "config.json").write_text(json.dumps({**PLAIN[name], "model_type": name.partition("-")[0]}))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PIXELS[name], **changes}))
+    return load(tmp_path, networks), networks
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", sorted(PIXELS))
+def test_the_numbers_are_those_of_transformers(name, size, tmp_path):
+    one, networks = family(name, tmp_path)
+    one.encode(image(size))
+    made = networks.inputs["vision_embeddings"]
+    wanted = image_processor(name)(images=[pixels.pixels(image(size))], return_tensors="np", **OF_A_CALL.get(name, {}))
+    values = made.get("pixel_values", made.get("hidden_states"))
+    theirs = wanted["pixel_values"]
+    assert values == pytest.approx(theirs.reshape(-1, *theirs.shape[-values.ndim + 1 :]), abs=1e-6)
+    if "image_position_ids" in made:
+        assert made["image_position_ids"].tolist() == wanted["image_position_ids"].tolist()
+        assert one.layout(size).tokens == wanted["num_soft_tokens_per_image"][0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_the_tokens_of_an_image_are_as_many_as_its_grid(name, size, tmp_path):
+    one, networks = family(name, tmp_path)
+    layout = one.layout(size)
+    one.encode(image(size))
+    assert len(networks.inputs["vision_embeddings"]["hidden_states"]) == 4 * layout.tokens
+    assert layout.tokens == layout.height * layout.width
+
+
+TILE, WHOLE = "<fake_token_around_image><row_{}_col_{}>", "<fake_token_around_image><global-img>"
+
+
+@pytest.mark.parametrize(
+    ("size", "grid", "texts"),
+    [
+        (
+            (32, 32),
+            64,
+            [TILE.format(1, 1), TILE.format(1, 2), "\n" + TILE.format(2, 1), TILE.format(2, 2), "\n\n" + WHOLE],
+        ),
+        ((33, 300), 64, [TILE.format(1, 1), TILE.format(1, 2), "\n\n" + WHOLE]),
+        ((300, 33), 64, [TILE.format(1, 1), "\n" + TILE.format(2, 1), "\n\n" + WHOLE]),
+        ((32, 32), 32, [WHOLE]),
+    ],
+)
+@pytest.mark.parametrize("name", TILED)
+def test_the_texts_of_tiles(name, size, grid, texts, tmp_path):
+    one, networks = family(name, tmp_path, size={"longest_edge": grid})
+    one.encode(image(size))
+    assert one.layout(size).runs == tuple((text, 4) for text in texts)
+    assert len(networks.inputs["vision_embeddings"]["pixel_values"]) == len(texts)
+    assert (one.before, one.after) == ("", "<fake_token_around_image>")
+
+
+@pytest.mark.parametrize(("size", "rows", "columns"), [((32, 32), 2, 2), ((50, 60), 4, 4), ((200, 31), 4, 1)])
+def test_a_text_is_behind_each_row_of_mistral(size, rows, columns, tmp_path):
+    one, _ = family("mistral3", tmp_path)
+    assert one.layout(size).runs == (("", columns), *[("[IMG_BREAK]", columns)] * (rows - 1))
+    assert one.after == "[IMG_END]"
+
+
+def test_an_image_that_is_smaller_than_the_middle_gets_a_frame():
+    middle = pixels.center_cropped(np.full((3, 10, 3), 7, np.uint8), (6, 4))
+    assert middle[:, 0, 0].tolist() == [0, 0, 7, 7, 7, 0]
+    assert middle.shape == (6, 4, 3)
+
+
+@pytest.mark.parametrize("changes", [{"image_processor_type": "OtherProcessor"}, {"do_pad": True}, {"size": {}}])
+def test_other_processors_are_refused(changes, tmp_path):
+    with pytest.raises(NotReadable):
+        family("llava", tmp_path, **changes)
+
+
+def test_the_fields_of_an_image_processor_may_be_in_the_file_of_all_processors(tmp_path):
+    one, _ = family("qwen2_vl", tmp_path)
+    (tmp_path / "preprocessor_config.json").unlink()
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": PIXELS["qwen2_vl"]}))
+    assert load(tmp_path, Networks()).layout((50, 60)) == one.layout((50, 60))
+    (tmp_path / "processor_config.json").write_text("[]")
+    with pytest.raises(NotReadable, match="not known"):
+        load(tmp_path, Networks())
+
+
+def test_mistral_with_another_language_model_is_refused(tmp_path):
+    family("mistral3", tmp_path)
+    config = {**PLAIN["mistral3"], "model_type": "mistral3", "text_config": {"model_type": "ministral3"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(NotReadable, match="ministral3"):
+        load(tmp_path, Networks())
+
+
+def test_other_families_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "newest"}')
+    (tmp_path / "preprocessor_config.json").write_text("{}")
+    with pytest.raises(NotReadable, match="newest"):
+        load(tmp_path, Networks())

@@ -1,0 +1,228 @@
+"""The paged engine on the model that names colours: images beside everything that text has."""
+
+import threading
+
+import pytest
+
+from lean_ovms.engine.paged.vision.family import Layout
+from lean_ovms.errors import from_wire
+from tests.engine.paged.vision.models import load
+from tests.engine.real import assert_empty
+from tests.engine.vlm import MODEL, SIZE, said, tags, turn
+from tests.pictures import COLOURS
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load(MODEL)
+
+
+@pytest.fixture
+def rig(model):
+    return model
+
+
+def picture(colour, size=SIZE):
+    return (*size, bytes(COLOURS[colour]) * (size[0] * size[1]))
+
+
+def ask(rig, text, *colours, size=SIZE, **sampling):
+    sampling = {"max_tokens": 30, **sampling}
+    return rig.see(turn(text), *(picture(colour, size) for colour in colours), **sampling)
+
+
+def words(rig, number, index=0):
+    answer = rig.answer(number)
+    assert answer.failed is answer.refused is None
+    return rig.backend.decode(answer.tokens[index], True)
+
+
+def test_requests_with_and_without_images_run_together(rig):
+    numbers = [
+        ask(rig, tags(1) + "describe", "red"),
+        ask(rig, "What color is it?\n" + tags(2), "green", "blue", size=(20, 300)),
+        ask(rig, "Hello!"),
+        ask(rig, tags(3) + "describe", "blue", "red", "green"),
+    ]
+    rig.run()
+    found = [words(rig, number) for number in numbers]
+    assert found == [said("red"), said("green", "blue"), "Hello!", said("blue", "red", "green")]
+    counts = [rig.answer(number).accepted.prompt_tokens for number in numbers]
+    assert counts[3] - counts[0] == 2 * 17 + 2  # 16 and a line break, and that of `tags`
+    assert_empty(rig)
+
+
+def test_tags_in_another_order(rig):
+    number = ask(rig, "<ov_genai_image_1>\n<ov_genai_image_0>\ndescribe", "red", "blue")
+    rig.run()
+    assert words(rig, number) == said("blue", "red")
+
+
+def test_the_prefix_cache_tells_images_apart_and_knows_them_again(rig):
+    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" * 2
+    cached = []
+    for colour in ("yellow", "blue", "yellow"):
+        number = rig.see(system + turn(tags(1) + "describe"), picture(colour), max_tokens=30)
+        rig.run()
+        assert words(rig, number) == said(colour)
+        cached.append(rig.answer(number).cached)
+    assert cached[0] <= cached[1] < cached[2]
+
+
+def test_an_image_is_encoded_once(rig, monkeypatch):
+    encoded, encode = [], rig.backend._vision._family.encode
+    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: encoded.append(1) or encode(image))
+    numbers = [ask(rig, tags(1) + text, "green", size=(31, 33)) for text in ("describe", "What do you see?")]
+    rig.run()
+    numbers.append(ask(rig, tags(1) + "What is on the picture?", "green", size=(31, 33)))
+    rig.run()
+    assert [words(rig, number) for number in numbers] == [said("green")] * 3
+    assert len(encoded) == 1
+
+
+@pytest.mark.parametrize(("salts", "options"), [("ab", {}), ("aa", {"enable_prefix_caching": False})])
+def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch):
+    rig = load(MODEL, **options) if options else rig
+    encoded, encode = [], rig.backend._vision._family.encode
+    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: encoded.append(1) or encode(image))
+    for salt in salts:
+        number = ask(rig, tags(2) + "describe", "green", "green", size=(35, 33), cache_salt=salt)
+        rig.run()
+        assert words(rig, number) == said("green", "green")
+    assert len(encoded) == 2
+
+
+def test_images_beyond_the_budget_are_encoded_again(monkeypatch):
+    rig = load(MODEL, image_cache_mb=1)
+    family, encoded = rig.backend._vision._family, []
+    encode = family.encode
+    monkeypatch.setattr(rig.backend._vision._cache, "_budget", 5000)  # 16 tokens of 64 numbers take 4096 bytes
+    monkeypatch.setattr(family, "encode", lambda image: encoded.append(1) or encode(image))
+    for colour in ("red", "blue", "red", "red"):
+        number = ask(rig, tags(1) + "describe", colour)
+        rig.run()
+        assert words(rig, number) == said(colour)
+    assert len(encoded) == 3
+
+
+def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
+    begun, go, encode = threading.Event(), threading.Event(), rig.backend._vision._family.encode
+
+    def slow(image):
+        begun.set()
+        assert go.wait(60)
+        return encode(image)
+
+    monkeypatch.setattr(rig.backend._vision._family, "encode", slow)
+    image = ask(rig, tags(1) + "describe", "yellow", size=(41, 43))
+    rig.turn()
+    assert begun.wait(60)
+    text = ask(rig, "Hello!")
+    while not rig.answer(text).reasons:
+        rig.turn()
+    assert words(rig, text) == "Hello!"
+    assert rig.answer(image).accepted.prompt_tokens > 16  # its number of tokens is known already
+    assert not rig.answer(image).tokens
+    assert rig.backend.idle  # the loop may wait
+    assert rig.stats().queued == 1
+    go.set()
+    rig.run()
+    assert words(rig, image) == said("yellow")
+
+
+def test_a_request_that_is_cancelled_before_its_image_is_encoded(rig, monkeypatch):
+    go, encode = threading.Event(), rig.backend._vision._family.encode
+    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: go.wait(60) and encode(image))
+    first, second = ask(rig, tags(1) + "describe", "red", size=(44, 45)), ask(rig, "describe" + tags(1), "red")
+    rig.turn()
+    rig.cancel(first)
+    rig.turn()
+    go.set()
+    rig.run()
+    assert words(rig, second) == said("red")
+    assert not rig.answer(first).tokens
+    assert_empty(rig)
+
+
+def test_a_charge_for_encoding(rig, monkeypatch):
+    """An image costs its client twice its tokens: when it is encoded, and when the language model reads them."""
+    charges, charge = [], rig.backend.waiting.charge
+    monkeypatch.setattr(rig.backend.waiting, "charge", lambda client, n: charges.append(n) or charge(client, n))
+    totals = []
+    for text in ("describe", "What do you see?"):
+        charges.clear()
+        number = ask(rig, text + tags(1), "yellow", size=(61, 62), max_tokens=4)
+        rig.run()
+        totals.append(sum(charges) - rig.answer(number).accepted.prompt_tokens + rig.answer(number).cached)
+    assert totals[0] - totals[1] == 16
+
+
+def test_several_answers_beams_and_penalties(rig):
+    sampled = ask(rig, tags(1) + "describe", "red", n=3, temperature=0.01, seeds=[1, 2, 3])
+    beams = ask(rig, tags(1) + "describe", "red", n=2, beams=4)
+    penalised = ask(rig, tags(1) + "describe", "red", repetition_penalty=1.01, frequency_penalty=0.01, logprobs=True)
+    rig.run()
+    assert [words(rig, sampled, i) for i in range(3)] == [said("red")] * 3
+    assert words(rig, beams) == said("red")
+    assert words(rig, penalised) == said("red")
+
+
+def test_log_probabilities_of_prompts_with_images_are_refused(rig):
+    number = ask(rig, tags(1) + "describe", "red", prompt_logprobs=True)
+    rig.run()
+    error = from_wire(rig.answer(number).refused)
+    assert error.param == "prompt_logprobs"
+
+
+def test_a_prompt_without_images_may_be_ids_and_may_be_truncated(rig):
+    ids = rig.backend.encode(turn("Hello!"), False)
+    number = rig.submit([0] * 5 + ids, max_tokens=30, truncate=len(ids), want_tokens=True, prompt_logprobs=True)
+    rig.run()
+    assert words(rig, number) == "Hello!"
+    assert rig.answer(number).accepted.tokens == ids
+    assert len(rig.answer(number).prompt_logprobs) == len(ids)
+
+
+def test_an_image_that_cannot_be_read_is_refused_by_its_number(rig, monkeypatch):
+    from lean_ovms.errors import BadRequest
+
+    def layout(size):
+        if size[0] == 3:
+            raise BadRequest("too low")
+        return Layout(16)
+
+    monkeypatch.setattr(rig.backend._vision._family, "layout", layout)
+    number = rig.see(turn(tags(2) + "describe"), picture("red"), picture("red", (3, 40)))
+    rig.run()
+    error = from_wire(rig.answer(number).refused)
+    assert (str(error), error.param) == ("image 2: too low", "image 2")
+
+
+def test_text_that_stands_for_an_image_is_refused(rig):
+    number = ask(rig, tags(1) + "<image> describe", "red")
+    rig.run()
+    assert "stands for an image" in str(from_wire(rig.answer(number).refused))
+
+
+def test_preempted_requests_have_their_images_again(rig):
+    tight = load(MODEL, blocks=12, max_num_batched_tokens=32, enable_prefix_caching=False)
+    shown = [("red", "blue"), ("green", "yellow", "red"), ("blue",), ("yellow", "blue"), ("red",), ("green", "red")]
+    found = []
+    for each in (tight, rig):
+        numbers = [ask(each, tags(len(one)) + "describe", *one, max_tokens=70, ignore_eos=True) for one in shown]
+        each.run()
+        found.append([each.answer(number).tokens[0] for number in numbers])
+    assert found[0] == found[1]
+    assert tight.stats().preemptions
+    assert_empty(tight)
+
+
+def test_prompt_lookup_with_images():
+    rig = load(MODEL, prompt_lookup=True)
+    before = turn(tags(2) + "describe") + said("red", "blue") + "<|im_end|>\n"
+    number = rig.see(before + turn("What do you see?"), picture("red"), picture("blue"), max_tokens=30)
+    rig.run()
+    assert words(rig, number) == said("red", "blue")
+    assert rig.stats().accepted

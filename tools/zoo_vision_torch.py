@@ -1,0 +1,160 @@
+"""Writes what transformers in torch answers with the models of tests/data/zoo_vision: answers.json in that folder.
+
+The weights in torch are made again as tools/zoo_vision.py made them, with the versions that it names.
+The pixels are those of transformers' image processors with Pillow.
+
+python -m tools.zoo_vision_torch DIR [NAME...]   (needs torch, transformers and Pillow)
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from tools.zoo_vision import MODELS, PIXELS, TILED, network, tokenizer
+
+TOKENS = 60
+TAG = "<ov_genai_image_{}>"
+SIZES = ((50, 60), (90, 40), (33, 130))
+"""Heights and widths of the images."""
+PROMPTS = {
+    "none": "<|im_start|>user\nHello! What do you see?<|im_end|>\n<|im_start|>assistant\n",
+    "one": f"<|im_start|>user\n{TAG.format(0)}What do you see?<|im_end|>\n<|im_start|>assistant\n",
+    "two": f"<|im_start|>user\n{TAG.format(1)}{TAG.format(0)}Which colors?<|im_end|>\n<|im_start|>assistant\n",
+    "turns": (
+        f"<|im_start|>user\nDescribe {TAG.format(2)} the images.<|im_end|>\n"
+        "<|im_start|>assistant\nThank you.<|im_end|>\n"
+        f"<|im_start|>user\nWhich colors?{TAG.format(1)}<|im_end|>\n<|im_start|>assistant\n"
+    ),
+}
+"""By the number of images; tags are openvino_genai's."""
+FRAMES = {
+    "llava": ("", "<image>", "\n"),
+    "llava_next": ("", "<image>", "\n"),
+    "qwen2_vl": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+    "qwen2_5_vl": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+    "qwen3_vl": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+    "gemma3": ("\n\n<start_of_image>", "<image_soft_token>", "<end_of_image>\n\n"),
+    "gemma4": ("<|image>", "<|image|>", "<image|>"),
+    "gemma4_unified": ("<|image>", "<|image|>", "<image|>"),
+    "qwen3_5": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+    "qwen3_5_moe": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+}
+"""What a tag is in the family: a text before the places of an image, the token of each place, and a text behind.
+
+Families that are not here have texts inside an image too.
+"""
+MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids", "gemma4_unified": "mm_token_type_ids"}
+"""Inputs that are 1 for the tokens of images and 0 for others."""
+
+
+def pixels(number: int) -> bytes:
+    """An image: a colour that changes along both sides, and noise."""
+    height, width = SIZES[number]
+    dice = random.Random(number)
+    base, down, across = ([dice.randrange(256) for _ in range(3)] for _ in range(3))
+    return bytes(
+        (base[c] + down[c] * y // height + across[c] * x // width + dice.randrange(40)) % 256
+        for y in range(height)
+        for x in range(width)
+        for c in range(3)
+    )
+
+
+def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[int], list[float]]:
+    """Tokens of the prompt, the answer's tokens and their log probabilities; without a cache."""
+    import numpy as np
+    import torch
+
+    kind = name.partition("-")[0]
+    numbers = [n for n in (0, 1, 2) for _ in range(prompt.count(TAG.format(n)))]
+    numbers.sort(key=lambda n: prompt.index(TAG.format(n)))
+    images = [np.frombuffer(pixels(n), np.uint8).reshape(*SIZES[n], 3) for n in numbers]
+    inputs, texts = _shown(name, model, images) if images else ({}, [])
+    for n, text in zip(numbers, texts, strict=True):
+        prompt = prompt.replace(TAG.format(n), text)
+    ids, logprobs = words.encode(prompt, add_special_tokens=False), list[float]()
+    length = len(ids)
+    with torch.no_grad():
+        for _ in range(TOKENS):
+            if kind in MARKED:
+                marks = torch.tensor([ids]) == words.convert_tokens_to_ids(FRAMES[kind][1])
+                inputs[MARKED[kind]] = marks.long()
+            asked = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.int64)}
+            line = model(**asked, use_cache=False, **inputs).logits[0, -1].double().log_softmax(-1)
+            ids.append(int(line.argmax()))
+            logprobs.append(round(float(line.max()), 4))
+    return length, ids[length:], logprobs
+
+
+def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], list[str]]:
+    """The model's inputs of images, and the texts that stand for them."""
+    kind, processor = name.partition("-")[0], image_processor(name)
+    if kind in TILED:
+        inputs = dict(processor(images=[images], return_row_col_info=True, return_tensors="pt"))
+        from transformers.models.idefics3.processing_idefics3 import get_image_prompt_string as spelled
+
+        grids = zip(inputs.pop("rows")[0], inputs.pop("cols")[0], strict=True)
+        words = "<fake_token_around_image>", "<image>", "<global-img>"
+        return inputs, [spelled(*grid, 4, *words) for grid in grids]
+    if kind == "mistral3":
+        inputs = dict(processor(images=images, patch_size={"height": 16, "width": 16}, return_tensors="pt"))
+        sizes = [(height // 16, width // 16) for height, width in inputs["image_sizes"].tolist()]
+        return inputs, ["[IMG_BREAK]".join(["[IMG]" * width] * height) + "[IMG_END]" for height, width in sizes]
+    inputs = dict(processor(images=images, return_tensors="pt"))
+    inputs.pop("num_crops", None)
+    before, token, behind = FRAMES[kind]
+    return inputs, [before + token * count + behind for count in _counts(name, model, inputs)]
+
+
+def image_processor(name: str) -> Any:
+    """A family's image processor of transformers with Pillow."""
+    import transformers
+
+    fields = dict(PIXELS[name])
+    if "merge_size" in fields and "size" in fields:  # which older versions do not read
+        fields |= {"min_pixels": fields["size"]["shortest_edge"], "max_pixels": fields["size"]["longest_edge"]}
+    kind = fields.pop("image_processor_type").removesuffix("Fast")
+    if "Unified" in kind:  # which needs torchvision; it makes patches of tokens of the same pixels
+        kind = kind.replace("Unified", "")
+        fields |= {"patch_size": fields["patch_size"] * fields["pooling_kernel_size"], "pooling_kernel_size": 1}
+    return (getattr(transformers, f"{kind}Pil", None) or getattr(transformers, kind))(**fields)
+
+
+def _counts(name: str, model: Any, inputs: dict[str, Any]) -> list[int]:
+    """Tokens of each image: those of its grid, or as many as the model makes."""
+    import torch
+
+    if "num_soft_tokens_per_image" in inputs:
+        return [int(count) for count in inputs.pop("num_soft_tokens_per_image")]
+    if "image_grid_thw" in inputs:
+        return [int(grid.prod()) // PIXELS[name]["merge_size"] ** 2 for grid in inputs["image_grid_thw"]]
+    with torch.no_grad():
+        features = model.get_image_features(**inputs)
+    return [len(one) for one in features]
+
+
+def main(argv: list[str]) -> int:
+    if not argv or not set(argv[1:]) <= set(MODELS):
+        print(__doc__, file=sys.stderr)
+        return 2
+    file = Path(argv[0]) / "answers.json"
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    words = tokenizer()
+    for name in argv[1:] or MODELS:
+        model = network(name)
+        for buffer, values in model.named_buffers():
+            if buffer.endswith("inv_freq") and "visual" not in buffer:  # the files have them in 16 bits
+                values.copy_(values.half())
+        known[name] = {kind: answer(name, model, words, prompt) for kind, prompt in PROMPTS.items()}
+        print(name, {kind: (length, len(set(ids))) for kind, (length, ids, _) in known[name].items()}, flush=True)
+    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
