@@ -18,8 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 VOCAB = 384
 TEXT: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -502,6 +500,7 @@ def make(name: str, target: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(MODELS):
         sys.exit(__doc__)
+    os.environ["HF_HUB_OFFLINE"] = "1"
     make_tokenizer(Path(sys.argv[1]))
     for each in sys.argv[2:] or MODELS:
         make(each, Path(sys.argv[1]))
