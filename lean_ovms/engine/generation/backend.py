@@ -78,6 +78,10 @@ class Backend(LoadedModel, Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Keeps what is to outlive the process."""
+        ...
+
     def stats(self) -> EngineStats:
         """Returns a snapshot of all counts."""
         ...

@@ -104,6 +104,9 @@ class GenerationTask:
     def ready(self) -> Ready:
         return Ready(asdict(self.backend.info), **self.backend.vocabulary.to_wire())
 
+    def close(self) -> None:
+        self.backend.close()
+
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.backend.stats())
         stats["queued"] += self._waiting_elsewhere()

@@ -116,7 +116,10 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
     try:
-        Worker(task, transport).run()
+        try:
+            Worker(task, transport).run()
+        finally:
+            task.close()
     except EngineLost as error:
         log.error("the engine is lost: %s", error)
         return EXIT_BROKEN

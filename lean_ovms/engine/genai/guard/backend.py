@@ -122,6 +122,9 @@ class GuardedPipeline(GuardedScheduler):
             self._after_empty_step()
         return slow
 
+    def close(self) -> None:
+        """Implements Backend.close: there is nothing to keep."""
+
     def stats(self) -> EngineStats:
         drafts = self._drafts
         return EngineStats(
