@@ -32,7 +32,8 @@ COLUMNS = ("case", "who", "ttft_ms", "ttft_added_ms", "prompt_tokens", "cached_t
 def main(argv: Sequence[str]) -> None:
     """One row for each turn that is shown and each contestant; then the check."""
     if "--restart" in argv:
-        return restart.main([one for one in argv if one != "--restart"])
+        restart.main([one for one in argv if one != "--restart"])
+        return
     parser = options("prefix", __doc__)
     parser.add_argument("--model_path", default="", help="another model than the embedded one")
     parser.add_argument("--rounds", type=int, default=5)

@@ -23,6 +23,7 @@ BLOCK = 32
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """A directory for blocks, and a model: the demo model, with a cache of 4 bits, or a hybrid."""
     found = ["--model_name", "m", "--metrics_enable", "--prefix_cache_path", str(tmp_path / "cache")]
+    found += ["--prefix_cache_disk_gb", "0.05"]
     if request.param in ("demo", "u4"):
         found += ["--model_path", str(DEMO_MODEL)]
         found += ["--kv_cache_precision", "u4"] if request.param == "u4" else []
@@ -71,6 +72,30 @@ def test_a_prompt_is_not_computed_again_after_a_restart(flags: list[str]) -> Non
         assert metric(process, "hit_tokens_total") == sum((len(prompt) - 1) // BLOCK * BLOCK for prompt in prompts)
         assert metric(process, "bytes") > 0
         assert metric(process, "errors_total") == 0
+        assert sum(one.stat().st_size for one in Path(flags[4]).glob("*/*")) < 0.05 * (1 << 30)
+
+
+def test_a_prompt_is_forgotten_on_request_in_memory_and_on_disk(tmp_path: Path) -> None:
+    prompt = list(range(20, 320))
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
+        process.wait_for("ready: m")
+        reset = process.url + "/reset_prefix_cache"
+        answer, _ = complete(process, prompt)
+        assert complete(process, prompt) == (answer, 288)
+        while metric(process, "bytes") < 9 * metric(process, "written_bytes_total") / 10 or not metric(
+            process, "bytes"
+        ):
+            pass
+        assert httpx.post(reset).status_code == 200
+        again, cached = complete(process, prompt)
+        assert again == answer
+        assert cached == metric(process, "hit_tokens_total") > 0
+        assert httpx.post(reset, params={"reset_external": "true"}).status_code == 200
+        assert metric(process, "bytes") == 0
+        assert complete(process, prompt) == (answer, 0)
+        wrong = httpx.post(reset, params={"reset_external": "maybe"})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "reset_external")
 
 
 def test_what_an_engine_has_written_is_there_after_it_was_killed(tmp_path: Path) -> None:

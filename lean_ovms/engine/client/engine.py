@@ -315,6 +315,11 @@ class EngineClient:
         self._begin()
         return EngineStats(**await self._replies.call(protocol.Ping))
 
+    async def reset_prefix_cache(self, *, disk: bool) -> None:
+        """Forgets what is cached of prompts. disk: also on disk. Raises RequestError."""
+        self._begin()
+        await self._replies.call(lambda n: protocol.ResetPrefixCache(n, disk))
+
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""
         if self.state == "stopped":

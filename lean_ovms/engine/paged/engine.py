@@ -179,6 +179,8 @@ class Engine(StepRunner):
 
     def admit(self, *, compiling: bool = False) -> None:
         """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
+        if (disk := self.scheduler.disk) is not None and disk.reading:
+            disk.poll()
         if self._running is None:
             self.scheduler.admit()
 
@@ -199,15 +201,25 @@ class Engine(StepRunner):
         if beginning or not self._overlapping or not self._working:
             self._outputs.tell()
         if (disk := self.scheduler.disk) is not None and not self.scheduler.running and self._running is None:
-            disk.rest()
+            disk.writer.rest()
             if disk.reading:
-                disk.wait(READ_WAIT_S)
+                disk.reader.wait(READ_WAIT_S)
         return ()
 
     def keep_on_disk(self, disk: DiskTier) -> None:
         """Gives the prefix cache a tier on disk."""
         self.scheduler.disk = self.blocks.tier = disk
         self.states.replaced = disk.state_evicted
+
+    def reset_prefix_cache(self, *, disk: bool) -> None:
+        """Implements Backend.reset_prefix_cache."""
+        tier, self.blocks.tier = self.scheduler.disk, None
+        if tier is not None:
+            tier.forget()
+        self.blocks.clear_cache()
+        self.blocks.tier = tier
+        if tier is not None and disk:
+            tier.writer.clear()
 
     def close(self) -> None:
         """Implements Backend.close."""

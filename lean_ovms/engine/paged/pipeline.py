@@ -30,8 +30,8 @@ from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
 from .capacity import divide, slots_for
+from .disk_cache.block_store import BlockStore
 from .disk_cache.fingerprint import fingerprint
-from .disk_cache.store import Store
 from .disk_cache.tier import DiskTier
 from .drafting.draft_model import DraftModel
 from .engine import Engine
@@ -290,7 +290,7 @@ class PagedPipeline(Engine):
                 adapted=config.allow_runtime_lora,
                 versions=self.info.versions,
             )
-            store = Store(Path(config.prefix_cache_path), valid_for, int(config.prefix_cache_disk_gb * (1 << 30)))
+            store = BlockStore(Path(config.prefix_cache_path), valid_for, int(config.prefix_cache_disk_gb * (1 << 30)))
         except (OSError, StartError) as error:
             log.error("no prefix cache on disk: %s", error)
             return

@@ -23,7 +23,6 @@ from ..generation.suspects import Suspects
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
-from .disk_cache.tier import DiskTier
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher
 from .lora.adapters import AdapterTable
@@ -51,10 +50,7 @@ class Step(NamedTuple):
 
 
 class Scheduler(RunningSequences):
-    """The running sequences with the queue of waiting ones. steps: since the start, counted by the engine.
-
-    disk: the prefix cache's tier on disk.
-    """
+    """The running sequences with the queue of waiting ones. steps: since the start, counted by the engine."""
 
     def __init__(
         self,
@@ -85,7 +81,6 @@ class Scheduler(RunningSequences):
             network, blocks, tables, proposer, adapters, states, waiting, caching=caching, interval=interval
         )
         self.steps = self.preemptions = 0
-        self.disk: DiskTier | None = None
         self.suspects: Suspects[Sequence] = Suspects()
         self.chunk_sizes = ChunkSizes(step_tokens, blocks.block_size)
         self._step_tokens = step_tokens
@@ -108,8 +103,6 @@ class Scheduler(RunningSequences):
 
     def admit(self) -> None:
         """Starts waiting sequences as far as slots, rows, blocks and the next step allow."""
-        if self.disk is not None and self.disk.reading:
-            self.disk.poll()
         if self.waiting:
             self._policy.admit()
 
@@ -146,9 +139,7 @@ class Scheduler(RunningSequences):
         """Returns whether a sequence has to wait: for blocks from disk, for the masks of other grammars, for its trial
         as a suspect, or for the long prompt of its client.
         """
-        if self.disk is not None and self.disk.must_wait(sequence, self._beginning(sequence)):
-            return True
-        if sequence.constrained and self._grammar_load.must_wait(sequence, self.running):
+        if self.is_read(sequence) or (sequence.constrained and self._grammar_load.must_wait(sequence, self.running)):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True
@@ -218,8 +209,6 @@ class Scheduler(RunningSequences):
             chunks = [chunk for chunk in chunks if chunk.sequence.row >= 0]
         if not self._plain and not chunks:
             return None
-        if self.disk is not None:
-            self.disk.begin_step()
         changed, self.changed = self.changed, False
         return Step(self._plain, self._plain_rows, chunks, changed)
 
@@ -227,8 +216,6 @@ class Scheduler(RunningSequences):
         """Records how long a step with chunks took."""
         tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
         attended = sum(chunk.length * chunk.start for chunk in step.chunks)
-        if self.disk is not None:
-            self.disk.end_step(tokens)
         self.chunk_sizes.learn(tokens, attended + int(self.tables.computed[step.rows].sum()), seconds)
 
     def decode(self, sequence: Sequence) -> None:
@@ -258,9 +245,7 @@ class Scheduler(RunningSequences):
 
         The oldest of the least urgent stays longest.
         """
-        if self.disk is not None and self.disk.reading and self.blocks.available < blocks:
-            self.disk.abandon_all()
-        while self.blocks.available < blocks:
+        while self.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
             clients = self.waiting.clients.values()
             victim = preemption.over_budget(

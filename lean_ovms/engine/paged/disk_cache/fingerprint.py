@@ -13,7 +13,7 @@ from typing import Any
 FORMAT = 1
 """To be raised when the bytes of a block, or its key, mean something else."""
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
-"""Of the weights; what a file of the same size and time of change could differ in."""
+"""Samples of the weights: what a file of the same size and time of change could differ in."""
 NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THREADS", "PERF_COUNT"})
 """Properties of openvino that change nothing of what is computed but rounding."""
 

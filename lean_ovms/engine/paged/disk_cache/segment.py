@@ -42,13 +42,13 @@ class Damaged(Exception):
 class Place(NamedTuple):
     """Where a block is in a segment. check: its checksum."""
 
-    segment: Segment
+    segment: DiskSegment
     offset: int
     size: int
     check: int
 
 
-class Segment:
+class DiskSegment:
     """One data file with its index. path: of both, without suffix. keys: of its blocks, as far as the index was read;
     bytes: of these blocks.
     """
@@ -118,10 +118,10 @@ class Segment:
                 os.utime(self.path.with_suffix(DATA))
 
 
-class Writer:
+class SegmentWriter:
     """Writes one segment. size: bytes of its data so far."""
 
-    def __init__(self, segment: Segment, fingerprint: bytes) -> None:
+    def __init__(self, segment: DiskSegment, fingerprint: bytes) -> None:
         """Raises OSError."""
         self.segment = segment
         self.size = 0

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from lean_ovms.engine.paged.disk_cache.store import Store
+from lean_ovms.engine.paged.disk_cache.block_store import BlockStore
 from lean_ovms.engine.paged.disk_cache.tier import DiskTier
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
@@ -23,7 +23,7 @@ ASKED = Params(max_tokens=5)
 
 def tiered(path, kind):
     made = engine(60, kind=kind, interval=16, **({"states": 12} if kind is HybridNetwork else {}))
-    tier = DiskTier(Store(path, bytes(32), 1 << 19), made._network, made.blocks, made.states)
+    tier = DiskTier(BlockStore(path, bytes(32), 1 << 19), made._network, made.blocks, made.states)
     made.keep_on_disk(tier)
     return made, tier
 
@@ -33,7 +33,7 @@ def write(path, kind, dice):
     made, tier = tiered(path, kind)
     while True:
         run(made, made.add(dice.choice(PROMPTS), ASKED))
-        tier.write_behind()
+        tier.writer.write_all()
         if dice.random() < 0.05:
             tier.close(60.0)
             made, tier = tiered(path, kind)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.disk_cache.store import Store
+from lean_ovms.engine.paged.disk_cache.block_store import BlockStore
 from lean_ovms.engine.paged.disk_cache.tier import DiskTier
+from lean_ovms.engine.paged.disk_cache.writer import NOTHING
 from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
@@ -34,7 +35,7 @@ def threads_end():
 def tiered(path, blocks=200, limit=1 << 24, **options):
     """An engine with a tier on disk."""
     made = engine(blocks, **{"interval": 16, "adapters": AdapterTable(None, (), 3), **options})
-    made.keep_on_disk(DiskTier(Store(path, FINGERPRINT, limit), made._network, made.blocks, made.states))
+    made.keep_on_disk(DiskTier(BlockStore(path, FINGERPRINT, limit), made._network, made.blocks, made.states))
     MADE.append(made)
     return made
 
@@ -97,7 +98,7 @@ def test_blocks_that_leave_memory_come_back_from_disk(tmp_path, kind):
     ids = [prompt(101, seed) for seed in range(4)]
     for one in ids:
         assert answer(made, one) == 0  # two of them fit into memory
-        disk(made)._copies.put((b"", np.zeros(0, np.uint8)))
+        disk(made).writer._copies.put(NOTHING)
     settled(made)
     for one in ids:
         assert answer(made, one) == 100
@@ -111,7 +112,7 @@ def settled(made):
     tier, done = disk(made), threading.Event()
     write = tier.store.refresh
     tier.store.refresh = lambda: (write(), done.set())
-    tier._copies.put((b"", np.zeros(0, np.uint8)))
+    tier.writer._copies.put(NOTHING)
     assert done.wait(LONG_S)
     tier.store.refresh = write
 
@@ -248,11 +249,11 @@ def test_reading_is_compared_with_computing(tmp_path):
     tier = disk(made)
     assert tier._worth(100, 100) > 0  # nothing is known
     tier._computing.add(1000, 1.0)
-    tier._transfer.add(1000, 1.0)
+    tier.reader.speed.add(1000, 1.0)
     assert tier._worth(100, 99) > 0
     assert tier._worth(100, 300) == 0
     assert sum(not tier._worth(100, 300) for _ in range(100)) < 50  # it is tried again at some time
-    tier._transfer.add(1e6, 1e9)
+    tier.reader.speed.add(1e6, 1e9)
     assert answer(made, prompt(101)) == 0
 
 
@@ -324,6 +325,31 @@ def test_random_arrivals_evictions_and_restarts_give_the_same_tokens(tmp_path, k
             if dice.random() < 0.1:
                 one.write_bytes(one.read_bytes()[: -dice.randrange(1, 1000)])
     assert hits > 0 or options["limit"] == 1 << 17
+
+
+def test_a_reset_forgets_memory_and_if_asked_disk(tmp_path):
+    made = tiered(tmp_path)
+    answer(made, prompt(101))
+    settled(made)
+    made.reset_prefix_cache(disk=False)
+    assert answer(made, prompt(101)) == 0  # what was in memory alone is not written
+    made = restarted(made, tmp_path)
+    assert answer(made, prompt(101)) == 100
+    made.reset_prefix_cache(disk=False)
+    assert answer(made, prompt(101)) == 100
+    made.reset_prefix_cache(disk=True)
+    assert answer(made, prompt(101)) == 0
+    assert answer(made, prompt(101)) == 100
+
+
+def test_a_reset_while_texts_run_changes_no_token(tmp_path):
+    made = tiered(tmp_path)
+    ids = [prompt(61, seed) for seed in range(3)]
+    requests = [made.add(one, replace(ASKED, max_tokens=30)) for one in ids]
+    for number in range(8):
+        made.step()
+        made.reset_prefix_cache(disk=number % 2 == 0)
+    assert run(made, *requests) == [alone(one, replace(ASKED, max_tokens=30)) for one in ids]
 
 
 def test_two_engines_on_one_directory(tmp_path):

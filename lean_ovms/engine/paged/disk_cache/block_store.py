@@ -18,7 +18,7 @@ from threading import Lock
 
 from ....errors import StartError
 from . import segment as segments
-from .segment import DATA, INDEX, Bytes, Damaged, Place, Segment, Writer
+from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWriter
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ SEGMENT_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
 DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
 
 
-class Store:
+class BlockStore:
     """The blocks that are valid for one network. Contained keys may be asked for in any thread; one thread writes.
 
     limit: bytes. written_bytes, removed_bytes: since the start. errors: files and blocks that could not be read or
@@ -47,9 +47,9 @@ class Store:
         self.limit = limit
         self._segment_bytes = min(MAX_SEGMENT, max(MIN_SEGMENT, limit // PARTS))
         self._places: dict[bytes, Place] = {}
-        self._segments: dict[str, Segment] = {}
+        self._segments: dict[str, DiskSegment] = {}
         self._own: set[str] = set()
-        self._writer: Writer | None = None
+        self._writer: SegmentWriter | None = None
         self._pause_until = 0.0
         self._lock = Lock()  # of the segments, which are read in one thread and removed in another
         try:
@@ -141,9 +141,9 @@ class Store:
 
     def _begin_segment(self) -> None:
         name = f"{time.time_ns():016x}-{secrets.token_hex(4)}"
-        segment = Segment(self._directory / name, self._fingerprint)
+        segment = DiskSegment(self._directory / name, self._fingerprint)
         self._own.add(name)
-        self._writer = Writer(segment, self._fingerprint)
+        self._writer = SegmentWriter(segment, self._fingerprint)
         self._segments[name] = segment
 
     def _end_segment(self) -> None:
@@ -152,7 +152,7 @@ class Store:
             writer.close()
 
     def _read_index(self, name: str) -> None:
-        segment = self._segments.setdefault(name, Segment(self._directory / name, self._fingerprint))
+        segment = self._segments.setdefault(name, DiskSegment(self._directory / name, self._fingerprint))
         try:
             for key, place in segment.news():
                 self._places.setdefault(key, place)
@@ -189,7 +189,7 @@ class Store:
                 self._forget(path.name)
         return True
 
-    def _lose(self, segment: Segment) -> None:
+    def _lose(self, segment: DiskSegment) -> None:
         """Forgets the blocks of a segment that cannot be read, and reads no more of it."""
         with self._lock:
             segment.whole = False
@@ -201,7 +201,7 @@ class Store:
         if segment is not None:
             self._forget_blocks(segment)
 
-    def _forget_blocks(self, segment: Segment) -> None:
+    def _forget_blocks(self, segment: DiskSegment) -> None:
         for key in segment.keys:
             place = self._places.get(key)
             if place is not None and place.segment is segment:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.disk_cache import segment as segments
-from lean_ovms.engine.paged.disk_cache.store import Store
+from lean_ovms.engine.paged.disk_cache.block_store import BlockStore
 from lean_ovms.errors import StartError
 
 MINE, OTHER = bytes(32), bytes([1] * 32)
@@ -38,7 +38,7 @@ def content(number, size=SIZE):
 
 
 def filled(path, count=20, fingerprint=MINE, limit=LIMIT):
-    store = Store(path, fingerprint, limit)
+    store = BlockStore(path, fingerprint, limit)
     for number in range(count):
         assert store.write(key(number), block(number))
     store.close()
@@ -59,8 +59,8 @@ def check(store, count=20):
 def test_what_was_written_is_read_at_once_and_by_the_next_process(tmp_path):
     store = filled(tmp_path)
     assert check(store) == 20
-    assert check(Store(tmp_path, MINE, LIMIT)) == 20
-    assert store.size == Store(tmp_path, MINE, LIMIT).size == 20 * SIZE
+    assert check(BlockStore(tmp_path, MINE, LIMIT)) == 20
+    assert store.size == BlockStore(tmp_path, MINE, LIMIT).size == 20 * SIZE
 
 
 def test_files_are_the_owners_alone(tmp_path):
@@ -74,7 +74,7 @@ def test_a_directory_to_which_others_can_write_is_refused(tmp_path):
     filled(tmp_path)
     (tmp_path / MINE.hex()).chmod(0o777)
     with pytest.raises(StartError, match="others could write"):
-        Store(tmp_path, MINE, LIMIT)
+        BlockStore(tmp_path, MINE, LIMIT)
 
 
 def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):
@@ -82,21 +82,21 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):
     for one in files(tmp_path):
         one.rename(tmp_path / one.name)
         one.symlink_to(tmp_path / one.name)
-    assert check(Store(tmp_path, MINE, LIMIT)) == 0
+    assert check(BlockStore(tmp_path, MINE, LIMIT)) == 0
 
 
 def test_blocks_of_another_model_are_not_found(tmp_path, caplog):
     filled(tmp_path, fingerprint=OTHER)
-    assert check(Store(tmp_path, MINE, LIMIT)) == 0
+    assert check(BlockStore(tmp_path, MINE, LIMIT)) == 0
     (tmp_path / MINE.hex()).rmdir()
     (tmp_path / OTHER.hex()).rename(tmp_path / MINE.hex())  # as if it were this one's
-    assert check(Store(tmp_path, MINE, LIMIT)) == 0
+    assert check(BlockStore(tmp_path, MINE, LIMIT)) == 0
     assert len(caplog.records) == 1
 
 
 def test_a_block_of_another_size_is_a_miss(tmp_path):
     filled(tmp_path)
-    store = Store(tmp_path, MINE, LIMIT)
+    store = BlockStore(tmp_path, MINE, LIMIT)
     assert read(store, 3, SIZE + 1) is None
 
 
@@ -121,7 +121,7 @@ def test_whatever_is_done_to_the_files_a_block_is_right_or_missing(tmp_path, see
                 at = dice.randrange(len(data))
                 data[at : at + 500] = bytes(500)
         one.write_bytes(data)
-    store = Store(tmp_path, MINE, LIMIT)
+    store = BlockStore(tmp_path, MINE, LIMIT)
     check(store)
     assert len(caplog.records) <= 2
     for number in range(20):
@@ -131,7 +131,7 @@ def test_whatever_is_done_to_the_files_a_block_is_right_or_missing(tmp_path, see
 
 def test_a_file_that_vanishes_is_a_miss_without_a_word(tmp_path, caplog):
     filled(tmp_path)
-    store = Store(tmp_path, MINE, LIMIT)
+    store = BlockStore(tmp_path, MINE, LIMIT)
     for one in files(tmp_path):
         one.unlink()
     assert check(store) == 0
@@ -141,7 +141,7 @@ def test_a_file_that_vanishes_is_a_miss_without_a_word(tmp_path, caplog):
 
 
 def test_the_limit_holds_and_what_was_used_longest_ago_goes(tmp_path):
-    store = Store(tmp_path, MINE, LIMIT)
+    store = BlockStore(tmp_path, MINE, LIMIT)
     now = 1_000_000_000.0
     for number in range(3000):
         assert store.write(key(number), block(number))
@@ -155,7 +155,7 @@ def test_the_limit_holds_and_what_was_used_longest_ago_goes(tmp_path):
 
 
 def test_what_is_read_stays_longer(tmp_path):
-    store, now = Store(tmp_path, MINE, LIMIT), 1_000_000_000.0
+    store, now = BlockStore(tmp_path, MINE, LIMIT), 1_000_000_000.0
     for number in range(1000):
         store.write(key(number), block(number))
     for place, one in enumerate(files(tmp_path)):
@@ -171,17 +171,17 @@ def test_the_limit_is_that_of_all_models_together(tmp_path):
     for number in range(6):
         filled(tmp_path, 600, bytes([number] * 32))
         assert sum(one.stat().st_size for one in files(tmp_path)) <= LIMIT
-    assert len(Store(tmp_path, bytes(32), LIMIT)) < 600
+    assert len(BlockStore(tmp_path, bytes(32), LIMIT)) < 600
 
 
 def test_a_block_larger_than_the_limit_is_not_written(tmp_path):
-    store = Store(tmp_path, MINE, LIMIT)
+    store = BlockStore(tmp_path, MINE, LIMIT)
     assert not store.write(key(1), block(1, LIMIT + 1))
     assert store.write(key(2), block(2))
 
 
 def test_two_writers_read_each_others_blocks_and_do_not_remove_what_is_being_written(tmp_path):
-    first, second = (Store(tmp_path, MINE, LIMIT) for _ in range(2))
+    first, second = (BlockStore(tmp_path, MINE, LIMIT) for _ in range(2))
     for number in range(4000):
         (first, second)[number % 2].write(key(number), block(number))
         if number % 50 == 0:
@@ -212,9 +212,9 @@ class FullDisk:
 def test_on_a_full_disk_nothing_more_is_written_for_a_while(tmp_path, monkeypatch, caplog):
     disk = FullDisk(10 * SIZE)
     monkeypatch.setattr(os, "pwritev", disk)
-    store = Store(tmp_path, MINE, LIMIT)
+    store = BlockStore(tmp_path, MINE, LIMIT)
     assert [store.write(key(number), block(number)) for number in range(20)] == [True] * 10 + [False] * 10
-    assert check(store) == check(Store(tmp_path, MINE, LIMIT)) == 10
+    assert check(store) == check(BlockStore(tmp_path, MINE, LIMIT)) == 10
     assert [record.getMessage() for record in caplog.records if "No space left" in record.getMessage()] == [
         caplog.records[0].getMessage()
     ]
@@ -238,5 +238,5 @@ def test_clearing_removes_this_models_blocks_alone(tmp_path):
     store.clear()
     assert not len(store)
     assert not store.size
-    assert check(Store(tmp_path, OTHER, LIMIT)) == 20
+    assert check(BlockStore(tmp_path, OTHER, LIMIT)) == 20
     assert store.write(key(1), block(1))
