@@ -69,6 +69,8 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
             choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             log.info("pipeline %s: %s", *choice)
     if backend is None:
+        if config.prefix_cache_path:
+            log.warning("--prefix_cache_path has no effect: %s keeps no prefix cache on disk", choice.pipeline)
         backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
     backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return backend

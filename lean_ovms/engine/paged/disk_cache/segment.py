@@ -73,7 +73,7 @@ class DiskSegment:
 
     def news(self) -> Iterator[tuple[bytes, Place]]:
         """Yields the blocks whose records are new since the last call. Raises OSError and Damaged."""
-        if not self.whole:
+        if not self.whole or self.path.with_suffix(INDEX).lstat().st_size < self._read + RECORD_BYTES:
             return
         file = _open(self.path.with_suffix(INDEX), os.O_RDONLY)
         try:
