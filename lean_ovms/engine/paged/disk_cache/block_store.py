@@ -22,7 +22,7 @@ from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWri
 
 log = logging.getLogger(__name__)
 
-PARTS = 16
+PARTS = 64
 """Segments of which the limit has room: what is removed at once is a part of it."""
 MIN_SEGMENT, MAX_SEGMENT = 1 << 16, 256 << 20
 PAUSE_S = 60.0
