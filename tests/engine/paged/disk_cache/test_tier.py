@@ -111,7 +111,7 @@ def settled(made):
     """Waits until what has left memory is written."""
     tier, done = disk(made), threading.Event()
     write = tier.store.refresh
-    tier.store.refresh = lambda: (write(), done.set())
+    tier.store.refresh = lambda: (write(), tier.writer._copies.empty() and done.set())
     tier.writer._copies.put(NOTHING)
     assert done.wait(LONG_S)
     tier.store.refresh = write
