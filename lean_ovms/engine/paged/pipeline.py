@@ -282,7 +282,7 @@ class PagedPipeline(Engine):
         """Gives the prefix cache a tier on disk; without a directory that can be used, it has none."""
         try:
             valid_for = fingerprint(
-                config.model_dir / TEXT_MODEL,
+                config.model_dir.glob("openvino_*model.xml"),  # of vision models, what embeds tokens is apart
                 self._model.layout,
                 settings.properties,
                 precision=self._model.precision,

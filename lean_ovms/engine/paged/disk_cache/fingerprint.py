@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,19 @@ NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THRE
 """Properties of openvino that change nothing of what is computed but rounding."""
 
 
-def fingerprint(xml: Path, layout: Mapping[str, str], properties: Mapping[str, Any], **other: object) -> bytes:
-    """Returns the 32 bytes that are the same for the same network, cache, properties and machine. Raises OSError.
+def fingerprint(
+    networks: Iterable[Path], layout: Mapping[str, str], properties: Mapping[str, Any], **other: object
+) -> bytes:
+    """Returns the 32 bytes that are the same for the same networks, cache, properties and machine. Raises OSError.
 
-    layout: type and shape of each cache, by name. other: what else makes a block valid.
+    networks: their files. layout: type and shape of each cache, by name. other: what else makes a block valid.
     """
     known = {
         "format": FORMAT,
-        "network": hashlib.blake2b(xml.read_bytes(), digest_size=32).hexdigest(),
-        "weights": _weights(xml.with_suffix(".bin")),
+        "networks": [
+            (xml.name, hashlib.blake2b(xml.read_bytes(), digest_size=32).hexdigest(), _weights(xml.with_suffix(".bin")))
+            for xml in sorted(networks)
+        ],
         "layout": dict(layout),
         "properties": {name: str(value) for name, value in properties.items() if name not in NOT_COMPUTED},
         "machine": [platform.machine(), _processor()],

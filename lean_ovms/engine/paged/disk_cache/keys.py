@@ -17,6 +17,14 @@ def next_key(before: bytes, what: bytes) -> bytes:
     return hashlib.blake2b(what, key=before, digest_size=BYTES).digest()
 
 
+def block_key(before: bytes, tokens: bytes) -> bytes | None:
+    """Returns the key of a block with these tokens, int64 each; None: it is not to be stored, nor what is behind it.
+
+    Those of images are negative: another process gives their numbers to other images.
+    """
+    return None if np.frombuffer(tokens, np.int64).min() < 0 else next_key(before, tokens)
+
+
 def state_key(key: bytes) -> bytes:
     """Returns the key of the state behind a block, which is stored apart from it."""
     return next_key(key, b"state")  # no block has tokens of five bytes
@@ -32,8 +40,8 @@ class BlockKeys:
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Notes a block that is in the prefix cache from now on."""
         before = self.get(parent) if isinstance(parent, int) else self.root(parent)
-        if before is not None:
-            self._keys[serial] = next_key(before, tokens)
+        if before is not None and (key := block_key(before, tokens)) is not None:
+            self._keys[serial] = key
 
     def get(self, serial: int) -> bytes | None:
         """Returns the key of a block in memory; None: it is not to be stored."""

@@ -14,7 +14,7 @@ from ..network import Network
 from ..sequence import Sequence
 from ..state_cache import NO_STATE, StateCache
 from .block_store import BlockStore
-from .keys import BlockKeys, next_key, state_key
+from .keys import BlockKeys, block_key, state_key
 from .reader import BlockRead, BlockReader, Speed
 from .writer import BlockWriter
 
@@ -199,7 +199,7 @@ class DiskTier:
         size, ids, keys = self._blocks.block_size, sequence.ids, list[bytes]()
         key = self._keys.get(chain[-1]) if chain else self._keys.root(beginning)
         for at in range(len(chain) * size, len(ids) - size, size):
-            key = key and next_key(key, ids[at : at + size].tobytes())
+            key = key and block_key(key, ids[at : at + size].tobytes())
             if not key or key not in self.store:
                 break
             keys.append(key)

@@ -2,12 +2,14 @@
 
 import random
 import threading
+from array import array
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.disk_cache.block_store import BlockStore
+from lean_ovms.engine.paged.disk_cache.keys import BlockKeys
 from lean_ovms.engine.paged.disk_cache.tier import DiskTier
 from lean_ovms.engine.paged.disk_cache.writer import NOTHING
 from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
@@ -153,6 +155,15 @@ def test_an_adapter_is_known_by_its_weights_not_by_its_name(tmp_path):
     made = restarted(made, tmp_path)
     assert answer(made, prompt(41), adapter=Adapter("one", 1.0, changed)) == 0
     assert answer(made, prompt(41), adapter=Adapter("new name", 1.0, weights)) == 40
+
+
+def test_blocks_of_images_stay_in_memory():
+    """Their tokens have numbers that another process gives to other images."""
+    keys, text, image = BlockKeys(), array("q", [1, 2]).tobytes(), array("q", [3, -1]).tobytes()
+    keys.add(1, "", text)
+    keys.add(2, 1, image)
+    keys.add(3, 2, text)
+    assert [keys.get(serial) is not None for serial in (1, 2, 3)] == [True, False, False]
 
 
 def test_log_probabilities_of_the_prompt_are_computed(tmp_path):
