@@ -4,6 +4,8 @@ Each round has a new system prompt and two conversations with it; the first turn
 else is found in the prefix cache but for the newest message. The history has lean_ovms's answers, for all. After the
 rounds the server's cached_tokens are checked against the arithmetic of blocks: whole blocks of the prompt that are
 tokens of an earlier prompt and its answer, without the answer's last token, which is never computed.
+
+--restart measures the cache on disk instead: `bench.restart`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench import figures, plots, race, rivals
+from bench import figures, plots, race, restart, rivals
 from bench.client import payload
 from bench.compare import BARE
 from bench.processes import Worker, closing
@@ -29,6 +31,9 @@ COLUMNS = ("case", "who", "ttft_ms", "ttft_added_ms", "prompt_tokens", "cached_t
 
 def main(argv: Sequence[str]) -> None:
     """One row for each turn that is shown and each contestant; then the check."""
+    if "--restart" in argv:
+        restart.main([one for one in argv if one != "--restart"])
+        return
     parser = options("prefix", __doc__)
     parser.add_argument("--model_path", default="", help="another model than the embedded one")
     parser.add_argument("--rounds", type=int, default=5)

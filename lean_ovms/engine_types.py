@@ -114,6 +114,7 @@ class EngineStats:
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
     state_bytes: memory of the states of running sequences, without keys and values.
     speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in SpecDecodeStats.
+    disk_tier: the prefix cache has a tier on disk. disk_…: of this tier; disk_bytes: now, the others since the start.
     Of a pooling model running and queued are texts, steps are batches, and tokens, padded_tokens count those computed
     since the start.
     """
@@ -133,3 +134,13 @@ class EngineStats:
     accepted_by_position: Sequence[int] = ()
     tokens: int = 0
     padded_tokens: int = 0
+    disk_tier: bool = False
+    disk_hit_tokens: int = 0
+    disk_bytes: int = 0
+    disk_read_bytes: int = 0
+    disk_written_bytes: int = 0
+    disk_removed_bytes: int = 0
+    disk_read_seconds: float = 0.0
+    disk_write_seconds: float = 0.0
+    disk_dropped_blocks: int = 0
+    disk_errors: int = 0

@@ -89,6 +89,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/rerank", "vllm.rerank:handle", EVERYWHERE),
     Route("POST", "/v2/rerank", "vllm.rerank:handle", EVERYWHERE),
     Route("POST", "/reranking", "vllm.rerank:handle", EVERYWHERE),
+    Route("POST", "/reset_prefix_cache", "vllm.reset_prefix_cache:handle", changes=True),
     Route("POST", "/score", "vllm.score:handle", EVERYWHERE),
     Route("POST", "/sleep", "vllm.sleep:handle_sleep", changes=True),
     Route("POST", "/wake_up", "vllm.sleep:handle_wake_up", changes=True),

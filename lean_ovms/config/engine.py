@@ -16,6 +16,10 @@ PROPERTIES = {
 """Options that are OpenVINO properties of each generative model."""
 
 
+PREFIX_CACHE_CLOSE_S = 10.0
+"""How long an engine writes blocks to prefix_cache_path at most when it is stopped."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(Options):
     """What the engine process of a model needs besides ModelOptions."""
@@ -82,6 +86,17 @@ class EngineOptions(Options):
     dynamic_split_fuse: bool = option(True, "split long prompts over several steps", group="engine")
     enable_prefix_caching: bool = option(
         True, "keep the KV cache of prompts, and reuse it for prompts that begin with the same tokens", group="engine"
+    )
+    prefix_cache_path: str = option(
+        "",
+        "directory in which PAGED keeps the prefix cache when it leaves memory, also over restarts; empty: nowhere",
+        group="engine",
+    )
+    prefix_cache_disk_gb: float = option(
+        8.0,
+        "most GB of files in prefix_cache_path, of all models together; what was used longest ago is removed",
+        group="engine",
+        low=0.001,
     )
     cache_eviction_config: str = option(
         "",

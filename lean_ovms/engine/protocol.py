@@ -159,6 +159,15 @@ class Ping(Record):
     id: int
 
 
+@dataclass(slots=True)
+class ResetPrefixCache(Record):
+    """Forget what is cached of prompts. Answered by one Pong or Refused. disk: what is on disk, too."""
+
+    kind: ClassVar[str] = "reset_prefix_cache"
+    id: int
+    disk: bool
+
+
 # --- engine -> front end -------------------------------------------------------------------------------------------
 
 

@@ -192,11 +192,12 @@ class ModelLifecycle:
 
     def _check_options(self) -> None:
         """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
-        if cache := self.config.cache_dir:
-            try:
-                Path(cache).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise WrongOptions(f"--cache_dir {cache}: {error.strerror}") from None
+        for option, mode in (("cache_dir", 0o777), ("prefix_cache_path", 0o700)):
+            if directory := getattr(self.config, option):
+                try:
+                    Path(directory).mkdir(mode=mode, parents=True, exist_ok=True)
+                except OSError as error:
+                    raise WrongOptions(f"--{option} {directory}: {error.strerror}") from None
 
     def _import(self) -> None:
         """Import what `_prepare` needs; called in a thread while the engine loads."""

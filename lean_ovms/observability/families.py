@@ -131,6 +131,23 @@ FAMILIES = (
     Family(
         "lean_ovms_audio_real_time_factor", "histogram", "that time by the window's length", _MODEL, REAL_TIME_FACTORS
     ),
+    Family(
+        "lean_ovms_prefix_cache_disk_hit_tokens_total",
+        "counter",
+        "prompt tokens whose blocks were read from disk; the other hits of the prefix cache were in memory",
+    ),
+    Family("lean_ovms_prefix_cache_disk_bytes", "gauge", "bytes of the model's blocks in prefix_cache_path"),
+    Family("lean_ovms_prefix_cache_disk_read_bytes_total", "counter", "bytes of blocks read from disk"),
+    Family("lean_ovms_prefix_cache_disk_written_bytes_total", "counter", "bytes of blocks written to disk"),
+    Family("lean_ovms_prefix_cache_disk_removed_bytes_total", "counter", "bytes of blocks removed to make room"),
+    Family("lean_ovms_prefix_cache_disk_read_seconds_total", "counter", "time in which blocks were read"),
+    Family("lean_ovms_prefix_cache_disk_write_seconds_total", "counter", "time in which blocks were written"),
+    Family(
+        "lean_ovms_prefix_cache_disk_dropped_blocks_total",
+        "counter",
+        "blocks that left memory faster than they could be written",
+    ),
+    Family("lean_ovms_prefix_cache_disk_errors_total", "counter", "blocks and files that could not be read or written"),
     Family("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),
     Family("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),

@@ -197,11 +197,27 @@ class Metrics:
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
         if stats.speculative:
             self._set_guesses(labels, stats)
+        if stats.disk_tier:
+            self._set_disk_tier(labels, stats)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
         if stats.padded_tokens:
             self._set("lean_ovms_pooling_tokens_total", labels, stats.tokens)
             self._set("lean_ovms_pooling_padded_tokens_total", labels, stats.padded_tokens)
+
+    def _set_disk_tier(self, labels: tuple[str, ...], stats: EngineStats) -> None:
+        for name, value in (
+            ("hit_tokens_total", stats.disk_hit_tokens),
+            ("bytes", stats.disk_bytes),
+            ("read_bytes_total", stats.disk_read_bytes),
+            ("written_bytes_total", stats.disk_written_bytes),
+            ("removed_bytes_total", stats.disk_removed_bytes),
+            ("read_seconds_total", stats.disk_read_seconds),
+            ("write_seconds_total", stats.disk_write_seconds),
+            ("dropped_blocks_total", stats.disk_dropped_blocks),
+            ("errors_total", stats.disk_errors),
+        ):
+            self._set(f"lean_ovms_prefix_cache_disk_{name}", labels, value)
 
     def _set_guesses(self, labels: tuple[str, ...], stats: EngineStats) -> None:
         self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)

@@ -52,6 +52,7 @@ def samples() -> dict[str, set[str]]:
         preemptions=0,
         recoveries=0,
         speculative=True,
+        disk_tier=True,
         drafted=2,
         accepted_by_position=[1],
     )

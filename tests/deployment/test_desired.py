@@ -437,9 +437,10 @@ def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp
 
 
 def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
-    path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", "draft_model_path": "d", "cache_dir": "/c"}])
-    config = by_name(path)["m"].config
+    paths = {"draft_model_path": "d", "cache_dir": "/c", "prefix_cache_path": "p"}
+    config = by_name(write_config(tmp_path, mediapipe_config_list=[{"name": "m", **paths}]))["m"].config
     assert (config.draft_model_path, config.cache_dir) == (str(tmp_path / "d"), "/c")
+    assert config.prefix_cache_path == str(tmp_path / "p")
 
 
 def test_a_file_and_a_model_exclude_each_other(tmp_path: Path) -> None:

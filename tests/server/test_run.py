@@ -113,6 +113,7 @@ async def checked(config: Config) -> None:
             "--override_generation_config: temperature out of range",
         ),
         ({"cache_dir": "file/x"}, "--cache_dir file/x: Not a directory"),
+        ({"prefix_cache_path": "file/x"}, "--prefix_cache_path file/x: Not a directory"),
         ({"draft_model_path": "none"}, "--draft_model_path none: there is no such directory"),
         ({"draft_model_path": "empty"}, "--draft_model_path empty has no openvino_model.xml"),
         ({"draft_model_path": "x" * 300}, "xxx cannot be read: File name too long"),

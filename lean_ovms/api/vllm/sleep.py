@@ -6,15 +6,14 @@ are the same; level 0 only refuses requests. Unlike in vLLM running requests fin
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs
-
-from ...errors import BadRequest, NotFound, Unavailable
+from ...errors import NotFound, Unavailable
 from ...models.model_cache import ModelCache
 from ...types import Request, Response
 from ..fields import Field
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
+from .query import one_of
 
 LEVELS = ("0", "1", "2")
 MODES = ("wait", "abort")
@@ -42,14 +41,14 @@ TAG = Field(
 
 @RouteDoc("Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,), answer="")
 async def handle_sleep(request: Request, services: Services) -> Response:
-    level, mode = _one_of(request, "level", LEVELS, "1"), _one_of(request, "mode", MODES, "wait")
+    level, mode = one_of(request, "level", LEVELS, "1"), one_of(request, "mode", MODES, "wait")
     await _model_cache(services).sleep(keeps=level == "0", cut=mode == "abort")
     return Response(200)
 
 
 @RouteDoc("Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503), answer="")
 async def handle_wake_up(request: Request, services: Services) -> Response:
-    _one_of(request, "tags", TAGS, TAGS[0])
+    one_of(request, "tags", TAGS, TAGS[0])
     if failed := await _model_cache(services).wake_up():
         raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
     return Response(200)
@@ -64,11 +63,3 @@ def _model_cache(services: Services) -> ModelCache:
     if services.manager is None:
         raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
     return services.manager.model_cache
-
-
-def _one_of(request: Request, name: str, allowed: tuple[str, ...], default: str) -> str:
-    """The value of a query parameter, the last one if it is given several times. Raises BadRequest."""
-    values = parse_qs(request.query, keep_blank_values=True).get(name, [default])
-    if any(value not in allowed for value in values):
-        raise BadRequest(f"{name} must be one of {', '.join(allowed)}", param=name)
-    return values[-1]

@@ -27,7 +27,7 @@ from .prestart import spawn
 log = logging.getLogger("lean_ovms.engine")
 
 GRACE_S = 2.0
-"""Time for a child to exit by itself once the pipe is closed, and again after SIGTERM."""
+"""Time for a child to exit by itself once the pipe is closed, unless it needs more, and again after SIGTERM."""
 
 
 class Child(asyncio.Protocol):
@@ -37,11 +37,18 @@ class Child(asyncio.Protocol):
     whatever reason; no records are delivered after that. why: the reason where one is known.
     """
 
-    def __init__(self, deliver: Callable[[list[protocol.Record]], None], on_lost: Callable[[Child], None]) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[list[protocol.Record]], None],
+        on_lost: Callable[[Child], None],
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """grace_s: time to exit by itself once the pipe is closed."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._deliver = deliver
         self._on_lost = on_lost
+        self._grace_s = grace_s
         self.pid = 0
         self.why = ""
         self.ended = False  # the pipe; the process may last a little longer
@@ -104,12 +111,12 @@ class Child(asyncio.Protocol):
         self._force()
 
     async def stop(self) -> None:
-        """Closes the pipe and waits until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
+        """Closes the pipe and waits until the process is gone; SIGTERM helps after `grace_s`, SIGKILL GRACE_S later."""
         self._close_pipe("" if self.ended else "stopped")  # a crash keeps its own reason
         if self._process is None:
             return
         try:
-            if not await self._exits_within(GRACE_S):
+            if not await self._exits_within(self._grace_s):
                 self._process.terminate()
                 await self._exits_within(GRACE_S)
         finally:
@@ -154,7 +161,7 @@ class Child(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
         if not self._exited.done():
-            self._timer = self._loop.call_later(GRACE_S, self._force)
+            self._timer = self._loop.call_later(self._grace_s, self._force)
         if self._was_ready():
             self._on_lost(self)
         self._fail_start()

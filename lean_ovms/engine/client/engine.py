@@ -17,12 +17,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ...config import Config
+from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats, ModelInfo, Vocabulary
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
 from ...types import Image, SamplingParams
 from ...util.changed_fields import changed_fields
 from .. import protocol
-from .child import Child
+from .child import GRACE_S, Child
 from .prestart import COMMAND
 from .replies import ReplyRouter, ReplyStream
 from .watchdog import Watchdog
@@ -71,6 +72,7 @@ class EngineClient:
         """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
         self._config = config
         self._command = command or COMMAND
+        self._grace_s = GRACE_S + (PREFIX_CACHE_CLOSE_S if config.prefix_cache_path else 0)
         self.state = "loading"
         self.restarts = 0
         self._child: Child | None = None
@@ -125,7 +127,7 @@ class EngineClient:
         self._clock = loop.time
         started_at = loop.time()
         self._expected_at = started_at + self._load_s
-        child = self._child = Child(self._deliver, self._on_lost)
+        child = self._child = Child(self._deliver, self._on_lost, self._grace_s)
         try:
             load = protocol.Load(self._config.for_engine(), self._config.task or protocol.TEXT_GENERATION)
             ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
@@ -312,6 +314,11 @@ class EngineClient:
         """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
         self._begin()
         return EngineStats(**await self._replies.call(protocol.Ping))
+
+    async def reset_prefix_cache(self, *, disk: bool) -> None:
+        """Forgets what is cached of prompts. disk: also on disk. Raises RequestError."""
+        self._begin()
+        await self._replies.call(lambda n: protocol.ResetPrefixCache(n, disk))
 
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.Transcribe, protocol.Audio),
-    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode),
+    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.ResetPrefixCache),
 )
 """Records with an id that an engine never sends."""
 

@@ -115,6 +115,9 @@ class PoolingTask:
     def ready(self) -> Ready:
         return Ready(asdict(self.pooler.info), **self.pooler.vocabulary.to_wire())
 
+    def close(self) -> None:
+        """Implements Task.close: there is nothing to keep."""
+
     def stats(self) -> dict[str, int]:
         arriving = sum(len(one.command.inputs) for one in self._arriving.values() if isinstance(one.command, Pool))
         return {

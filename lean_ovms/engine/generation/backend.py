@@ -78,6 +78,14 @@ class Backend(LoadedModel, Protocol):
         """
         ...
 
+    def reset_prefix_cache(self, *, disk: bool) -> None:
+        """Forgets what is cached of prompts, of running requests too. disk: also on disk. Raises BadRequest."""
+        ...
+
+    def close(self) -> None:
+        """Keeps what is to outlive the process."""
+        ...
+
     def stats(self) -> EngineStats:
         """Returns a snapshot of all counts."""
         ...

@@ -13,7 +13,20 @@ from dataclasses import asdict, dataclass
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
 from ..errors import for_client
-from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
+from ..protocol import (
+    Accepted,
+    Cancel,
+    Decode,
+    Decoded,
+    Encode,
+    Encoded,
+    Pong,
+    Ready,
+    Record,
+    Refused,
+    ResetPrefixCache,
+    Submit,
+)
 from . import grammar_limits, grammar_queue, validation
 from .backend import Backend, WaitingRequests
 from .grammar_limits import GrammarBounds
@@ -104,6 +117,9 @@ class GenerationTask:
     def ready(self) -> Ready:
         return Ready(asdict(self.backend.info), **self.backend.vocabulary.to_wire())
 
+    def close(self) -> None:
+        self.backend.close()
+
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.backend.stats())
         stats["queued"] += self._waiting_elsewhere()
@@ -144,6 +160,8 @@ class GenerationTask:
                 self._encode(command)
             case Decode():
                 self.out.append(self._decode(command))
+            case ResetPrefixCache():
+                self.out.append(self._reset_prefix_cache(command))
 
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
         """tokens, bad_words: if they were tokenized in the thread."""
@@ -273,7 +291,14 @@ class GenerationTask:
         except Exception as error:  # an error in one request must not end the loop
             return _refusal(command, error)
 
+    def _reset_prefix_cache(self, command: ResetPrefixCache) -> Record:
+        try:
+            self.backend.reset_prefix_cache(disk=command.disk)
+        except Exception as error:  # an error in one request must not end the loop
+            return _refusal(command, error)
+        return Pong(command.id, self.stats())
 
-def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
+
+def _refusal(command: Submit | Encode | Decode | ResetPrefixCache, error: Exception) -> Refused:
     """Returns the reply to a command that failed."""
     return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())

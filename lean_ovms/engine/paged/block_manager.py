@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 Parent = int | str | tuple[str, str]
 """What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,
@@ -21,8 +22,20 @@ class OutOfBlocks(Exception):
     """Raised when no block is free; the caller has to make room first."""
 
 
+class Tier(Protocol):
+    """What keeps blocks that leave the prefix cache."""
+
+    def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
+        """Is told of a block that is in the prefix cache now."""
+        ...
+
+    def evicted(self, block: int, serial: int) -> None:
+        """Is told of a block that leaves the prefix cache; its content is there still."""
+        ...
+
+
 class BlockManager:
-    """Counts the references to blocks and keeps the prefix cache."""
+    """Counts the references to blocks and keeps the prefix cache. tier: of blocks that leave it."""
 
     def __init__(self, total: int, block_size: int, evicted: Callable[[int], None] = lambda serial: None) -> None:
         """evicted: is told the serial number of each block that leaves the prefix cache."""
@@ -36,11 +49,17 @@ class BlockManager:
         self._serial = 0
         self._serials: set[int] = set()  # of the blocks in the prefix cache
         self._evicted = evicted
+        self.tier: Tier | None = None
 
     @property
     def available(self) -> int:
         """Blocks that `allocate` can give."""
         return len(self._free) + len(self._idle)
+
+    @property
+    def free(self) -> int:
+        """Blocks that are in no use at all."""
+        return len(self._free)
 
     def blocks(self, tokens: int) -> int:
         """Returns how many blocks so many tokens take."""
@@ -118,6 +137,8 @@ class BlockManager:
             hit = (block, self._serial)
             self._found[key], self._keys[block] = hit, key
             self._serials.add(self._serial)
+            if self.tier is not None:
+                self.tier.registered(self._serial, *key)
         return hit[1]
 
     def register_all(
@@ -133,6 +154,17 @@ class BlockManager:
             parent = chain[-1] if at else beginning
             chain.append(self.register(blocks[at], text[at * size : (at + 1) * size], parent))
 
+    def cached(self, leaving: int | None = None) -> list[tuple[int, int]]:
+        """Returns blocks of the prefix cache with their serial numbers, in the order in which they will leave it.
+
+        leaving: so many, of those that no sequence uses; None: all. Another thread may call it.
+        """
+        found = dict(list(self._found.values()))
+        idle = list(self._idle)[:leaving]
+        if leaving is None:
+            idle += found.keys() - idle
+        return [(block, found[block]) for block in idle if block in found]
+
     def clear_cache(self) -> None:
         """Empties the prefix cache. Blocks that sequences use stay theirs."""
         for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:
@@ -146,4 +178,6 @@ class BlockManager:
             _, serial = self._found.pop(key)
             self._keys[block] = None
             self._serials.remove(serial)
+            if self.tier is not None:
+                self.tier.evicted(block, serial)
             self._evicted(serial)

@@ -10,6 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
+from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats
 from ...errors import BadRequest, EngineFailure
 from ..errors import last_line
@@ -18,6 +19,7 @@ from ..generation.sequence import GenerationRequest
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
+from .disk_cache.tier import DiskTier
 from .drafting.prompt_lookup import PromptLookup
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
@@ -35,6 +37,10 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS = 1024
 """Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
+
+
+READ_WAIT_S = 0.005
+"""Between two looks for new requests while nothing can be computed before blocks are read from disk."""
 
 
 def _no_grammar(sequence: Sequence) -> Matcher:
@@ -125,8 +131,11 @@ class Engine(StepRunner):
     @property
     def _working(self) -> bool:
         """Whether there is something to compute, or a step whose results are not processed."""
-        scheduler = self.scheduler
-        return bool(scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None)
+        scheduler, disk = self.scheduler, self.scheduler.disk
+        reading = disk is not None and disk.reading
+        return bool(
+            scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None or reading
+        )
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that was checked; its `native` is Params. Everything must be in range."""
@@ -170,6 +179,8 @@ class Engine(StepRunner):
 
     def admit(self, *, compiling: bool = False) -> None:
         """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
+        if (disk := self.scheduler.disk) is not None and disk.reading:
+            disk.poll()
         if self._running is None:
             self.scheduler.admit()
 
@@ -189,7 +200,31 @@ class Engine(StepRunner):
             self._recover(error)
         if beginning or not self._overlapping or not self._working:
             self._outputs.tell()
+        if (disk := self.scheduler.disk) is not None and not self.scheduler.running and self._running is None:
+            disk.writer.rest()
+            if disk.reading:
+                disk.reader.wait(READ_WAIT_S)
         return ()
+
+    def keep_on_disk(self, disk: DiskTier) -> None:
+        """Gives the prefix cache a tier on disk."""
+        self.scheduler.disk = self.blocks.tier = disk
+        self.states.replaced = disk.state_evicted
+
+    def reset_prefix_cache(self, *, disk: bool) -> None:
+        """Implements Backend.reset_prefix_cache."""
+        tier, self.blocks.tier = self.scheduler.disk, None
+        if tier is not None:
+            tier.forget()
+        self.blocks.clear_cache()
+        self.blocks.tier = tier
+        if tier is not None and disk:
+            tier.writer.clear()
+
+    def close(self) -> None:
+        """Implements Backend.close."""
+        if (disk := self.scheduler.disk) is not None:
+            disk.close(PREFIX_CACHE_CLOSE_S)
 
     def stats(self) -> EngineStats:
         scheduler, drafts = self.scheduler, self.drafts
@@ -207,6 +242,7 @@ class Engine(StepRunner):
             drafted=drafts.drafted,
             accepted=drafts.accepted,
             accepted_by_position=list(drafts.by_position),
+            **(self.scheduler.disk.stats() if self.scheduler.disk is not None else {}),
         )
 
     def _recover(self, error: Exception) -> None:

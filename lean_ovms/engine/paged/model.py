@@ -119,6 +119,8 @@ class PagedModel:
         self.state_bytes = sum(self._bytes(name) for name in self._ports if STATES in name)
         self._caches: list[Any] = []
         self._states: list[Any] = []
+        self._cache_rows: list[NDArray[np.uint8]] = []
+        self._state_rows: list[NDArray[np.uint8]] = []
         self._running: Any = None
         self.adapting = False
 
@@ -141,16 +143,33 @@ class PagedModel:
         """The names of the network's inputs, caches left out."""
         return frozenset(n for n in self._ports if not n.startswith(CACHES) and STATES not in n)
 
+    @property
+    def layout(self) -> dict[str, str]:
+        """The types and shapes of the caches, by the names of their inputs."""
+        caches = (name for name in self._ports if name.startswith(CACHES) or STATES in name)
+        return {name: f"{self._ports[name].get_element_type()} {self._row(name)}" for name in caches}
+
+    @property
+    def precision(self) -> str:
+        """The type in which the network computes."""
+        return str(self._compiled[0][0].get_property("INFERENCE_PRECISION_HINT"))
+
     def allocate(self, blocks: int, states: int) -> None:
         """Makes the KV cache, and so many slots for states. Memory is committed as it is used."""
         self._caches = [self._table(name, blocks) for name in self._ports if name.startswith(CACHES)]
         self._states = [self._table(name, states) for name in self._ports if STATES in name]
+        self._cache_rows, self._state_rows = _rows(self._caches), _rows(self._states)
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block, in all layers."""
-        for tensor in self._caches:
-            data = tensor.data.reshape(tensor.shape[0], -1)  # of u4, two in a byte, openvino has no shape
-            data[target] = data[source]
+        for rows in self._cache_rows:
+            rows[target] = rows[source]
+
+    def block_buffers(self, block: int) -> list[NDArray[np.uint8]]:
+        return [rows[block] for rows in self._cache_rows]
+
+    def state_buffers(self, slot: int) -> list[NDArray[np.uint8]]:
+        return [rows[slot] for rows in self._state_rows]
 
     def clear_state(self, slot: int) -> None:
         for tensor in self._states:
@@ -256,6 +275,11 @@ def miscounts(xml: Path) -> bool:
         return positions.counted(_transformed(ov.Core(), xml, connected=False))
     except (NotPageable, RuntimeError):
         return False
+
+
+def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
+    """Returns the bytes of tensors, each [blocks or slots, bytes]. Of u4, two in a byte, openvino has no shape."""
+    return [tensor.data.reshape(tensor.shape[0], -1).view(np.uint8) for tensor in tensors if tensor.shape[0]]
 
 
 def _name(port: Any) -> str:

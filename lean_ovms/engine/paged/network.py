@@ -80,6 +80,14 @@ class Network(Protocol):
         """Copies the keys and values of a block, in all layers."""
         ...
 
+    def block_buffers(self, block: int) -> list[NDArray[np.uint8]]:
+        """Returns the memory of a block's keys and values, in all layers. Any thread may call it."""
+        ...
+
+    def state_buffers(self, slot: int) -> list[NDArray[np.uint8]]:
+        """Returns the memory of a slot's state. Any thread may call it."""
+        ...
+
     def clear_state(self, slot: int) -> None:
         """Makes a slot's state that of a sequence without tokens."""
         ...

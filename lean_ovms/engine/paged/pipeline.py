@@ -30,6 +30,9 @@ from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
 from .capacity import divide, slots_for
+from .disk_cache.block_store import BlockStore
+from .disk_cache.fingerprint import fingerprint
+from .disk_cache.tier import DiskTier
 from .drafting.draft_model import DraftModel
 from .engine import Engine
 from .grammar.matcher import Library, Matcher, Prepare
@@ -146,6 +149,8 @@ class PagedPipeline(Engine):
             self._speculative = bool(settings.speculative)
             self._warm_up(settings)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
+        if config.prefix_cache_path and settings.prefix_caching:
+            self._keep_on_disk(config, settings)
         if capacity.states:
             self._state_bytes = self._model.state_bytes
             log.info(
@@ -272,6 +277,25 @@ class PagedPipeline(Engine):
             prepare=prepare,
             tile=TILE if is_small(directory / TEXT_MODEL) else 1,
         )
+
+    def _keep_on_disk(self, config: EngineConfig, settings: PipelineSettings) -> None:
+        """Gives the prefix cache a tier on disk; without a directory that can be used, it has none."""
+        try:
+            valid_for = fingerprint(
+                config.model_dir.glob("openvino_*model.xml"),  # of vision models, what embeds tokens is apart
+                self._model.layout,
+                settings.properties,
+                precision=self._model.precision,
+                block_size=settings.block_size,
+                adapted=config.allow_runtime_lora,
+                versions=self.info.versions,
+            )
+            store = BlockStore(Path(config.prefix_cache_path), valid_for, int(config.prefix_cache_disk_gb * (1 << 30)))
+        except (OSError, StartError) as error:
+            log.error("no prefix cache on disk: %s", error)
+            return
+        self.keep_on_disk(DiskTier(store, self._model, self.blocks, self.states))
+        log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8

@@ -136,10 +136,10 @@ class Scheduler(RunningSequences):
         return sum(left) >= self._budget() and (not self._split or len(short) == len(left) or sum(short) >= half)
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """Returns whether a sequence has to wait: for the masks of other grammars, for its trial as a suspect, or for
-        the long prompt of its client.
+        """Returns whether a sequence has to wait: for blocks from disk, for the masks of other grammars, for its trial
+        as a suspect, or for the long prompt of its client.
         """
-        if sequence.constrained and self._grammar_load.must_wait(sequence, self.running):
+        if self.is_read(sequence) or (sequence.constrained and self._grammar_load.must_wait(sequence, self.running)):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True
@@ -245,7 +245,7 @@ class Scheduler(RunningSequences):
 
         The oldest of the least urgent stays longest.
         """
-        while self.blocks.available < blocks:
+        while self.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
             clients = self.waiting.clients.values()
             victim = preemption.over_budget(

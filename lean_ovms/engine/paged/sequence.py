@@ -50,6 +50,7 @@ class Sequence(generation.QueuedSequence):
     row: its place in the block tables of running sequences, -1 if it does not run. blocks: its KV blocks in order;
     chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
     before that is known.
+    looked_up: blocks were sought on disk.
     state_slot: of its state, with a hybrid network. written: slots to which the running step writes its next states.
     Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of prefixes that other prompts share;
     cached_end: of the cached blocks, if they have none; message_ends: of messages of a chat. completion_end: the serial
@@ -79,6 +80,7 @@ class Sequence(generation.QueuedSequence):
     message_ends: tuple[int, ...] = ()
     completion_end: int = 0
     cached: int = -1
+    looked_up: bool = False
     matcher: Matcher | None = None
     arrays: LogitArrays | None = None
     counts: TokenCounts | None = None

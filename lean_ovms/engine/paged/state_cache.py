@@ -14,7 +14,7 @@ begin with counts as used whenever one behind it is.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,11 +37,13 @@ class Checkpoint:
 class StateCache:
     """Counts the references to slots and finds checkpoints by the serial number of the last block of their prefix.
 
-    total: slots; 0: the network has no states, and nothing is kept.
+    total: slots; 0: the network has no states, and nothing is kept. replaced: is told the serial number of each
+    checkpoint that gives way to another state.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self.replaced: Callable[[int], object] = lambda serial: None
         self._free = list(range(total - 1, -1, -1))
         self._users = [0] * total  # sequences, by slot
         self._used = 0
@@ -65,6 +67,7 @@ class StateCache:
             serial = next(idle, None)
             if serial is None:
                 return NO_STATE
+            self.replaced(serial)
             self.remove(serial)
         return self.share(self._free.pop())
 
@@ -141,6 +144,11 @@ class StateCache:
             self._checkpointed[found.slot] = False
             if not self._users[found.slot]:
                 self._free.append(found.slot)
+
+    def checkpoint(self, serial: int) -> int:
+        """Returns the slot of the checkpoint behind a block; NO_STATE: there is none."""
+        found = self._checkpoints.get(serial)
+        return NO_STATE if found is None else found.slot
 
     def unused(self, serial: int) -> bool:
         """Returns whether there is a checkpoint behind a block from which no prompt went on."""

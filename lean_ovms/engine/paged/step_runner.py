@@ -83,6 +83,8 @@ class StepRunner:
         scheduler = self.scheduler
         if step.chunks:
             scheduler.timed(step, self._clock() - self._began)
+            if scheduler.disk is not None:
+                scheduler.disk.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
         scheduler.steps += 1
         self._remove_cancelled()
         scheduler.decoded(step.rows)
@@ -94,6 +96,8 @@ class StepRunner:
 
     def _schedule(self) -> Step | None:
         """Returns the next step, with its inputs written; None if there is nothing to compute."""
+        if self.scheduler.disk is not None:
+            self.scheduler.disk.begin_step()
         step = self.scheduler.schedule()
         if step is None:
             return None

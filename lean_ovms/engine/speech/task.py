@@ -85,6 +85,9 @@ class SpeechTask:
     def ready(self) -> Ready:
         return Ready(asdict(self.recognizer.info), **self.recognizer.vocabulary.to_wire())
 
+    def close(self) -> None:
+        """Implements Task.close: there is nothing to keep."""
+
     def stats(self) -> dict[str, int]:
         return {
             "running": len(self._running),

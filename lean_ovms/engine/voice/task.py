@@ -57,6 +57,9 @@ class VoiceTask:
     def ready(self) -> Ready:
         return Ready(asdict(self.synthesizer.info), **Vocabulary(pieces=[], exact=False).to_wire())
 
+    def close(self) -> None:
+        """Implements Task.close: there is nothing to keep."""
+
     def stats(self) -> dict[str, int]:
         return {
             "running": 0,

@@ -69,6 +69,8 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
             choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             log.info("pipeline %s: %s", *choice)
     if backend is None:
+        if config.prefix_cache_path:
+            log.warning("--prefix_cache_path has no effect: %s keeps no prefix cache on disk", choice.pipeline)
         backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
     backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return backend
@@ -116,7 +118,10 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
     try:
-        Worker(task, transport).run()
+        try:
+            Worker(task, transport).run()
+        finally:
+            task.close()
     except EngineLost as error:
         log.error("the engine is lost: %s", error)
         return EXIT_BROKEN

@@ -43,6 +43,10 @@ class Task(Protocol):
         """Computes once; results go to `out`. Raises errors.EngineLost when the process must be replaced."""
         ...
 
+    def close(self) -> None:
+        """Keeps what is to outlive the process; called at last, when the connection is closed."""
+        ...
+
     def stats(self) -> dict[str, int]:
         """Returns the fields of engine_types.EngineStats."""
         ...

@@ -111,8 +111,32 @@ class FakeNetwork:
         self.copies += 1
         self.cache[target] = self.cache[source]
 
+    def block_buffers(self, block):
+        return [self.cache[block].view(np.uint8)]
+
+    def state_buffers(self, slot):
+        return []
+
     def clear_state(self, slot):
         pass
+
+
+class States:
+    """Texts in an array, so that they have bytes: a row has the length of one, then the text itself."""
+
+    def __init__(self, slots):
+        self.rows = np.zeros((slots, 2048), np.int64)
+        self.rows[:, 0] = EMPTY
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, slot):
+        length = self.rows[slot, 0]
+        return ["of nobody"] if length == EMPTY else self.rows[slot, 1 : 1 + length].tolist()
+
+    def __setitem__(self, slot, text):
+        self.rows[slot, : 1 + len(text)] = [len(text), *text]
 
 
 class HybridNetwork(FakeNetwork):
@@ -123,7 +147,7 @@ class HybridNetwork(FakeNetwork):
 
     def allocate(self, blocks, states):
         super().allocate(blocks, states)
-        self.states = [["of nobody"] for _ in range(states)]
+        self.states = States(states)
 
     def start(self, prompts):
         ids, begins, past = (self._input(name) for name in ("input_ids", "subsequence_begins", "past_lens"))
@@ -154,6 +178,9 @@ class HybridNetwork(FakeNetwork):
             assert not left
             cached = self.cache[tables[blocks[i] : blocks[i + 1]]].reshape(-1)
             assert state == cached[: len(state)].tolist()
+
+    def state_buffers(self, slot):
+        return [self.states.rows[slot].view(np.uint8)]
 
     def clear_state(self, slot):
         self.states[slot] = []

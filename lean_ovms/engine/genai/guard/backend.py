@@ -122,6 +122,13 @@ class GuardedPipeline(GuardedScheduler):
             self._after_empty_step()
         return slow
 
+    def reset_prefix_cache(self, *, disk: bool) -> None:
+        """Implements Backend.reset_prefix_cache: openvino_genai has no call for it."""
+        raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
+
+    def close(self) -> None:
+        """Implements Backend.close: there is nothing to keep."""
+
     def stats(self) -> EngineStats:
         drafts = self._drafts
         return EngineStats(

@@ -1,0 +1,233 @@
+"""Blocks on disk by key: the segments of one directory, within a limit of bytes.
+
+ROOT/<what blocks are valid for>/<segment>.data and .index. The limit is for all of ROOT, whatever models its blocks are
+of and whoever wrote them. To make room, whole segments are removed, the one that was read or written longest ago first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+from ....errors import StartError
+from . import segment as segments
+from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWriter
+
+log = logging.getLogger(__name__)
+
+PARTS = 64
+"""Segments of which the limit has room: what is removed at once is a part of it."""
+MIN_SEGMENT, MAX_SEGMENT = 1 << 16, 256 << 20
+PAUSE_S = 60.0
+"""Time without writing after the disk was full, or another error."""
+SEGMENT_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
+DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class BlockStore:
+    """The blocks that are valid for one network. Contained keys may be asked for in any thread; one thread writes.
+
+    limit: bytes. written_bytes, removed_bytes: since the start. errors: files and blocks that could not be read or
+    written.
+    """
+
+    def __init__(self, root: Path, fingerprint: bytes, limit: int) -> None:
+        """Raises StartError for a directory that cannot be used."""
+        self.written_bytes = self.removed_bytes = self.errors = 0
+        self._root = root
+        self._directory = root / fingerprint.hex()
+        self._fingerprint = fingerprint
+        self.limit = limit
+        self._segment_bytes = min(MAX_SEGMENT, max(MIN_SEGMENT, limit // PARTS))
+        self._places: dict[bytes, Place] = {}
+        self._segments: dict[str, DiskSegment] = {}
+        self._own: set[str] = set()
+        self._writer: SegmentWriter | None = None
+        self._pause_until = 0.0
+        self._lock = Lock()  # of the segments, which are read in one thread and removed in another
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            found = self._directory.lstat()
+        except OSError as error:
+            raise StartError(f"--prefix_cache_path {root}: {error.strerror}") from None
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise StartError(f"--prefix_cache_path: others could write to {self._directory}")
+        self.refresh()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def size(self) -> int:
+        """Bytes of this network's blocks."""
+        return sum(segment.bytes for segment in list(self._segments.values()))
+
+    def refresh(self) -> None:
+        """Finds what other processes have written and removed."""
+        try:
+            names = {name.removesuffix(INDEX) for name in os.listdir(self._directory) if name.endswith(INDEX)}
+        except OSError as error:
+            self._report("%s: %s", self._directory, error.strerror)
+            names = set()
+        with self._lock:
+            for name in self._segments.keys() - names:
+                self._forget(name)
+            for name in sorted(names):
+                if SEGMENT_NAME.fullmatch(name) and name not in self._own:
+                    self._read_index(name)
+
+    def read(self, key: bytes, buffers: Sequence[Bytes]) -> bool:
+        """Reads a block into these buffers. False: it is not there, or not valid."""
+        place = self._places.get(key)
+        if place is None:
+            return False
+        try:
+            place.segment.read(key, place, buffers)
+        except FileNotFoundError:  # another process has removed it
+            self._lose(place.segment)
+            return False
+        except (OSError, Damaged) as error:
+            self._report("%s: %s; its blocks are not used", place.segment.path, error)
+            self._lose(place.segment)
+            return False
+        return True
+
+    def write(self, key: bytes, buffers: Sequence[Bytes]) -> bool:
+        """Writes a block unless it is there. False: it is not written."""
+        if key in self._places:
+            return True
+        if time.monotonic() < self._pause_until:
+            return False
+        size = sum(buffer.nbytes for buffer in buffers)
+        try:
+            if self._writer is not None and self._writer.size + size > self._segment_bytes:
+                self._end_segment()
+            if self._writer is None:
+                if not self._make_room(max(size, self._segment_bytes)):
+                    return False
+                self._begin_segment()
+            assert self._writer is not None
+            place = self._writer.add(key, buffers)
+        except OSError as error:
+            self._end_segment()
+            self._pause_until = time.monotonic() + PAUSE_S
+            self._report("%s: %s; nothing is written for %d s", self._directory, error.strerror or error, PAUSE_S)
+            return False
+        self.written_bytes += size
+        self._places[key] = place
+        return True
+
+    def clear(self) -> None:
+        """Removes this network's blocks, but for those that other processes are writing."""
+        self._end_segment()
+        for name in list(self._segments):
+            self._remove(self._directory / name)
+        self.refresh()
+
+    def close(self) -> None:
+        """Ends the segment that is being written."""
+        self._end_segment()
+
+    def _begin_segment(self) -> None:
+        name = f"{time.time_ns():016x}-{secrets.token_hex(4)}"
+        segment = DiskSegment(self._directory / name, self._fingerprint)
+        self._own.add(name)
+        self._writer = SegmentWriter(segment, self._fingerprint)
+        self._segments[name] = segment
+
+    def _end_segment(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _read_index(self, name: str) -> None:
+        segment = self._segments.setdefault(name, DiskSegment(self._directory / name, self._fingerprint))
+        try:
+            for key, place in segment.news():
+                self._places.setdefault(key, place)
+        except FileNotFoundError:
+            self._forget(name)
+        except (OSError, Damaged) as error:
+            self._report("%s: %s; what follows is not used", segment.path, error)
+
+    def _make_room(self, size: int) -> bool:
+        """Removes segments until there is room for so many bytes. False: there is none."""
+        found = []
+        for directory in self._root.iterdir():
+            if DIRECTORY_NAME.fullmatch(directory.name) and directory.is_dir() and not directory.is_symlink():
+                found += list(_sizes(directory))
+        written = {path for _, _, path in found if segments.is_written(path)}
+        used = sum(max(one, self._segment_bytes) if path in written else one for _, one, path in found)
+        for _, one, path in sorted(found):
+            if used + size <= self.limit:
+                break
+            if path not in written and self._remove(path):
+                used -= one
+        return used + size <= self.limit
+
+    def _remove(self, path: Path) -> bool:
+        try:
+            size = path.with_suffix(DATA).stat().st_size
+        except OSError:
+            size = 0
+        if not segments.remove(path):
+            return False
+        self.removed_bytes += size
+        if path.parent == self._directory:
+            with self._lock:
+                self._forget(path.name)
+        return True
+
+    def _lose(self, segment: DiskSegment) -> None:
+        """Forgets the blocks of a segment that cannot be read, and reads no more of it."""
+        with self._lock:
+            segment.whole = False
+            self._forget_blocks(segment)
+
+    def _forget(self, name: str) -> None:
+        segment = self._segments.pop(name, None)
+        self._own.discard(name)
+        if segment is not None:
+            self._forget_blocks(segment)
+
+    def _forget_blocks(self, segment: DiskSegment) -> None:
+        for key in segment.keys:
+            place = self._places.get(key)
+            if place is not None and place.segment is segment:
+                del self._places[key]
+        segment.keys, segment.bytes = [], 0
+
+    def _report(self, text: str, *values: object) -> None:
+        self.errors += 1
+        log.warning("prefix cache on disk: " + text, *values)
+
+
+def _sizes(directory: Path) -> list[tuple[float, int, Path]]:
+    """Returns when each segment of a directory was used last, its bytes and its path."""
+    found: dict[str, tuple[float, int]] = {}
+    try:
+        with os.scandir(directory) as files:
+            for file in files:
+                name, _, suffix = file.name.rpartition(".")
+                if not SEGMENT_NAME.fullmatch(name) or f".{suffix}" not in (DATA, INDEX):
+                    continue
+                try:
+                    status = file.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                used, size = found.get(name, (0.0, 0))
+                found[name] = max(used, status.st_mtime), size + status.st_size
+    except OSError:
+        pass
+    return [(used, size, directory / name) for name, (used, size) in found.items()]

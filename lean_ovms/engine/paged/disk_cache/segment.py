@@ -1,0 +1,218 @@
+"""A segment: a file of blocks, and the index beside it that says where each block is. Written once, from its beginning.
+
+The bytes of a block are written before its record in the index, so a record names bytes that were written. Of what a
+crash or a power cut leaves, a checksum over each record and each block finds what is torn. Writer and readers may be
+different processes: the writer has a lock on the index for as long as it writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC = b"LOVMSKV1"
+FINGERPRINT = 32
+"""Bytes of what a directory is for, at the beginning of each index, and of a block's key."""
+HEADER = len(MAGIC) + FINGERPRINT
+RECORD = struct.Struct("<32sQQI")
+CHECKSUM = struct.Struct("<I")
+RECORD_BYTES = RECORD.size + CHECKSUM.size
+MOST_BUFFERS = 512
+"""Buffers of one system call; systems allow 1024."""
+TOUCH_S = 1.0
+DATA, INDEX = ".data", ".index"
+
+Bytes = NDArray[np.uint8]
+
+
+class Damaged(Exception):
+    """Raised for a file that is torn, foreign or changed; the message says how."""
+
+
+class Place(NamedTuple):
+    """Where a block is in a segment. check: its checksum."""
+
+    segment: DiskSegment
+    offset: int
+    size: int
+    check: int
+
+
+class DiskSegment:
+    """One data file with its index. path: of both, without suffix. keys: of its blocks, as far as the index was read;
+    bytes: of these blocks.
+    """
+
+    def __init__(self, path: Path, fingerprint: bytes) -> None:
+        self.path = path
+        self.keys: list[bytes] = []
+        self.bytes = 0
+        self.whole = True  # False: the index has a wrong record, behind which nothing is read
+        self._fingerprint = fingerprint
+        self._read = 0  # bytes of the index
+        self._data: int | None = None
+        self._touched = 0.0
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        data, self._data = self._data, None
+        if data is not None:
+            os.close(data)
+
+    def news(self) -> Iterator[tuple[bytes, Place]]:
+        """Yields the blocks whose records are new since the last call. Raises OSError and Damaged."""
+        if not self.whole or self.path.with_suffix(INDEX).lstat().st_size < self._read + RECORD_BYTES:
+            return
+        file = _open(self.path.with_suffix(INDEX), os.O_RDONLY)
+        try:
+            os.lseek(file, self._read, os.SEEK_SET)
+            found = bytearray()
+            while part := os.read(file, 1 << 20):
+                found += part
+        finally:
+            os.close(file)
+        if not self._read:
+            if len(found) < HEADER:
+                return  # its writer has only begun, or died then
+            if found[:HEADER] != MAGIC + self._fingerprint:
+                self.whole = False
+                raise Damaged("it is not of this model, or no index")
+            self._read, found = HEADER, found[HEADER:]
+        for at in range(0, len(found) - RECORD_BYTES + 1, RECORD_BYTES):
+            record = bytes(found[at : at + RECORD.size])
+            if CHECKSUM.unpack_from(found, at + RECORD.size)[0] != zlib.crc32(record):
+                self.whole = False
+                raise Damaged("a record of the index is not as it was written")
+            key, offset, size, check = RECORD.unpack(record)
+            self._read += RECORD_BYTES
+            self.keys.append(key)
+            self.bytes += size
+            yield key, Place(self, offset, size, check)
+
+    def read(self, key: bytes, place: Place, buffers: Sequence[Bytes]) -> None:
+        """Reads a block into these buffers, which are as long together as it is. Raises OSError and Damaged."""
+        if self._data is None:
+            self._data = _open(self.path.with_suffix(DATA), os.O_RDONLY)
+        if place.size != sum(buffer.nbytes for buffer in buffers):
+            raise Damaged("a block has another size than this model's")
+        if not _transfer(os.preadv, self._data, buffers, place.offset):
+            raise Damaged("a block ends early")
+        if checksum(key, buffers) != place.check:
+            raise Damaged("a block is not as it was written")
+        now = time.monotonic()
+        if now > self._touched + TOUCH_S:
+            self._touched = now
+            with contextlib.suppress(OSError):  # another may have removed it
+                os.utime(self.path.with_suffix(DATA))
+
+
+class SegmentWriter:
+    """Writes one segment. size: bytes of its data so far."""
+
+    def __init__(self, segment: DiskSegment, fingerprint: bytes) -> None:
+        """Raises OSError."""
+        self.segment = segment
+        self.size = 0
+        self._index = _open(segment.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        self._data = -1
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: others may remove the segment
+                fcntl.flock(self._index, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._data = _open(segment.path.with_suffix(DATA), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            _write_all(self._index, MAGIC + fingerprint)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, key: bytes, buffers: Sequence[Bytes]) -> Place:
+        """Appends a block. Raises OSError; nothing may be added then."""
+        place = Place(self.segment, self.size, sum(buffer.nbytes for buffer in buffers), checksum(key, buffers))
+        if not _transfer(os.pwritev, self._data, buffers, self.size):
+            raise OSError(0, "no bytes could be written")
+        self.size += place.size
+        record = RECORD.pack(key, *place[1:])
+        _write_all(self._index, record + CHECKSUM.pack(zlib.crc32(record)))
+        self.segment.keys.append(key)
+        self.segment.bytes += place.size
+        return place
+
+    def close(self) -> None:
+        """Ends the segment; its lock is released."""
+        for file in (self._data, self._index):
+            if file >= 0:
+                with contextlib.suppress(OSError):  # of a full disk, again
+                    os.close(file)
+        self._data = self._index = -1
+
+
+def is_written(path: Path) -> bool:
+    """Returns whether a segment is being written, here or in another process."""
+    try:
+        file = _open(path.with_suffix(INDEX), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(file)
+    return False
+
+
+def remove(path: Path) -> bool:
+    """Removes a segment unless it is being written. False: it is there still."""
+    if is_written(path):
+        return False
+    try:
+        for suffix in (INDEX, DATA):
+            path.with_suffix(suffix).unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
+    """Returns the checksum of a block and its key."""
+    found = zlib.crc32(key)
+    for buffer in buffers:
+        found = zlib.crc32(buffer.data, found)
+    return found
+
+
+def _open(path: Path, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _transfer(call: object, file: int, buffers: Sequence[Bytes], offset: int) -> bool:
+    """Reads or writes all of these buffers; False at the end of the file. call: os.preadv or os.pwritev."""
+    left = [buffer.data for buffer in buffers if buffer.nbytes]
+    while left:
+        done = call(file, left[:MOST_BUFFERS], offset)  # type: ignore[operator]
+        if not done:
+            return False
+        offset += done
+        while left and done >= left[0].nbytes:
+            done -= left.pop(0).nbytes
+        if done:
+            left[0] = left[0][done:]
+    return True

@@ -1,0 +1,237 @@
+"""The prefix cache's tier on disk: what leaves memory is written, and prompts wait for blocks that are read.
+
+While a sequence waits others go on; then the blocks that were read are blocks of the prefix cache like all others. They
+are read if that takes less time than to compute them, by what reading and computing took lately.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..block_manager import BlockManager, Parent
+from ..network import Network
+from ..sequence import Sequence
+from ..state_cache import NO_STATE, StateCache
+from .block_store import BlockStore
+from .keys import BlockKeys, block_key, state_key
+from .reader import BlockRead, BlockReader, Speed
+from .writer import BlockWriter
+
+QUEUED_READS = 8
+"""Prompts whose blocks are read, or wait for it."""
+MOST_S, LEAST_S = 30.0, 0.5
+"""How long a sequence waits for blocks at least, if it does, and where nothing is known of how long computing takes."""
+
+
+class DiskTier:
+    """The tier of one engine; a block_manager.Tier. Only the engine's thread calls it.
+
+    hit_tokens: read from disk since the start.
+    """
+
+    def __init__(self, store: BlockStore, network: Network, blocks: BlockManager, states: StateCache) -> None:
+        self.store = store
+        self.hit_tokens = 0
+        self._network = network
+        self._blocks = blocks
+        self._states = states
+        self._block_bytes = sum(part.nbytes for part in network.block_buffers(0))
+        self._state_bytes = sum(part.nbytes for part in network.state_buffers(0)) if states.total else 0
+        self._keys = BlockKeys()
+        self.writer = BlockWriter(store, network, blocks, states, self._keys)
+        self.reader = BlockReader(store, network)
+        self._reading: dict[Sequence, BlockRead] = {}
+        self._abandoned: list[BlockRead] = []
+        self._began = 0.0
+        self._computing = Speed()
+
+    def stats(self) -> dict[str, Any]:
+        """Returns the fields of engine_types.EngineStats that are about this tier."""
+        store, reader, writer = self.store, self.reader, self.writer
+        return {
+            "disk_tier": True,
+            "disk_hit_tokens": self.hit_tokens,
+            "disk_bytes": store.size,
+            "disk_read_bytes": reader.bytes,
+            "disk_written_bytes": store.written_bytes,
+            "disk_removed_bytes": store.removed_bytes,
+            "disk_read_seconds": reader.seconds,
+            "disk_write_seconds": writer.seconds,
+            "disk_dropped_blocks": writer.dropped,
+            "disk_errors": store.errors,
+        }
+
+    # --- block_manager.Tier
+
+    def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
+        self._keys.add(serial, parent, tokens)
+
+    def evicted(self, block: int, serial: int) -> None:
+        self.state_evicted(serial)
+        key = self._keys.pop(serial)
+        self.writer.left(serial)
+        if key is not None and key not in self.store:
+            self.writer.copy(key, self._network.block_buffers(block))
+
+    def state_evicted(self, serial: int) -> None:
+        """Is told that the state behind a block, if there is one, leaves memory."""
+        key, slot = self._keys.get(serial), self._states.checkpoint(serial)
+        if key is not None and slot != NO_STATE and (key := state_key(key)) not in self.store:
+            self.writer.copy(key, self._network.state_buffers(slot))
+
+    def forget(self) -> None:
+        """Forgets all blocks in memory, which leave the prefix cache without being written."""
+        self.abandon_all()
+        self._keys.clear()
+
+    def close(self, seconds: float) -> None:
+        """Writes what is in memory alone, in so many seconds at most, and ends the threads."""
+        self.reader.close()
+        self.writer.close(seconds)
+
+    # --- how long computing takes
+
+    def begin_step(self) -> None:
+        self._began = time.monotonic()
+        self.writer.busy = True
+
+    def end_step(self, tokens: int) -> None:
+        """Notes how long a step with prompts took. tokens: of all its sequences."""
+        self._computing.add(tokens, time.monotonic() - self._began)
+
+    # --- reading
+
+    @property
+    def reading(self) -> bool:
+        """Whether something is being read."""
+        return bool(self._reading or self._abandoned)
+
+    def must_wait(self, sequence: Sequence, beginning: Parent | None) -> bool:
+        """Returns whether a sequence waits for blocks that are read; begins to read those that are worth it.
+
+        beginning: the parent of its first block; None: it does not use the prefix cache.
+        """
+        if (read := self._reading.get(sequence)) is not None:
+            if read.done.is_set() or time.monotonic() < read.until:
+                return True  # `poll` ends what is read
+            self._abandon(sequence)
+            return False
+        if sequence.looked_up or beginning is None:
+            return False
+        if sequence.params.adapter is not None:
+            self._keys.know(sequence.params.adapter)
+        if not len(self.store) or sequence.needs_prompt_logprobs:
+            return False
+        wait = self._begin(sequence, beginning)
+        sequence.looked_up = not wait
+        return wait
+
+    def poll(self) -> None:
+        """Puts what has been read into the prefix cache."""
+        for sequence, read in list(self._reading.items()):
+            if read.done.is_set():
+                del self._reading[sequence]
+                sequence.looked_up = True
+                self._end(read)
+            elif sequence.state == "over":
+                self._abandon(sequence)
+        for read in list(self._abandoned):
+            if read.done.is_set():
+                self._abandoned.remove(read)
+                self._end(read)
+
+    def abandon_all(self) -> None:
+        """Gives the blocks back that are allocated for reading: a running sequence needs them."""
+        for sequence in list(self._reading):
+            self._abandon(sequence)
+        until = time.monotonic() + LEAST_S
+        for read in self._abandoned:
+            read.done.wait(max(0.0, until - time.monotonic()))
+        self.poll()
+
+    def _abandon(self, sequence: Sequence) -> None:
+        read = self._reading.pop(sequence)
+        read.cancelled = sequence.looked_up = True
+        self._abandoned.append(read)
+
+    def _begin(self, sequence: Sequence, beginning: Parent) -> bool:
+        """Begins to read blocks for a sequence, or finds that others are read which it needs; False: neither."""
+        size, ids, blocks, states = self._blocks.block_size, sequence.ids, self._blocks, self._states
+        found = blocks.match(ids, 0, len(ids) - 1, beginning)
+        chain = [serial for _, serial in found]
+        usable = states.matched(chain)
+        keys = self._known(sequence, chain, beginning)
+        last = self._reachable(chain, keys, usable)
+        held, chain, keys = [block for block, _ in found[:last]], chain[:last], keys[: max(0, last - len(found))]
+        blocks.release([block for block, _ in found[last:]])
+        slot, until = NO_STATE, 0.0
+        if last > usable:
+            slot_key = state_key(keys[-1] if keys else self._keys.get(chain[-1]) or b"")
+            first = keys[0] if keys else slot_key
+            if any(first == read.slot_key or first in read.keys for read in self._reading.values()):
+                blocks.release(held)
+                return True
+            if len(keys) <= blocks.available and len(self._reading) < QUEUED_READS:
+                until = self._worth((last - usable) * size, len(keys) * self._block_bytes + self._state_bytes)
+            if until and states.total and (slot := states.allocate()) == NO_STATE:
+                until = 0.0
+        if not until:
+            blocks.release(held)
+            return False
+        self._reading[sequence] = read = BlockRead(
+            chain=chain,
+            parent=beginning,
+            held=held,
+            blocks=[blocks.allocate() for _ in keys],
+            keys=keys,
+            tokens=[ids[at * size : (at + 1) * size] for at in range(len(chain), last)],
+            slot=slot,
+            slot_key=slot_key,
+            until=time.monotonic() + until,
+        )
+        self.reader.begin(read)
+        return True
+
+    def _known(self, sequence: Sequence, chain: list[int], beginning: Parent) -> list[bytes]:
+        """Returns the keys of a sequence's blocks on disk behind those in memory, of which chain has the serial
+        numbers."""
+        size, ids, keys = self._blocks.block_size, sequence.ids, list[bytes]()
+        key = self._keys.get(chain[-1]) if chain else self._keys.root(beginning)
+        for at in range(len(chain) * size, len(ids) - size, size):
+            key = key and block_key(key, ids[at : at + size].tobytes())
+            if not key or key not in self.store:
+                break
+            keys.append(key)
+        return keys
+
+    def _reachable(self, chain: list[int], keys: list[bytes], usable: int) -> int:
+        """Returns how many of a sequence's blocks can be had, or states of a hybrid network behind them.
+
+        usable: how many can be used without the disk.
+        """
+        if not self._states.total:
+            return len(chain) + min(len(keys), self._blocks.available)
+        ends = [self._keys.get(serial) or b"" for serial in chain] + keys
+        return next((n for n in range(len(ends), usable, -1) if state_key(ends[n - 1]) in self.store), usable)
+
+    def _worth(self, tokens: int, size: int) -> float:
+        """Returns how long a sequence may wait for so many bytes instead of computing so many tokens; 0: not at all."""
+        computing, reading = self._computing.seconds(tokens), self.reader.speed.seconds(size)
+        if computing is not None and reading is not None and reading >= computing:
+            self.reader.speed.forget()
+            return 0.0
+        return MOST_S if computing is None else max(LEAST_S, computing)
+
+    def _end(self, read: BlockRead) -> None:
+        """Puts the blocks that were read into the prefix cache, and gives up the references to all."""
+        chain = list(read.chain)
+        for block, tokens in zip(read.blocks[: read.read], read.tokens, strict=False):
+            chain.append(self._blocks.register(block, tokens, chain[-1] if chain else read.parent))
+            self.writer.written(chain[-1])
+        self.hit_tokens += read.read * self._blocks.block_size
+        if read.slot != NO_STATE:
+            if read.state_read and self._blocks.has(chain[-1]):
+                self._states.add(chain, read.slot, "prompt")
+            self._states.release(read.slot)
+        self._blocks.release(read.held + read.blocks)

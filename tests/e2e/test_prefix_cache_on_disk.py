@@ -1,0 +1,116 @@
+"""A prompt's cache survives the server: restarts, crashes of the engine, and unloading."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lean_ovms.config import DEMO_MODEL, Config
+from tests.e2e.conftest import EXACT, Process, start_process
+from tests.engine.paged.test_zoo import VOCAB, unpacked
+
+pytestmark = pytest.mark.model
+
+BLOCK = 32
+
+
+@pytest.fixture(params=["demo", "u4", "lfm2", "qwen3_5_text"])
+def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """A directory for blocks, and a model: the demo model, with a cache of 4 bits, or a hybrid."""
+    found = ["--model_name", "m", "--metrics_enable", "--prefix_cache_path", str(tmp_path / "cache")]
+    found += ["--prefix_cache_disk_gb", "0.05"]
+    if request.param in ("demo", "u4"):
+        found += ["--model_path", str(DEMO_MODEL)]
+        found += ["--kv_cache_precision", "u4"] if request.param == "u4" else []
+    else:
+        folder = tmp_path / "model"
+        folder.mkdir()
+        unpacked(request.param, folder)
+        (folder / "tokenizer.json").symlink_to(Path(Config().model_dir) / "tokenizer.json")
+        found += ["--model_path", str(folder), "--plugin_config", EXACT]
+    return found
+
+
+def complete(process: Process, prompt: list[int], **fields: object) -> tuple[list[int], int]:
+    """Returns the tokens of a completion, and how many of the prompt were cached."""
+    body = {"model": "m", "prompt": prompt, "temperature": 0, "max_tokens": 20, "return_token_ids": True, **fields}
+    answer = httpx.post(process.url + "/v1/completions", json=body, timeout=300).raise_for_status().json()
+    return answer["choices"][0]["token_ids"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def engine(process: Process) -> int:
+    """The process of the engine."""
+    number = process.popen.pid
+    children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+    [found] = [int(pid) for pid in children if b"engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return found
+
+
+def metric(process: Process, name: str) -> float:
+    lines = httpx.get(process.url + "/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"lean_ovms_prefix_cache_disk_{name}"))
+
+
+def test_a_prompt_is_not_computed_again_after_a_restart(flags: list[str]) -> None:
+    dice = random.Random(1)
+    prompts = [[dice.randrange(12, VOCAB) for _ in range(length)] for length in (300, 500)]
+    with start_process(*flags) as process:
+        process.wait_for("ready: m")
+        answers = [complete(process, prompt) for prompt in prompts]
+        assert [cached for _, cached in answers] == [0, 0]
+        assert process.stop() == 0
+    with start_process(*flags) as process:
+        process.wait_for("ready: m")
+        for prompt, (answer, _) in zip(prompts, answers, strict=True):
+            assert complete(process, prompt, cache_salt="other")[1] == 0
+            assert complete(process, prompt) == (answer, (len(prompt) - 1) // BLOCK * BLOCK)
+        assert metric(process, "hit_tokens_total") == sum((len(prompt) - 1) // BLOCK * BLOCK for prompt in prompts)
+        assert metric(process, "bytes") > 0
+        assert metric(process, "errors_total") == 0
+        assert sum(one.stat().st_size for one in Path(flags[4]).glob("*/*")) < 0.05 * (1 << 30)
+
+
+def test_a_prompt_is_forgotten_on_request_in_memory_and_on_disk(tmp_path: Path) -> None:
+    prompt = list(range(20, 320))
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
+        process.wait_for("ready: m")
+        reset = process.url + "/reset_prefix_cache"
+        answer, _ = complete(process, prompt)
+        assert complete(process, prompt) == (answer, 288)
+        while metric(process, "bytes") < 9 * metric(process, "written_bytes_total") / 10 or not metric(
+            process, "bytes"
+        ):
+            pass
+        assert httpx.post(reset).status_code == 200
+        again, cached = complete(process, prompt)
+        assert again == answer
+        assert cached == metric(process, "hit_tokens_total") > 0
+        assert httpx.post(reset, params={"reset_external": "true"}).status_code == 200
+        assert metric(process, "bytes") == 0
+        assert complete(process, prompt) == (answer, 0)
+        wrong = httpx.post(reset, params={"reset_external": "maybe"})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "reset_external")
+
+
+def test_what_an_engine_has_written_is_there_after_it_was_killed(tmp_path: Path) -> None:
+    prompt = list(range(20, 320))
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
+        process.wait_for("ready: m")
+        answer, _ = complete(process, prompt)
+        while not metric(process, "written_bytes_total"):
+            pass  # it writes while it has nothing to compute
+        os.kill(engine(process), signal.SIGKILL)
+        while httpx.get(process.url + "/v2/health/ready").status_code == 200:
+            pass
+        while httpx.get(process.url + "/v2/health/ready").status_code != 200:
+            pass
+        again, cached = complete(process, prompt)
+        assert again == answer
+        assert cached == metric(process, "hit_tokens_total") > 0
