@@ -80,6 +80,7 @@ class FakeEngine:
         self.adapters: list[str] = []
         self.truncated: list[tuple[int | None, str]] = []
         self.cancelled: list[protocol.Cancel] = []
+        self.resets: list[bool] = []  # of the prefix cache, on disk too
         self.mail = ReplyRouter(self._sent)
 
     async def start(self) -> ModelInfo:
@@ -88,6 +89,11 @@ class FakeEngine:
 
     async def stop(self) -> None:
         self.state = "stopped"
+
+    async def reset_prefix_cache(self, *, disk: bool) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.resets.append(disk)
 
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")

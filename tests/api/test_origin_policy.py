@@ -18,6 +18,7 @@ from lean_ovms.types import Request
 CHANGES = {
     "/sleep",
     "/wake_up",
+    "/reset_prefix_cache",
     "/models/load",
     "/models/unload",
     "/api/pull",

@@ -14,10 +14,8 @@ from .query import one_of
 
 BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 QUERY = (
-    Field(
-        "reset_running_requests", "boolean", "no effect: running requests go on, and keep their blocks", default=False
-    ),
-    Field("reset_external", "boolean", "also remove the models' blocks in `--prefix_cache_path`", default=False),
+    Field("reset_running_requests", "bool", "no effect: running requests go on, and keep their blocks", default=False),
+    Field("reset_external", "bool", "also remove the models' blocks in `--prefix_cache_path`", default=False),
 )
 
 
