@@ -64,8 +64,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-SLOW_FOLDERS = {Path(__file__).parent / name for name in ("bench", "demo_model", "e2e", "threats")}
-"""Their tests start servers, or test tools."""
+SLOW_FOLDERS = {
+    Path(__file__).parent / name
+    for name in ("bench", "demo_model", "e2e", "engine/paged/disk_cache", "engine/paged/vision", "hub", "threats")
+}
+"""Their tests start servers, test tools, or work with models and files."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -25,6 +25,7 @@ from tests.hub.conftest import fast_library, model_files, server, tree
 from tests.hub.hub_server import Fault, HubServer
 
 __all__ = ["fast_library", "server"]
+pytestmark = pytest.mark.slow
 NAME = "org/model"
 
 

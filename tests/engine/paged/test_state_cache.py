@@ -364,6 +364,7 @@ def in_common(ids, others):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(6), 1022, 5066])
 @pytest.mark.parametrize(
     ("blocks", "states", "step_tokens", "caching"),
