@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 POSITIONS = 20
 """Places of a draft that are counted one by one: requests choose how long drafts are, and each is a series."""
@@ -21,13 +22,22 @@ class SpecDecodeStats:
     by_position: list[int] = field(default_factory=list)
 
     def begin(self, tokens: int) -> None:
-        """A draft of so many tokens is verified."""
+        """Counts a draft of so many tokens, which is verified."""
         self.drafts += 1
         self.drafted = (self.drafted or 0) + tokens
 
     def accept(self, position: int) -> None:
-        """The token at this place of a draft is kept."""
+        """Counts the token at this place of a draft, which is kept."""
         self.accepted += 1
         if position < POSITIONS:
             self.by_position += [0] * (position + 1 - len(self.by_position))
             self.by_position[position] += 1
+
+    def stats(self) -> dict[str, Any]:
+        """Returns the fields of engine_types.EngineStats that are about draft tokens."""
+        return {
+            "drafts": self.drafts,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "accepted_by_position": list(self.by_position),
+        }

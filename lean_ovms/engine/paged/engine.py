@@ -227,7 +227,7 @@ class Engine(StepRunner):
             disk.close(PREFIX_CACHE_CLOSE_S)
 
     def stats(self) -> EngineStats:
-        scheduler, drafts = self.scheduler, self.drafts
+        scheduler = self.scheduler
         return EngineStats(
             running=scheduler.in_use,
             queued=len(scheduler.waiting),
@@ -238,11 +238,8 @@ class Engine(StepRunner):
             preemptions=scheduler.preemptions,
             recoveries=self.recoveries,
             speculative=self._speculative,
-            drafts=drafts.drafts,
-            drafted=drafts.drafted,
-            accepted=drafts.accepted,
-            accepted_by_position=list(drafts.by_position),
-            **(self.scheduler.disk.stats() if self.scheduler.disk is not None else {}),
+            **self.drafts.stats(),
+            **(scheduler.disk.stats() if scheduler.disk is not None else {}),
         )
 
     def _recover(self, error: Exception) -> None:

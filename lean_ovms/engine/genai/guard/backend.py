@@ -130,7 +130,6 @@ class GuardedPipeline(GuardedScheduler):
         """Implements Backend.close: there is nothing to keep."""
 
     def stats(self) -> EngineStats:
-        drafts = self._drafts
         return EngineStats(
             running=len(self.running),
             queued=len(self.waiting),
@@ -141,10 +140,7 @@ class GuardedPipeline(GuardedScheduler):
             preemptions=self.preemptions,
             recoveries=self.recoveries,
             speculative=self._speculative,
-            drafts=drafts.drafts,
-            drafted=drafts.drafted,
-            accepted=drafts.accepted,
-            accepted_by_position=list(drafts.by_position),
+            **self._drafts.stats(),
         )
 
     # --- outputs
