@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS = 1024
 """Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
-
-
 READ_WAIT_S = 0.005
 """Between two looks for new requests while nothing can be computed before blocks are read from disk."""
 
@@ -213,11 +211,10 @@ class Engine(StepRunner):
 
     def reset_prefix_cache(self, *, disk: bool) -> None:
         """Implements Backend.reset_prefix_cache."""
-        tier, self.blocks.tier = self.scheduler.disk, None
+        tier = self.scheduler.disk
         if tier is not None:
             tier.forget()
         self.blocks.clear_cache()
-        self.blocks.tier = tier
         if tier is not None and disk:
             tier.writer.clear()
 

@@ -81,7 +81,7 @@ class DiskTier:
             self.writer.copy(key, self._network.state_buffers(slot))
 
     def forget(self) -> None:
-        """Forgets all blocks in memory, which leave the prefix cache without being written."""
+        """Forgets the keys of all blocks in memory, so that these leave the prefix cache without being written."""
         self.abandon_all()
         self._keys.clear()
 
