@@ -18,7 +18,7 @@ from threading import Lock
 
 from ....errors import StartError
 from . import segment as segments
-from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWriter
+from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWriter, nbytes
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class BlockStore:
             return True
         if time.monotonic() < self._pause_until:
             return False
-        size = sum(buffer.nbytes for buffer in buffers)
+        size = nbytes(buffers)
         try:
             if self._writer is not None and self._writer.size + size > self._segment_bytes:
                 self._end_segment()

@@ -12,6 +12,7 @@ from ..block_manager import Parent
 from ..network import Network
 from ..state_cache import NO_STATE
 from .block_store import BlockStore
+from .segment import nbytes
 
 
 class Speed:
@@ -101,9 +102,9 @@ class BlockReader:
             if read.cancelled or not self._store.read(key, buffers):
                 return size
             read.read += 1
-            size += sum(part.nbytes for part in buffers)
+            size += nbytes(buffers)
         if read.slot != NO_STATE and not read.cancelled:
             buffers = self._network.state_buffers(read.slot)
             read.state_read = self._store.read(read.slot_key, buffers)
-            size += sum(part.nbytes for part in buffers) * read.state_read
+            size += nbytes(buffers) * read.state_read
         return size

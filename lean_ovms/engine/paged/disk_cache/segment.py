@@ -105,7 +105,7 @@ class DiskSegment:
         """Reads a block into these buffers, which are as long together as it is. Raises OSError and Damaged."""
         if self._data is None:
             self._data = _open(self.path.with_suffix(DATA), os.O_RDONLY)
-        if place.size != sum(buffer.nbytes for buffer in buffers):
+        if place.size != nbytes(buffers):
             raise Damaged("a block has another size than this model's")
         if not _transfer(os.preadv, self._data, buffers, place.offset):
             raise Damaged("a block ends early")
@@ -138,7 +138,7 @@ class SegmentWriter:
 
     def add(self, key: bytes, buffers: Sequence[Bytes]) -> Place:
         """Appends a block. Raises OSError; nothing may be added then."""
-        place = Place(self.segment, self.size, sum(buffer.nbytes for buffer in buffers), checksum(key, buffers))
+        place = Place(self.segment, self.size, nbytes(buffers), checksum(key, buffers))
         if not _transfer(os.pwritev, self._data, buffers, self.size):
             raise OSError(0, "no bytes could be written")
         self.size += place.size
@@ -184,6 +184,11 @@ def remove(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def nbytes(buffers: Sequence[Bytes]) -> int:
+    """Returns how many bytes these buffers have together."""
+    return sum(buffer.nbytes for buffer in buffers)
 
 
 def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:

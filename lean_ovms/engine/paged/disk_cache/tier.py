@@ -16,6 +16,7 @@ from ..state_cache import NO_STATE, StateCache
 from .block_store import BlockStore
 from .keys import BlockKeys, block_key, state_key
 from .reader import BlockRead, BlockReader, Speed
+from .segment import nbytes
 from .writer import BlockWriter
 
 QUEUED_READS = 8
@@ -36,8 +37,8 @@ class DiskTier:
         self._network = network
         self._blocks = blocks
         self._states = states
-        self._block_bytes = sum(part.nbytes for part in network.block_buffers(0))
-        self._state_bytes = sum(part.nbytes for part in network.state_buffers(0)) if states.total else 0
+        self._block_bytes = nbytes(network.block_buffers(0))
+        self._state_bytes = nbytes(network.state_buffers(0)) if states.total else 0
         self._keys = BlockKeys()
         self.writer = BlockWriter(store, network, blocks, states, self._keys)
         self.reader = BlockReader(store, network)

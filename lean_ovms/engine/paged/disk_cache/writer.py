@@ -23,7 +23,7 @@ from ..network import Network
 from ..state_cache import NO_STATE, StateCache
 from .block_store import BlockStore
 from .keys import BlockKeys, state_key
-from .segment import Bytes
+from .segment import Bytes, nbytes
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ class BlockWriter:
         self._blocks = blocks
         self._states = states
         self._keys = keys
-        self._block_bytes = sum(part.nbytes for part in network.block_buffers(0))
         self._copies: queue.SimpleQueue[tuple[bytes, Bytes]] = queue.SimpleQueue()
         self._copied = self._written = 0  # bytes; each is counted by one thread
         self._offered: set[tuple[int, bool]] = set()  # serial numbers, and whether it was their state
@@ -69,7 +68,7 @@ class BlockWriter:
 
     def copy(self, key: bytes, buffers: Sequence[Bytes]) -> None:
         """Copies what leaves memory, to be written."""
-        size, queued = sum(part.nbytes for part in buffers), self._copied - self._written
+        size, queued = nbytes(buffers), self._copied - self._written
         if queued and queued + size > QUEUED_BYTES:
             self.dropped += 1
             return
@@ -156,7 +155,7 @@ class BlockWriter:
         resting = not self.busy and time.monotonic() > self._rested_since + REST_S
         leaving = max(0, self._blocks.total // LEAVING - self._blocks.free)
         candidates = self._blocks.cached(None if urgent or resting else leaving)
-        most = max(1, self._store.limit // self._block_bytes)
+        most = max(1, self._store.limit // nbytes(self._network.block_buffers(0)))
         for block, serial in sorted(candidates[-most:], key=itemgetter(1)):  # a beginning is worth more than an end
             if not (self._closing or self._copies.empty()) or (resting and self.busy and not urgent):
                 return
