@@ -141,17 +141,15 @@ class BlockManager:
                 self.tier.registered(self._serial, *key)
         return hit[1]
 
-    def register_all(
-        self, blocks: list[int], text: array[int], tokens: int, chain: list[int], beginning: Parent
-    ) -> None:
+    def register_all(self, blocks: list[int], text: array[int], tokens: int, chain: list[int], root: Parent) -> None:
         """Registers the full blocks of the first `tokens` of a sequence; those of `chain` are registered already.
 
-        chain: gets the serial numbers. beginning: the parent of the first block.
+        chain: gets the serial numbers. root: the parent of the first block.
         """
         size = self.block_size
         while (len(chain) + 1) * size <= tokens:
             at = len(chain)
-            parent = chain[-1] if at else beginning
+            parent = chain[-1] if at else root
             chain.append(self.register(blocks[at], text[at * size : (at + 1) * size], parent))
 
     def cached(self, leaving: int | None = None) -> list[tuple[int, int]]:

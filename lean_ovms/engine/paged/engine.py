@@ -188,15 +188,15 @@ class Engine(StepRunner):
         The first call starts a step and makes the records of the step before; the second waits for it. Between the two,
         the caller sends these records and tokenizes new requests.
         """
-        beginning = self._overlapping and self._running is None
+        starting = self._overlapping and self._running is None
         try:
-            if beginning:
+            if starting:
                 self.start()
             else:
                 self.compute()
         except Exception as error:  # of openvino, whatever it raises: the other requests go on
             self._recover(error)
-        if beginning or not self._overlapping or not self._working:
+        if starting or not self._overlapping or not self._working:
             self._outputs.tell()
         if (disk := self.scheduler.disk) is not None and not self.scheduler.running and self._running is None:
             disk.writer.rest()

@@ -94,7 +94,7 @@ class Prefixes:
 
     def is_read(self, sequence: Sequence) -> bool:
         """Returns whether a waiting sequence's blocks are being read from disk."""
-        return self.disk is not None and self.disk.must_wait(sequence, self._beginning(sequence))
+        return self.disk is not None and self.disk.must_wait(sequence, self._root(sequence))
 
     def _known(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
         """Returns a sequence's blocks in the prefix cache from a block's border on; at least one token is not in them.
@@ -102,10 +102,10 @@ class Prefixes:
         Of a hybrid network those behind the last state that was kept cannot be used; it is kept at their end next time.
         There are none for a sequence that needs log probabilities of its prompt, which all has to be computed.
         """
-        beginning = self._beginning(sequence)
-        if beginning is None or sequence.needs_prompt_logprobs:
+        root = self._root(sequence)
+        if root is None or sequence.needs_prompt_logprobs:
             return []
-        parent = sequence.chain[-1] if sequence.chain else beginning
+        parent = sequence.chain[-1] if sequence.chain else root
         found = self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
         usable, size = self.states.matched([serial for _, serial in found]), self.blocks.block_size
         if (images := sequence.params.images) is not None:
@@ -115,7 +115,7 @@ class Prefixes:
             sequence.cached_end = start + len(found) * size
         return found[:usable]
 
-    def _beginning(self, sequence: Sequence) -> Parent | None:
+    def _root(self, sequence: Sequence) -> Parent | None:
         """Returns the parent of a sequence's first block in the prefix cache; None: the sequence does not use it.
 
         Without a prefix cache the choices of one request still share its prompt.
@@ -127,9 +127,9 @@ class Prefixes:
         return salt if asked.adapter is None else (asked.adapter.key, salt)
 
     def _register(self, sequence: Sequence, tokens: int) -> None:
-        beginning = self._beginning(sequence)
-        if beginning is not None:
-            self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, beginning)
+        root = self._root(sequence)
+        if root is not None:
+            self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, root)
 
     def _catch_up(self, sequence: Sequence) -> None:
         """Shares blocks that another sequence with the same prompt has computed meanwhile."""
@@ -153,11 +153,11 @@ class Prefixes:
         known: dict[tuple[Parent, bytes], list[Sequence]] = {}
         size, computed = self.blocks.block_size, self.tables.computed
         for sequence in prompts:
-            beginning = self._beginning(sequence)
-            if beginning is None or sequence.row < 0:
+            root = self._root(sequence)
+            if root is None or sequence.row < 0:
                 continue
             self._catch_up(sequence)
-            alike = known.setdefault((beginning, sequence.ids[:size].tobytes()), [])
+            alike = known.setdefault((root, sequence.ids[:size].tobytes()), [])
             for other in alike if not sequence.needs_prompt_logprobs else ():
                 if self._leads(other, sequence) and computed[other.row] >= computed[sequence.row]:
                     leaders[sequence] = other
@@ -172,9 +172,9 @@ class Prefixes:
         A hybrid network keeps its state at their end.
         """
         size, start = self.blocks.block_size, int(self.tables.computed[first.row])
-        beginning = self._beginning(first)
+        root = self._root(first)
         at = start // size * size
-        if beginning is None or self._beginning(second) != beginning or len(second.ids) <= at + size:
+        if root is None or self._root(second) != root or len(second.ids) <= at + size:
             return False
         if first.ids[at : at + size] != second.ids[at : at + size]:
             return False
@@ -298,7 +298,7 @@ class Prefixes:
 
         The last one is where the chunk ends, sooner than `end` if it could not write all that are wanted.
         """
-        if not self.states.total or self._beginning(sequence) is None:
+        if not self.states.total or self._root(sequence) is None:
             return [end]
         inner = range(start // self._interval * self._interval, end, self._interval)
         wanted = {*inner, *sequence.message_ends, sequence.cached_end, *sequence.shared_ends, self._last_end(sequence)}

@@ -39,7 +39,7 @@ class BlockKeys:
 
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Notes a block that is in the prefix cache from now on."""
-        before = self.get(parent) if isinstance(parent, int) else self.root(parent)
+        before = self.get(parent) if isinstance(parent, int) else self.root_key(parent)
         if before is not None and (key := block_key(before, tokens)) is not None:
             self._keys[serial] = key
 
@@ -55,7 +55,7 @@ class BlockKeys:
         """Forgets all blocks."""
         self._keys.clear()
 
-    def root(self, parent: Parent) -> bytes | None:
+    def root_key(self, parent: Parent) -> bytes | None:
         """Returns the key before a sequence's first block; None: its blocks are not to be stored."""
         adapter, salt = parent if isinstance(parent, tuple) else ("", str(parent))
         known = self._adapters.get(adapter) if adapter else b""

@@ -29,7 +29,7 @@ class Speed:
         """Returns how long so much will take; None: unknown."""
         return amount * self._seconds / self._amount if self._amount and self._seconds else None
 
-    def forget(self) -> None:
+    def decay(self) -> None:
         """Makes the next estimate a little faster, so that what is not tried any more is tried again at some time."""
         self._seconds *= 0.95
 

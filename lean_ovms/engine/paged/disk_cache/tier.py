@@ -71,7 +71,7 @@ class DiskTier:
     def evicted(self, block: int, serial: int) -> None:
         self.state_evicted(serial)
         key = self._keys.pop(serial)
-        self.writer.left(serial)
+        self.writer.evicted(serial)
         if key is not None and key not in self.store:
             self.writer.copy(key, self._network.block_buffers(block))
 
@@ -108,23 +108,23 @@ class DiskTier:
         """Whether something is being read."""
         return bool(self._reading or self._abandoned)
 
-    def must_wait(self, sequence: Sequence, beginning: Parent | None) -> bool:
+    def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
         """Returns whether a sequence waits for blocks that are read; begins to read those that are worth it.
 
-        beginning: the parent of its first block; None: it does not use the prefix cache.
+        root: the parent of its first block; None: it does not use the prefix cache.
         """
         if (read := self._reading.get(sequence)) is not None:
             if read.done.is_set() or time.monotonic() < read.until:
                 return True  # `poll` ends what is read
             self._abandon(sequence)
             return False
-        if sequence.looked_up or beginning is None:
+        if sequence.looked_up or root is None:
             return False
         if sequence.params.adapter is not None:
             self._keys.know(sequence.params.adapter)
         if not len(self.store) or sequence.needs_prompt_logprobs:
             return False
-        wait = self._begin(sequence, beginning)
+        wait = self._begin(sequence, root)
         sequence.looked_up = not wait
         return wait
 
@@ -156,13 +156,13 @@ class DiskTier:
         read.cancelled = sequence.looked_up = True
         self._abandoned.append(read)
 
-    def _begin(self, sequence: Sequence, beginning: Parent) -> bool:
+    def _begin(self, sequence: Sequence, root: Parent) -> bool:
         """Begins to read blocks for a sequence, or finds that others are read which it needs; False: neither."""
         size, ids, blocks, states = self._blocks.block_size, sequence.ids, self._blocks, self._states
-        found = blocks.match(ids, 0, len(ids) - 1, beginning)
+        found = blocks.match(ids, 0, len(ids) - 1, root)
         chain = [serial for _, serial in found]
         usable = states.matched(chain)
-        keys = self._known(sequence, chain, beginning)
+        keys = self._known(sequence, chain, root)
         last = self._reachable(chain, keys, usable)
         held, chain, keys = [block for block, _ in found[:last]], chain[:last], keys[: max(0, last - len(found))]
         blocks.release([block for block, _ in found[last:]])
@@ -182,7 +182,7 @@ class DiskTier:
             return False
         self._reading[sequence] = read = BlockRead(
             chain=chain,
-            parent=beginning,
+            parent=root,
             held=held,
             blocks=[blocks.allocate() for _ in keys],
             keys=keys,
@@ -194,11 +194,11 @@ class DiskTier:
         self.reader.begin(read)
         return True
 
-    def _known(self, sequence: Sequence, chain: list[int], beginning: Parent) -> list[bytes]:
+    def _known(self, sequence: Sequence, chain: list[int], root: Parent) -> list[bytes]:
         """Returns the keys of a sequence's blocks on disk behind those in memory, of which chain has the serial
         numbers."""
         size, ids, keys = self._blocks.block_size, sequence.ids, list[bytes]()
-        key = self._keys.get(chain[-1]) if chain else self._keys.root(beginning)
+        key = self._keys.get(chain[-1]) if chain else self._keys.root_key(root)
         for at in range(len(chain) * size, len(ids) - size, size):
             key = key and block_key(key, ids[at : at + size].tobytes())
             if not key or key not in self.store:
@@ -220,7 +220,7 @@ class DiskTier:
         """Returns how long a sequence may wait for so many bytes instead of computing so many tokens; 0: not at all."""
         computing, reading = self._computing.seconds(tokens), self.reader.speed.seconds(size)
         if computing is not None and reading is not None and reading >= computing:
-            self.reader.speed.forget()
+            self.reader.speed.decay()
             return 0.0
         return MOST_S if computing is None else max(LEAST_S, computing)
 

@@ -75,7 +75,7 @@ class BlockWriter:
         self._copied += size
         self._copies.put((key, np.concatenate(buffers)))
 
-    def left(self, serial: int) -> None:
+    def evicted(self, serial: int) -> None:
         """Is told of a block that is not in memory any more."""
         self._offered -= {(serial, False), (serial, True)}
 
@@ -156,7 +156,9 @@ class BlockWriter:
         leaving = max(0, self._blocks.total // LEAVING - self._blocks.free)
         candidates = self._blocks.cached(None if urgent or resting else leaving)
         most = max(1, self._store.limit // nbytes(self._network.block_buffers(0)))
-        for block, serial in sorted(candidates[-most:], key=itemgetter(1)):  # a beginning is worth more than an end
+        for block, serial in sorted(
+            candidates[-most:], key=itemgetter(1)
+        ):  # the first blocks of a prompt are worth most
             if not (self._closing or self._copies.empty()) or (resting and self.busy and not urgent):
                 return
             key = self._keys.get(serial)
