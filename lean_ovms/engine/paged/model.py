@@ -39,7 +39,7 @@ STATES = "_state_table."
 """In the names of inputs with the states of linear attention and short convolutions: a row for each slot."""
 
 Kinds = tuple[tuple[bool, bool], ...]
-"""Kinds of steps: (has a row with an adapter, has parts of prompts or guesses)."""
+"""Kinds of steps: (has a row with an adapter, has parts of prompts or draft tokens)."""
 ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
 
 
@@ -108,15 +108,16 @@ class PagedModel:
         self.layers = {layer: sizes for group in self.groups for layer, sizes in group.items()}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
-        self.hybrid = any(STATES in name for name in self._ports)
+        self._cache_names = [name for name in self._ports if name.startswith(CACHES)]
+        self._state_names = [name for name in self._ports if STATES in name]
+        self.hybrid = bool(self._state_names)
         self.image_shape = self._image_shape()
         position_shape = self._ports["position_ids"].get_partial_shape()
         self.position_rows = position_shape[0].get_length() if position_shape.rank == 2 else 1
-        caches = [name for name in self._ports if name.startswith(CACHES)]
-        if not caches:
+        if not self._cache_names:
             raise NotPageable("no attention of the model could be paged")
-        self.block_bytes = sum(self._bytes(name) for name in caches)
-        self.state_bytes = sum(self._bytes(name) for name in self._ports if STATES in name)
+        self.block_bytes = sum(map(self._bytes, self._cache_names))
+        self.state_bytes = sum(map(self._bytes, self._state_names))
         self._caches: list[Any] = []
         self._states: list[Any] = []
         self._cache_rows: list[NDArray[np.uint8]] = []
@@ -141,13 +142,13 @@ class PagedModel:
     @property
     def inputs(self) -> frozenset[str]:
         """The names of the network's inputs, caches left out."""
-        return frozenset(n for n in self._ports if not n.startswith(CACHES) and STATES not in n)
+        return frozenset(self._ports).difference(self._cache_names, self._state_names)
 
     @property
     def layout(self) -> dict[str, str]:
         """The types and shapes of the caches, by the names of their inputs."""
-        caches = (name for name in self._ports if name.startswith(CACHES) or STATES in name)
-        return {name: f"{self._ports[name].get_element_type()} {self._row(name)}" for name in caches}
+        names = self._cache_names + self._state_names
+        return {name: f"{self._ports[name].get_element_type()} {self._row(name)}" for name in names}
 
     @property
     def precision(self) -> str:
@@ -156,8 +157,8 @@ class PagedModel:
 
     def allocate(self, blocks: int, states: int) -> None:
         """Makes the KV cache, and so many slots for states. Memory is committed as it is used."""
-        self._caches = [self._table(name, blocks) for name in self._ports if name.startswith(CACHES)]
-        self._states = [self._table(name, states) for name in self._ports if STATES in name]
+        self._caches = [self._table(name, blocks) for name in self._cache_names]
+        self._states = [self._table(name, states) for name in self._state_names]
         self._cache_rows, self._state_rows = _rows(self._caches), _rows(self._states)
 
     def copy_block(self, source: int, target: int) -> None:
