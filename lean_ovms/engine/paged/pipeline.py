@@ -170,11 +170,9 @@ class PagedPipeline(Engine):
         self.grammars = Grammars(self._compiler, self._compiler) if self._compiler is not None else None
         if sees:
             self._vision = self._load_vision(config, settings, wake)
+            self.info = replace(self.info, vision=True, image_tokens=model_info.image_tokens(self.encode))
         self.image_placeholders: ImagePlaceholders | None = self._vision
         self.image_queue: WaitingRequests | None = self._vision.queue if self._vision is not None else None
-        if sees:
-            tokens = model_info.image_tokens(self.encode)
-            self.info = replace(self.info, vision=True, image_tokens=tokens)
 
     # --- generation.backend.Backend
 
