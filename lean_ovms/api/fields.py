@@ -81,6 +81,10 @@ class FieldSet(tuple[Field, ...]):
         """Position of each field by name."""
         return {field.name: place for place, field in enumerate(self)}
 
+    def named(self, name: str) -> Field:
+        """Returns the field of this name."""
+        return self[self.places[name]]
+
     @cached_property
     def plain(self) -> dict[str, type[Any]]:
         """For fields without bounds and conversion: the type whose every value is taken as it is."""
