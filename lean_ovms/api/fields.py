@@ -31,6 +31,8 @@ UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
 ESCAPES_PER_VALUE = 8
+QUERY_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+"""How a query writes a bool."""
 
 
 @dataclass(frozen=True, slots=True)
