@@ -31,6 +31,8 @@ UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
 ESCAPES_PER_VALUE = 8
+QUERY_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+"""How a query writes a bool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class FieldSet(tuple[Field, ...]):
     def places(self) -> dict[str, int]:
         """Position of each field by name."""
         return {field.name: place for place, field in enumerate(self)}
+
+    def named(self, name: str) -> Field:
+        """Returns the field of this name."""
+        return self[self.places[name]]
 
     @cached_property
     def plain(self) -> dict[str, type[Any]]:

@@ -187,7 +187,7 @@ def body_of(fields: FieldSet, form: Form) -> Json:
     for key, text in form.values:
         found = _MEMBER.fullmatch(key)
         name, member = (found["name"], found["member"]) if found else (key, None)
-        known = fields[fields.places[name]] if name in fields.places else None
+        known = fields.named(name) if name in fields.places else None
         if known is None or (member is not None and known.kind != "array" and not known.fields):
             body.setdefault(key, text)
         elif known.kind == "array":

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from ..errors import BadRequest, TooManyRequests, Unavailable, UpgradeRequired
-from ..observability.records import current_record
+from ..observability.records import current_client
 from ..types import Json, Request
 from ..websocket_types import Close, Upgrade, WebSocket, WebSocketMessage
 from .services import Services
@@ -83,8 +83,7 @@ class OpenWebSockets(Generic[S]):
         """The answer that opens a WebSocket, with Upgrade's options. Raises RequestError."""
         if self.stopping.is_set():
             raise Unavailable("the server is shutting down", code="shutting_down")
-        record = current_record.get()
-        client = record.client if record is not None else ""
+        client = current_client()
         upgrade = Upgrade(serve, **options)
         self._places.reserve(client)
         upgrade.on_close.append(lambda: self._places.release(client))

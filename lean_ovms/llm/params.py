@@ -34,7 +34,7 @@ class SamplingParams:
         check_names((name,), FIELDS.names | _UNSUPPORTED.names, "SamplingParams")
         fields = FIELDS if name in FIELDS.places else _UNSUPPORTED
         try:
-            read_one(fields[fields.places[name]], value)
+            read_one(fields.named(name), value)
         except BadRequest as error:
             raise ValueError(error.message) from None
         super().__setattr__(name, value)

@@ -23,7 +23,7 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 BUDGET = "thinking_token_budget"
 """The sampling field that limits reasoning, where the engine has it."""
 
-_STOP = SAMPLING[SAMPLING.places["stop"]]
+_STOP = SAMPLING.named("stop")
 
 
 def _stop_sequences(value: Any) -> tuple[str, ...] | None:

@@ -47,7 +47,7 @@ def _document(value: Any, param: str) -> Json:
 
 
 def _renamed(name: str, known: str, text: str) -> Field:
-    return replace(SAMPLING[SAMPLING.places[known]], name=name, help=text, default=None)
+    return replace(SAMPLING.named(known), name=name, help=text, default=None)
 
 
 _OTHERWISE = {"stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping"}

@@ -23,7 +23,7 @@ SAMPLING_NAMES = (
         high=UINT32_MAX,
     ),
     replace(
-        SAMPLING[SAMPLING.places["repetition_penalty"]],
+        SAMPLING.named("repetition_penalty"),
         name="repeat_penalty",
         help="llama.cpp's name of repetition_penalty",
     ),

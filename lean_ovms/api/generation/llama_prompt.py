@@ -20,12 +20,13 @@ Pieces = list[str | list[int]]
 IN_OBJECT = "prompt_string"
 MAX_TEXTS = 2048
 """Most texts of one mixed prompt."""
-MIXED = any_of(STRING, array(any_of(STRING, TOKENS["items"])))
+_PIECE = any_of(STRING, TOKENS["items"])
+MIXED = any_of(STRING, array(_PIECE))
 """JSON Schema of one prompt, which may be empty."""
-_ONE = any_of(SOME_TEXT, array(MIXED["anyOf"][1]["items"], 1))
+_ONE = any_of(SOME_TEXT, array(_PIECE, 1))
 SEVERAL = any_of(
     SOME_TEXT,
-    MIXED["anyOf"][1] | {"contains": {"type": "number"}},
+    array(_PIECE) | {"contains": {"type": "number"}},
     array(any_of(_ONE, object_of({IN_OBJECT: _ONE}, multimodal_data=False)), 1),
 )
 

@@ -151,7 +151,7 @@ class Defaults:
         if type(value) not in (int, float):
             return _BUILTIN.get(name, 0)
         try:
-            return float(read_one(SAMPLING[SAMPLING.places[field or name]], value))
+            return float(read_one(SAMPLING.named(field or name), value))
         except BadRequest as error:
             raise BadRequest(f"the model's generation_config.json: {error.message}", param=error.param) from None
 

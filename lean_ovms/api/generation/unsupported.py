@@ -97,10 +97,8 @@ def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -
     if body.keys() <= fields.names and fields.needs.keys().isdisjoint(body):
         return []  # as nearly always
     unread = [name for name in body if name not in fields.places]
-    ignored = [UNSUPPORTED[UNSUPPORTED.places[name]] for name in unread if name in UNSUPPORTED.places]
-    ignored += [
-        fields[fields.places[name]] for name, need in fields.needs.items() if name in body and need not in capabilities
-    ]
+    ignored = [UNSUPPORTED.named(name) for name in unread if name in UNSUPPORTED.places]
+    ignored += [fields.named(name) for name, need in fields.needs.items() if name in body and need not in capabilities]
     lines = [
         f"{field.name} is not supported and was ignored"
         for field in sorted(ignored, key=lambda field: field.name)

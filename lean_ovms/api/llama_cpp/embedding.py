@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import BadRequest
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
@@ -26,12 +25,6 @@ NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""
 
 
-def _norm(value: int) -> bool:
-    if value not in NORMS:
-        raise BadRequest("embd_normalize must be 2 (length 1) or -1 (as computed)", param="embd_normalize")
-    return NORMS[value]
-
-
 CONTENT = Field(
     "content", "any", "a text, an array of token ids and texts, or an array of several inputs", schema=SEVERAL
 )
@@ -46,8 +39,9 @@ FIELDS = FieldSet(
             "embd_normalize",
             "int",
             "2: vectors of length 1; -1: as computed; absent: as the model's files say",
-            read=_norm,
-            schema={"enum": list(NORMS)},
+            choices=tuple(NORMS),
+            outside="embd_normalize must be 2 (length 1) or -1 (as computed)",
+            read=NORMS.__getitem__,
         ),
     )
 )

@@ -18,7 +18,6 @@ from .answer import NDJSON, Answer, OllamaRenderer, envelope, ndjson
 from .fields import CHAT, GENERATE
 from .request import LoadModelRequest, OllamaRequest, parse_chat, parse_generate
 
-monotonic = time.monotonic
 FIELDS = CHAT
 Parse = Callable[[Json, Services], OllamaRequest | LoadModelRequest]
 
@@ -34,14 +33,14 @@ async def handle_generate(request: Request, services: Services) -> Response:
 
 
 async def _respond(request: Request, services: Services, parse: Parse) -> Response:
-    began = monotonic()
+    began = time.monotonic()
     parsed = await services.parse_body(request, parse)
     if isinstance(parsed, LoadModelRequest):
         reason, warnings = await parsed.run()
         empty = envelope(parsed.name, chat=parsed.chat)
         return json(empty | {"done": True, "done_reason": reason}, warning_headers(warnings))
     with await parsed.generation.model.hold():
-        loaded_s = monotonic() - began
+        loaded_s = time.monotonic() - began
         generation = await parsed.start()
     answer, headers = Answer(parsed, generation, began, loaded_s), parsed.headers(generation)
     if parsed.generation.stream:

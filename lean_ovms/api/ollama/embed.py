@@ -29,7 +29,6 @@ from ..services import Services
 from . import names
 from .answer import nanoseconds
 
-monotonic = time.monotonic
 COMMON = (
     shared.MODEL,
     KEEP_ALIVE,
@@ -58,11 +57,11 @@ class OllamaVectors:
 
 @RouteDoc("Vectors, in Ollama's form", body=EMBED_FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    began = monotonic()
+    began = time.monotonic()
     body = await services.parse_body(request, _read_several)
     outputs, loaded_s = await _encoded(body, began)
     counts = {
-        "total_duration": nanoseconds(monotonic() - began),
+        "total_duration": nanoseconds(time.monotonic() - began),
         "load_duration": nanoseconds(loaded_s),
         "prompt_eval_count": sum(output.tokens for output in outputs),
     }
@@ -78,7 +77,7 @@ async def handle(request: Request, services: Services) -> Response:
 @RouteDoc("A vector, in Ollama's older form", body=EMBEDDINGS_FIELDS)
 async def handle_one(request: Request, services: Services) -> Response:
     body = await services.parse_body(request, _read_one)
-    outputs, _ = await _encoded(body, monotonic())
+    outputs, _ = await _encoded(body, time.monotonic())
     if not outputs:
         return json({"embedding": []}, body.call.headers)
     return json_bytes(b'{"embedding":%b}' % FLOATS.json(outputs[0]), body.call.headers)
@@ -88,7 +87,7 @@ async def _encoded(body: OllamaVectors, began: float) -> tuple[list[PooledOutput
     """Returns the results, and the seconds until the model was loaded. Raises RequestError."""
     call = body.call
     with await call.model.hold():
-        loaded_s = monotonic() - began
+        loaded_s = time.monotonic() - began
         info = call.info((EMBED,))
         if not body.texts:
             return [], loaded_s

@@ -57,7 +57,7 @@ def read_images(value: list[Any]) -> list[str]:
 
 def _shared(name: str, ollama_name: str = "") -> Field:
     """Returns a field of completions; it is only checked here, and read with the translated body."""
-    return replace(SAMPLING[SAMPLING.places[name]], name=ollama_name or name, read=None)
+    return replace(SAMPLING.named(name), name=ollama_name or name, read=None)
 
 
 OPTIONS = FieldSet((

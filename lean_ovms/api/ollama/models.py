@@ -104,7 +104,8 @@ async def _shown(name: str, model: Model) -> Json:
     info: Json = {"general.architecture": family, "general.basename": name}
     info["general.parameter_count"] = weights.parameters
     info[f"{family}.context_length"] = model.context_length
-    info |= {f"{family}.{key}": value for key, value in details.items() if key == "embedding_length"}
+    if "embedding_length" in details:
+        info[f"{family}.embedding_length"] = details["embedding_length"]
     template = model.template_source if isinstance(model, TextModel) else ""
     return {
         "modelfile": f"# Served by lean_ovms; a Modelfile has no effect.\nFROM {name}\n",

@@ -15,7 +15,7 @@ from ...errors import Forbidden, InternalError, ModelNotFound, RequestError, oll
 from ...observability.logging import safe
 from ...push_types import Sink
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, Values, json_body, read
+from ..fields import Field, FieldSet, Values, read
 from ..generation.common_fields import MODEL
 from ..response import json
 from ..route_doc import RouteDoc
@@ -55,7 +55,7 @@ async def handle_pull(request: Request, services: Services) -> Response:
 
 @RouteDoc("Delete a model of the repository, with --allow_runtime_pull", body=DELETE_FIELDS, answer="", errors=(403,))
 async def handle_delete(request: Request, services: Services) -> Response:
-    values = read(DELETE_FIELDS, json_body(request))
+    values = await services.parse_body(request, lambda body, _: read(DELETE_FIELDS, body))
     name = names.find(values, services.registry)
     await _manager(services).delete(services.registry.get(name).name)
     return Response(200)

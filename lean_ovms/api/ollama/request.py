@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import TOO_LONG, BadRequest, NotFound
+from ...errors import TOO_LONG, BadRequest
 from ...models.generation import Generation
 from ...models.model import Model
 from ...models.text_model import TextModel
@@ -12,7 +12,7 @@ from ...types import ChatPrompt, Json, OutputParams, Prompt, TextPrompt
 from ..fields import FieldSet, Values, read
 from ..generation import unsupported
 from ..generation.common_fields import KEEP_ALIVE
-from ..generation.fim import filling_of
+from ..generation.fim import filled_in
 from ..generation.logprobs_request import LogprobsRequest
 from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import BodyReader, GenerationBody
@@ -99,11 +99,10 @@ class OllamaRequest:
         """Makes the prompt one for the text between the client's prompt and suffix. Raises RequestError."""
         values = self.values
         try:
-            filling = await filling_of(self.generation.model)
-        except NotFound:
+            found = await filled_in(self.generation, [TextPrompt(values["prompt"])], values["suffix"])
+        except BadRequest:
             raise BadRequest(f'"{values["model"]}" does not support insert', param="suffix") from None
-        self.prompt = TextPrompt(filling.notation.prompt(values["prompt"], values["suffix"], []))
-        self.generation = self.generation.ending_at(filling.ends)
+        self.generation, [self.prompt] = found
 
     async def _continue_context(self) -> None:
         """Puts the text of earlier turns before the prompt. Raises RequestError."""

@@ -36,7 +36,6 @@ TOKENS_PER_S = 100
 """What a second of audio counts in usage, as for transcriptions."""
 INLINE_SAMPLES = 1 << 14
 """Bytes of samples that are encoded on the event loop."""
-WITHOUT_CODEC = ("wav", "pcm")
 
 
 def _read_voice(value: Any) -> str:

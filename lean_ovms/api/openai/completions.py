@@ -52,7 +52,7 @@ LOGPROBS = Field(
 FIELDS = (
     Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
     replace(
-        SAMPLING[SAMPLING.places["max_tokens"]],
+        SAMPLING.named("max_tokens"),
         help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
     ),
     Field("echo", "bool", "begin the answer with the prompt", default=False),

@@ -42,8 +42,8 @@ FIELDS = FieldSet((
         schema={"items": QUESTION, "minItems": 1}),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,
-    SAMPLING[SAMPLING.places["priority"]],
-    SAMPLING[SAMPLING.places["cache_salt"]],
+    SAMPLING.named("priority"),
+    SAMPLING.named("cache_salt"),
 ))  # fmt: skip
 
 

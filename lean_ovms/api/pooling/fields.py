@@ -60,7 +60,7 @@ TRUNCATION = (
         high=INT64_MAX,
         schema=schemas.NOT_ZERO,
     ),
-    replace(SAMPLING[SAMPLING.places["truncation_side"]], help="which side is cut: left or right", default="right"),
+    replace(SAMPLING.named("truncation_side"), help="which side is cut: left or right", default="right"),
 )
 PADDING = Field(
     "padding",

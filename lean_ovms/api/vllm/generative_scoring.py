@@ -61,7 +61,7 @@ FIELDS = FieldSet(
         Field("item_first", "bool", "put the item before the query", default=False),
         Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
         REQUEST_ID,
-        SAMPLING[SAMPLING.places["cache_salt"]],
+        SAMPLING.named("cache_salt"),
     )
 )
 

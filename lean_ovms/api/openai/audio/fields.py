@@ -101,7 +101,7 @@ def _chunking(value: Any) -> Json | None:
 
 def _shared(name: str, **changes: Any) -> Field:
     """A field that generation has, too."""
-    return replace(SAMPLING[SAMPLING.places[name]], **{"builtin": None, **changes})
+    return replace(SAMPLING.named(name), **{"builtin": None, **changes})
 
 
 COMMON = (

@@ -46,8 +46,6 @@ INCLUDABLE = (
 )
 """OpenAI's closed list. All but the first are about items that never occur here, or that are whole without it."""
 
-TRUNCATIONS = ("auto", "disabled")
-
 TEXT_FORMAT = {"type": "text"}
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
@@ -131,12 +129,6 @@ def _reasoning(value: Json) -> Json:
     return {"effort": effort, "summary": summary} | ({} if context is None else {"context": context})
 
 
-def _truncation(value: str) -> str:
-    if value not in TRUNCATIONS:
-        raise BadRequest("truncation should be either 'auto' or 'disabled'", param="truncation")
-    return value
-
-
 def _tools(value: Any) -> Any:
     """OpenAI's clients write null for parameters and strict that are not given."""
     if not isinstance(value, list):
@@ -178,8 +170,7 @@ FIELDS = (
         help="format is text, json_object or json_schema; verbosity is given to the chat template"),
     RESPONSE_FORMAT,
     Field(name="truncation", kind="string", help="auto: leave out the oldest items of an input that is too long",
-        schema={"enum": list(TRUNCATIONS)},
-        read=_truncation),
+        choices=("auto", "disabled"), outside="truncation should be either 'auto' or 'disabled'"),
     Field(name="include", kind="array", help="message.output_text.logprobs", read=_include,
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,

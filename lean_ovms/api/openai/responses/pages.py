@@ -14,7 +14,7 @@ import orjson
 
 from ....errors import BadRequest
 from ....types import Response
-from ...fields import Field, query_integer
+from ...fields import QUERY_BOOLEANS, Field, query_integer
 from ...response import json_in_pieces
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
@@ -37,9 +37,9 @@ def parameters(query: str) -> dict[str, str]:
 def flag(given: dict[str, str], name: str) -> bool:
     """A parameter that is true or false. Raises BadRequest."""
     text = given.get(name, "false").lower()
-    if text not in ("true", "false", "1", "0"):
+    if text not in QUERY_BOOLEANS:
         raise BadRequest(f"{name} accepts values true or false", param=name)
-    return text in ("true", "1")
+    return QUERY_BOOLEANS[text]
 
 
 @dataclass(frozen=True, slots=True)

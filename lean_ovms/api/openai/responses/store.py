@@ -168,7 +168,7 @@ class Store:
     @_transaction()
     def start(self, db: Connection, body: Json, context: Context) -> None:
         """Stores a response that has just started, so that it survives a crash of the process."""
-        self._put_response(db, body, _add_turn(db, context))
+        _put_response(db, body, _add_turn(db, context))
         db.execute("INSERT INTO run VALUES (?, ?, ?, 0)", (body["id"], self._server, db.now()))
         self._drop_excess(db, body["id"])
 
@@ -205,14 +205,10 @@ class Store:
 
     def _finish(self, db: Connection, body: Json, context: Context, turn: int, events: bytes | None = None) -> None:
         tables.add_items(db, turn, body["output"], OUTPUT)
-        self._put_response(db, body, turn, events)
+        _put_response(db, body, turn, events)
         if context.conversation is not None and body["status"] in ("completed", "incomplete"):
             self._add_to_conversation(db, body, context, turn)
         self._drop_excess(db, body["id"])
-
-    @staticmethod
-    def _put_response(db: Connection, body: Json, turn: int | None, events: bytes | None = None) -> None:
-        tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
 
     def _add_to_conversation(self, db: Connection, body: Json, context: Context, turn: int) -> None:
         """Ends a conversation with a turn, or with a copy of it if there is another one after its history by now."""
@@ -320,11 +316,15 @@ def _is_running(db: Connection, response_id: str) -> bool:
     return db.one("SELECT 1 FROM run WHERE response = ?", (response_id,)) is not None
 
 
+def _put_response(db: Connection, body: Json, turn: int | None, events: bytes | None = None) -> None:
+    tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
+
+
 def _interrupt(db: Connection, response_id: str) -> None:
     """Marks a response, whose server has stopped, as failed."""
     body, turn = tables.get(db, RESPONSE, response_id)
     body |= {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
-    tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn)
+    _put_response(db, body, turn)
     db.execute("DELETE FROM run WHERE response = ?", (response_id,))
 
 
