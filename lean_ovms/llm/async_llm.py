@@ -122,21 +122,17 @@ class AsyncLLM:
 
     # --- text
 
-    async def generate(
+    def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, **fields: Any
     ) -> AsyncGenerator[RequestOutput, None]:
-        """How a text goes on: all of it so far, each time that there is more."""
-        async with contextlib.aclosing(self._stream(self.start(prompt, sampling_params, **fields))) as outputs:
-            async for output in outputs:
-                yield output
+        """Yields the answers to a prompt: all of their texts so far, each time that there is more."""
+        return self._stream(partial(self.start, prompt, sampling_params, **fields))
 
-    async def chat(
+    def chat(
         self, messages: list[Json], sampling_params: SamplingParams | None = None, **fields: Any
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The next message of a conversation, as generate."""
-        async with contextlib.aclosing(self._stream(self.start_chat(messages, sampling_params, **fields))) as outputs:
-            async for output in outputs:
-                yield output
+        """Yields the next message of a conversation, as generate does."""
+        return self._stream(partial(self.start_chat, messages, sampling_params, **fields))
 
     @staticmethod
     async def complete(started: Awaitable[Started]) -> RequestOutput:
@@ -145,9 +141,9 @@ class AsyncLLM:
             return await (await started).complete()
 
     @staticmethod
-    async def _stream(started: Awaitable[Started]) -> AsyncGenerator[RequestOutput, None]:
+    async def _stream(start: Callable[[], Awaitable[Started]]) -> AsyncGenerator[RequestOutput, None]:
         with _python_errors():
-            async with contextlib.aclosing((await started).stream()) as outputs:
+            async with contextlib.aclosing((await start()).stream()) as outputs:
                 async for output in outputs:
                     yield output
 
