@@ -190,9 +190,9 @@ async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: 
 
 def _bar(total: int, use_tqdm: Tqdm) -> Any:
     """Returns a progress bar, which is seen if it is wanted, on a terminal or in a notebook."""
-    seen = use_tqdm if "ipykernel" in sys.modules else use_tqdm and None  # tqdm's None is: on a terminal
     make = tqdm if isinstance(use_tqdm, bool) else use_tqdm
-    return make(total=total, desc="Processed", dynamic_ncols=True, disable=seen if seen is None else not seen)
+    disable = not use_tqdm or (False if "ipykernel" in sys.modules else None)  # tqdm's None: where no terminal is
+    return make(total=total, desc="Processed", dynamic_ncols=True, disable=disable)
 
 
 class _Loop:
