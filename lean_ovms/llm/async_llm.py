@@ -136,7 +136,7 @@ class AsyncLLM:
 
     @staticmethod
     async def complete(started: Awaitable[Started]) -> RequestOutput:
-        """The output of a generation at its end."""
+        """Returns the output of a generation at its end."""
         with _python_errors():
             return await (await started).complete()
 
@@ -178,7 +178,7 @@ class AsyncLLM:
     # --- vectors, scores, classes
 
     async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
-        """The vector of a text."""
+        """Returns the vector of a text."""
         with _python_errors():
             asked = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
             [found] = await embeddings.embed(asked)
@@ -187,14 +187,14 @@ class AsyncLLM:
     async def score(
         self, data_1: str | list[str], data_2: str | list[str], **fields: Any
     ) -> list[ScoringRequestOutput]:
-        """How well texts fit each other: one and one, one and each of several, or pair by pair."""
+        """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
         given = {"data_1": data_1, "data_2": data_2}
         with _python_errors():
             scores = await scoring.score(await self._read(score.parse_score, score.FIELDS, given, fields))
         return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
 
     async def classify(self, text: Text, **fields: Any) -> ClassificationRequestOutput:
-        """The probabilities of the model's labels for a text."""
+        """Returns the probabilities of the model's labels for a text."""
         with _python_errors():
             call, inputs = await self._read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
             info, [found] = await classify.classify(call, inputs)
@@ -204,7 +204,7 @@ class AsyncLLM:
     # --- speech
 
     async def transcribe(self, audio: Audio, **fields: Any) -> Transcript:
-        """What is said in an audio file, with times if timestamp_granularities asks for them."""
+        """Returns what is said in an audio file, with times if timestamp_granularities asks for them."""
         data = audio if isinstance(audio, bytes) else await to_thread(Path(audio).read_bytes)
         times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
         given = {"file": FilePart(memoryview(data)), **times}
@@ -214,7 +214,7 @@ class AsyncLLM:
             return await transcriptions.collect(asked, await self.services.get(AudioDecoder).decode(file))
 
     async def speak(self, text: str, **fields: Any) -> SpeechOutput:
-        """A text as an audio file."""
+        """Returns a text as an audio file."""
         with _python_errors():
             asked = await self._read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
             blocks = asked.model.speak(asked.text, asked.params)
@@ -222,7 +222,7 @@ class AsyncLLM:
 
     @property
     def services(self) -> Services:
-        """What endpoints work with. Raises RuntimeError before the model is loaded and after `close`."""
+        """Returns what endpoints work with. Raises RuntimeError before the model is loaded and after `close`."""
         if self._services is None:
             raise RuntimeError("the model is not open")
         return self._services

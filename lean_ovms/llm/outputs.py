@@ -76,14 +76,14 @@ class Started:
     scored: bool
 
     async def complete(self) -> RequestOutput:
-        """The output at the end. Raises RequestError."""
+        """Returns the output at the end. Raises RequestError."""
         try:
             return self._output(await collect(self.deltas, self.sampling.n), finished=True)
         finally:
             await self.generation.aclose()
 
     async def stream(self) -> AsyncGenerator[RequestOutput, None]:
-        """The output so far, each time that there is more of it; the last one is finished. Raises RequestError."""
+        """Yields the output so far, each time that there is more; the last one is finished. Raises RequestError."""
         collector = Collector(self.sampling.n)
         pieces = StreamIterator(self.deltas)
         try:
