@@ -26,7 +26,7 @@ from ..errors import StartError
 from ..repository import json_file
 from ..server import exit_status
 from . import command_table, completion, dotted_flags, foreign_flags
-from .command_table import COMMANDS, CommandParser
+from .command_table import COMMANDS, CommandParser, hint
 
 PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
@@ -111,9 +111,8 @@ def _model_of(text: str, command: str) -> dict[str, str]:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
     if foreign_flags.HUB_MODEL.fullmatch(text):
         return foreign_flags.hub_model(text)
-    near = difflib.get_close_matches(text, COMMANDS, 1)
-    hint = f"did you mean {near[0]}?" if near else "a hub's model has the form organisation/name"
-    raise StartError(f"there is no directory or file {text} ({hint})")
+    near = hint(text, COMMANDS, "a hub's model has the form organisation/name")
+    raise StartError(f"there is no directory or file {text} ({near})")
 
 
 def _read_port(given: dict[str, Any]) -> None:
@@ -142,9 +141,8 @@ def _check_variables(environ: Mapping[str, str]) -> None:
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or _of_service(name, value):
             continue
-        near = difflib.get_close_matches(name.upper(), known, 1)
-        hint = f"did you mean {PREFIX}{near[0]}?" if near else "--help lists the options"
-        raise StartError(f"the environment has {variable}, but there is no such option ({hint})")
+        near = hint(name.upper(), known, "--help lists the options", PREFIX)
+        raise StartError(f"the environment has {variable}, but there is no such option ({near})")
 
 
 def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -339,8 +337,8 @@ def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namesp
     for argument in rest:
         flag = argument.partition("=")[0]
         known = not flag.startswith("--") or flag in parser()._option_string_actions
-        if near := [] if known else difflib.get_close_matches(flag[2:], names, 1):
-            raise StartError(f"unrecognized arguments: {argument} (did you mean --{near[0]}?)")
+        if not known and (near := hint(flag[2:], names, "", "--")):
+            raise StartError(f"unrecognized arguments: {argument} ({near})")
     words = parser().parse_intermixed_args(_normalized(rest)).words
     for word in words:
         del rest[len(rest) - 1 - rest[::-1].index(word)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ..errors import StartError
 from ..server import exit_status
 from .arguments import own, parse
-from .client import CommandFailed, ServerClient, connect, is_url
+from .client import CommandFailed, ServerClient, connect, url_of
 from .command_table import CommandParser, parser
 
 NOTES = """Without URL: of the server with these options on this machine, such as --rest_port 9000. TTFT: time to the
@@ -51,12 +51,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if argv[:1] == ["serve"]:  # as in vllm bench serve
         argv = argv[1:]
     given, words, options = own(_arguments(), argv)
-    if len(words) > 1 or not all(map(is_url, words)):
-        raise StartError(f"{words[-1]} is not the address of a server, such as http://127.0.0.1:8000")
+    url = url_of(words)
     wrong = next((name for name in COUNTS if getattr(given, name) < 1), None)
     if wrong:
         raise StartError(f"--{wrong} must be at least 1")
-    client = connect("".join(words) or given.base_url, parse(options, environ))
+    client = connect(url or given.base_url, parse(options, environ))
     model = client.model(given.model)
     client.timeout_s = PATIENCE_S
     source = random.Random(given.seed)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import difflib
 import mimetypes
 import os
 import shlex
@@ -22,7 +21,7 @@ from ..config.options import read_object
 from ..server import exit_status
 from .arguments import own, parse
 from .client import CommandFailed, ServerClient, connect, is_url
-from .command_table import CommandParser, parser
+from .command_table import CommandParser, hint, parser
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'
@@ -205,10 +204,7 @@ def _command(conversation: Conversation, line: str) -> str:
         conversation.add_image(path)
         return " ".join(words)
     else:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        raise CommandFailed(
-            f"there is no command {name} ({f'did you mean {near[0]}?' if near else '/help lists them'})"
-        )
+        raise CommandFailed(f"there is no command {name} ({hint(name, COMMANDS, '/help lists them')})")
     return ""
 
 

@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,8 @@ from ..server.checks import checked
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
 """The address by which this machine reaches a server that listens on all addresses."""
+NO_ADDRESS = "is not the address of a server, such as http://127.0.0.1:8000"
+READY = "/v2/health/ready"
 TIMEOUT_S = 10.0
 SHOWN = 500
 """Characters of an answer that is no error object."""
@@ -34,7 +36,7 @@ class ServerClient:
     def __init__(self, url: str, api_key: str = "", timeout_s: float = TIMEOUT_S, *, verify: bool = True) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "unix") or not (parts.hostname or parts.scheme == "unix"):
-            raise StartError(f"{url} is not the address of a server, such as http://127.0.0.1:8000")
+            raise StartError(f"{url} {NO_ADDRESS}")
         try:
             self._port = parts.port
         except ValueError:
@@ -153,6 +155,13 @@ def connect(url: str, config: Config) -> ServerClient:
 def is_url(text: str) -> bool:
     """Returns whether a word is the address of a server."""
     return text.startswith(("http://", "https://", "unix:"))
+
+
+def url_of(words: Sequence[str]) -> str:
+    """Returns the URL that is a command's only word; "" if it has no words. Raises StartError for others."""
+    if len(words) > 1 or not all(map(is_url, words)):
+        raise StartError(f"{words[-1]} {NO_ADDRESS}")
+    return "".join(words)
 
 
 def _message(answer: http.client.HTTPResponse) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
 from ..errors import StartError
@@ -47,9 +47,13 @@ class CommandParser(argparse.ArgumentParser):
         unknown = re.match(r"unrecognized arguments: --(\w+)", message)
         shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
         names = [name[2:] for action in shown for name in action.option_strings if name.startswith("--")]
-        near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
-        hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
-        raise StartError(f"{message} ({hint})")
+        raise StartError(f"{message} ({hint(unknown[1] if unknown else '', names, '--help lists the options', '--')})")
+
+
+def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
+    """Returns a question for the known word that is most similar, with the prefix of all; otherwise, if none is."""
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
 
 def parser(name: str, notes: str = "") -> CommandParser:

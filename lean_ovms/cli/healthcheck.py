@@ -13,10 +13,9 @@ from pathlib import Path
 from ..errors import StartError
 from ..server import exit_status
 from .arguments import parse
-from .client import ServerClient, address
+from .client import READY, ServerClient, address
 from .completion import NAMES
 
-READY = "/v2/health/ready"
 TIMEOUT_S = 4.0
 PROC = Path("/proc")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import StartError
 from ..server import exit_status
 from .arguments import own, parse
-from .client import CommandFailed, connect, is_url
+from .client import CommandFailed, connect, url_of
 from .command_table import parser, table
 
 NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
@@ -18,9 +17,7 @@ HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the table. Raises StartError or CommandFailed."""
     _, words, options = own(parser("ps", NOTES), argv)
-    if len(words) > 1 or not all(map(is_url, words)):
-        raise StartError(f"{words[-1]} is not the address of a server, such as http://127.0.0.1:8000")
-    client = connect("".join(words), parse(options, environ))
+    client = connect(url_of(words), parse(options, environ))
     rows = client.get("/v1/models")["data"]
     print(table([HEAD, *map(_row, rows)]) if rows else f"{client.url} has no models")
     try:

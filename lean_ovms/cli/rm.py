@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from ..hub.staging import human_size
 from ..repository.listing import abbreviate, servable
 from ..server import exit_status
 from .arguments import own, parse
-from .command_table import parser
+from .command_table import hint, parser
 from .commands import with_repository
 from .list import size
 
@@ -28,9 +27,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     there = servable(repository)
     for name in names:
         if name not in there:
-            near = difflib.get_close_matches(name, there, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {abbreviate(there) or 'none'}"
-            raise StartError(f"{repository} has no model {name} ({hint})")
+            near = hint(name, there, f"there are {abbreviate(there) or 'none'}")
+            raise StartError(f"{repository} has no model {name} ({near})")
     for name in dict.fromkeys(names):
         _delete(repository / name)
     return exit_status.OK

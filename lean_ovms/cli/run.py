@@ -20,7 +20,7 @@ from ..server.checks import checked
 from ..util import child_process
 from . import chat
 from .arguments import own, parse
-from .client import CommandFailed, ServerClient, is_url
+from .client import READY, CommandFailed, ServerClient, is_url
 from .commands import pull, with_repository
 
 NOTES = """MODEL is a directory, a GGUF file, or a model of a hub, which is pulled if it is missing; without MODEL, the
@@ -88,7 +88,7 @@ def _wait(server: subprocess.Popen[bytes], client: ServerClient, name: str, file
         while True:
             ended = server.poll() is not None
             try:
-                client.check("/v2/health/ready")
+                client.check(READY)
                 return
             except CommandFailed:
                 pass

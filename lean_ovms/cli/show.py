@@ -100,8 +100,7 @@ def _engine(config: Config) -> Rows:
     found = settings.resolve(engine, free, available, paged=choice.pipeline == pipeline_choice.PAGED)
     rows = [("engine", f"{choice.pipeline} on {engine.target_device}: {choice.reason}")]
     rows.append(("context", f"{found.context} tokens"))
-    precisions = settings.kv_precisions(engine, found.properties)
-    per_token = model_config.kv_bytes_per_token(model_config.read(config.model_dir), *precisions)
+    per_token = settings.kv_bytes_per_token(engine, model_config.read(config.model_dir), found.properties)
     if not per_token:
         return [
             *rows,
@@ -111,7 +110,8 @@ def _engine(config: Config) -> Rows:
     tokens = min(found.blocks * found.block_size or fitting, fitting)
     source = f"--cache_size {config.cache_size}" if config.cache_size else f"{human_size(free)} of memory are free"
     fit = f"{tokens} tokens fit, {human_size(tokens * per_token)} ({source})"
-    return [*rows, ("KV cache", f"{per_token} bytes a token in {'/'.join(dict.fromkeys(precisions))}; {fit}")]
+    precisions = "/".join(dict.fromkeys(settings.kv_precisions(engine, found.properties)))
+    return [*rows, ("KV cache", f"{per_token} bytes a token in {precisions}; {fit}")]
 
 
 def _chat(config: Config, directory: ModelDir) -> Rows:

@@ -122,32 +122,28 @@ class AsyncLLM:
 
     # --- text
 
-    async def generate(
+    def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, **fields: Any
     ) -> AsyncGenerator[RequestOutput, None]:
-        """How a text goes on: all of it so far, each time that there is more."""
-        async with contextlib.aclosing(self._stream(self.start(prompt, sampling_params, **fields))) as outputs:
-            async for output in outputs:
-                yield output
+        """Yields the answers to a prompt: all of their texts so far, each time that there is more."""
+        return self._stream(partial(self.start, prompt, sampling_params, **fields))
 
-    async def chat(
+    def chat(
         self, messages: list[Json], sampling_params: SamplingParams | None = None, **fields: Any
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The next message of a conversation, as generate."""
-        async with contextlib.aclosing(self._stream(self.start_chat(messages, sampling_params, **fields))) as outputs:
-            async for output in outputs:
-                yield output
+        """Yields the next message of a conversation, as generate does."""
+        return self._stream(partial(self.start_chat, messages, sampling_params, **fields))
 
     @staticmethod
     async def complete(started: Awaitable[Started]) -> RequestOutput:
-        """The output of a generation at its end."""
+        """Returns the output of a generation at its end."""
         with _python_errors():
             return await (await started).complete()
 
     @staticmethod
-    async def _stream(started: Awaitable[Started]) -> AsyncGenerator[RequestOutput, None]:
+    async def _stream(start: Callable[[], Awaitable[Started]]) -> AsyncGenerator[RequestOutput, None]:
         with _python_errors():
-            async with contextlib.aclosing((await started).stream()) as outputs:
+            async with contextlib.aclosing((await start()).stream()) as outputs:
                 async for output in outputs:
                     yield output
 
@@ -182,7 +178,7 @@ class AsyncLLM:
     # --- vectors, scores, classes
 
     async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
-        """The vector of a text."""
+        """Returns the vector of a text."""
         with _python_errors():
             asked = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
             [found] = await embeddings.embed(asked)
@@ -191,14 +187,14 @@ class AsyncLLM:
     async def score(
         self, data_1: str | list[str], data_2: str | list[str], **fields: Any
     ) -> list[ScoringRequestOutput]:
-        """How well texts fit each other: one and one, one and each of several, or pair by pair."""
+        """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
         given = {"data_1": data_1, "data_2": data_2}
         with _python_errors():
             scores = await scoring.score(await self._read(score.parse_score, score.FIELDS, given, fields))
         return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
 
     async def classify(self, text: Text, **fields: Any) -> ClassificationRequestOutput:
-        """The probabilities of the model's labels for a text."""
+        """Returns the probabilities of the model's labels for a text."""
         with _python_errors():
             call, inputs = await self._read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
             info, [found] = await classify.classify(call, inputs)
@@ -208,7 +204,7 @@ class AsyncLLM:
     # --- speech
 
     async def transcribe(self, audio: Audio, **fields: Any) -> Transcript:
-        """What is said in an audio file, with times if timestamp_granularities asks for them."""
+        """Returns what is said in an audio file, with times if timestamp_granularities asks for them."""
         data = audio if isinstance(audio, bytes) else await to_thread(Path(audio).read_bytes)
         times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
         given = {"file": FilePart(memoryview(data)), **times}
@@ -218,7 +214,7 @@ class AsyncLLM:
             return await transcriptions.collect(asked, await self.services.get(AudioDecoder).decode(file))
 
     async def speak(self, text: str, **fields: Any) -> SpeechOutput:
-        """A text as an audio file."""
+        """Returns a text as an audio file."""
         with _python_errors():
             asked = await self._read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
             blocks = asked.model.speak(asked.text, asked.params)
@@ -226,7 +222,7 @@ class AsyncLLM:
 
     @property
     def services(self) -> Services:
-        """What endpoints work with. Raises RuntimeError before the model is loaded and after `close`."""
+        """Returns what endpoints work with. Raises RuntimeError before the model is loaded and after `close`."""
         if self._services is None:
             raise RuntimeError("the model is not open")
         return self._services

@@ -89,7 +89,7 @@ class LLM:
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, use_tqdm: Tqdm = True, **fields: Any
     ) -> list[RequestOutput]:
-        """How each text goes on."""
+        """Returns the answers to each prompt."""
         inputs = _with_params(_several(prompts, int), sampling_params)
         return self._batch(inputs, lambda one: self._llm.complete(self._llm.start(*one, **fields)), use_tqdm)
 
@@ -100,18 +100,18 @@ class LLM:
         use_tqdm: Tqdm = True,
         **fields: Any,
     ) -> list[RequestOutput]:
-        """The next message of each conversation."""
+        """Returns the next message of each conversation."""
         inputs = _with_params(_several(messages, dict), sampling_params)
         return self._batch(inputs, lambda one: self._llm.complete(self._llm.start_chat(*one, **fields)), use_tqdm)
 
     def embed(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[EmbeddingRequestOutput]:
-        """The vector of each text."""
+        """Returns the vector of each text."""
         return self._batch(_several(prompts, int), lambda one: self._llm.embed(one, **fields), use_tqdm)
 
     def score(
         self, data_1: str | list[str], data_2: str | list[str], use_tqdm: Tqdm = True, **fields: Any
     ) -> list[ScoringRequestOutput]:
-        """How well texts fit each other: one and one, one and each of several, or pair by pair."""
+        """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
         left, right = _several(data_1, int), _several(data_2, int)
         if len(left) not in (1, len(right)):
             raise ValueError(
@@ -124,15 +124,15 @@ class LLM:
         return [one for part in found for one in part]
 
     def classify(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[ClassificationRequestOutput]:
-        """The probabilities of the model's labels for each text."""
+        """Returns the probabilities of the model's labels for each text."""
         return self._batch(_several(prompts, int), lambda one: self._llm.classify(one, **fields), use_tqdm)
 
     def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[Transcript]:
-        """What is said in each audio file, with times if timestamp_granularities asks for them."""
+        """Returns what is said in each audio file, with times if timestamp_granularities asks for them."""
         return self._batch(_several(audio, int), lambda one: self._llm.transcribe(one, **fields), use_tqdm, FILES)
 
     def speak(self, texts: str | Sequence[str], use_tqdm: Tqdm = True, **fields: Any) -> list[SpeechOutput]:
-        """Each text as an audio file."""
+        """Returns each text as an audio file."""
         return self._batch(_several(texts, int), lambda one: self._llm.speak(one, **fields), use_tqdm, FILES)
 
     def _batch(
@@ -190,9 +190,9 @@ async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: 
 
 def _bar(total: int, use_tqdm: Tqdm) -> Any:
     """Returns a progress bar, which is seen if it is wanted, on a terminal or in a notebook."""
-    seen = use_tqdm if "ipykernel" in sys.modules else use_tqdm and None  # tqdm's None is: on a terminal
     make = tqdm if isinstance(use_tqdm, bool) else use_tqdm
-    return make(total=total, desc="Processed", dynamic_ncols=True, disable=seen if seen is None else not seen)
+    disable = not use_tqdm or (False if "ipykernel" in sys.modules else None)  # tqdm's None: where no terminal is
+    return make(total=total, desc="Processed", dynamic_ncols=True, disable=disable)
 
 
 class _Loop:

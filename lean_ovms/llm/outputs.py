@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from ..models.collect import Call, Collector, CompletedChoice, collect
@@ -63,7 +64,7 @@ class RequestOutput:
     num_cached_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Started:
     """A generation that has been started. deltas: what it yields. scored: the log probabilities of its prompt are
     wanted."""
@@ -76,14 +77,14 @@ class Started:
     scored: bool
 
     async def complete(self) -> RequestOutput:
-        """The output at the end. Raises RequestError."""
+        """Returns the output at the end. Raises RequestError."""
         try:
             return self._output(await collect(self.deltas, self.sampling.n), finished=True)
         finally:
             await self.generation.aclose()
 
     async def stream(self) -> AsyncGenerator[RequestOutput, None]:
-        """The output so far, each time that there is more of it; the last one is finished. Raises RequestError."""
+        """Yields the output so far, each time that there is more; the last one is finished. Raises RequestError."""
         collector = Collector(self.sampling.n)
         pieces = StreamIterator(self.deltas)
         try:
@@ -97,13 +98,18 @@ class Started:
             await pieces.aclose()
             await self.generation.aclose()
 
+    @cached_property
+    def _prompt_logprobs(self) -> Logprobs:
+        """Returns the log probabilities of the prompt: the same for each output, and known with the first."""
+        return _by_id(self.generation.prompt_entries())
+
     def _output(self, choices: list[CompletedChoice], *, finished: bool) -> RequestOutput:
         shown = [choice for choice in choices if choice.finish or not finished]  # a beam search may find fewer
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.generation.prompt_ids,
-            prompt_logprobs=_by_id(self.generation.prompt_entries()) if self.scored else None,
+            prompt_logprobs=self._prompt_logprobs if self.scored else None,
             outputs=[_completion(i, choice, logprobs=self.sampling.logprobs) for i, choice in enumerate(shown)],
             finished=finished,
             num_cached_tokens=self.generation.usage.cached_tokens,

@@ -54,7 +54,7 @@ class SamplingParams:
 
 
 def for_chat(fields: Mapping[str, Any]) -> Json:
-    """The fields by the names of a chat request, whose log probabilities are two fields."""
+    """Returns the fields by the names of a chat request, whose log probabilities are two fields."""
     body = dict(fields)
     if (top := body.get("logprobs")) is not None:
         body |= {"logprobs": True, "top_logprobs": top}

@@ -19,6 +19,7 @@ from lean_ovms.engine.loading import settings
 from tests.cli.scripted import MODELS, ScriptedServer
 
 Capture = pytest.CaptureFixture[str]
+DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 
 
 @pytest.fixture
@@ -101,6 +102,14 @@ def test_a_cache_takes_its_share_of_the_memory(
     assert run("show", str(models / "org/chat"), "--cache_memory_percent", "50", "--pipeline_type", pipeline) == 0
     tokens = int(shown(capsys)["KV cache"].split("; ")[1].split()[0])
     assert (2 << 30) - 800 * 32 <= tokens * 800 <= 2 << 30
+
+
+def test_show_counts_the_tokens_of_a_draft_model_in_the_cache_that_it_shares(models: Path, capsys: Capture) -> None:
+    argv = [str(models / "org/chat"), "--cache_size", "1", "--draft_model_path", str(DRAFT)]
+    assert run("show", *argv) == 0
+    assert "960 bytes a token in u8; 1118481 tokens fit" in shown(capsys)["KV cache"]
+    assert run("show", *argv, "--draft_cache_size", "1") == 0
+    assert "800 bytes a token in u8; 1342177 tokens fit" in shown(capsys)["KV cache"]
 
 
 def test_show_of_other_choices(models: Path, capsys: Capture) -> None:

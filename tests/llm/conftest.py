@@ -54,12 +54,6 @@ def make_llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeLLM]:
     with contextlib.ExitStack() as stack:
 
         def make_one(make: Any, **options: Any) -> LLM:
-            if not callable(make):
-                script = make
-
-                async def make(config: Config) -> tuple[Model, FakeEngine]:
-                    return await text_model(script, config=config)
-
             engines = serve(monkeypatch, make)
             llm = stack.enter_context(LLM(fake_engine=True, **options))
             llm.engine = engines[-1]  # type: ignore[attr-defined]

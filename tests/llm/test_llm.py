@@ -337,6 +337,14 @@ async def test_a_stream_is_all_of_the_text_so_far(async_llm: Any) -> None:
     assert chat[-1].outputs[0].text == "abc"
 
 
+async def test_all_outputs_of_a_stream_have_the_prompts_logprobs(async_llm: Any) -> None:
+    found = [output.prompt_logprobs async for output in async_llm.generate("xy", SamplingParams(prompt_logprobs=1))]
+    assert len(found) == 3
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] is None
+    assert found[0][1].keys() == {65, *encode("y")}
+
+
 async def test_leaving_a_stream_cancels_its_request(async_llm: Any) -> None:
     stream = async_llm.generate("x", GREEDY)
     await anext(stream)

@@ -84,7 +84,7 @@ def resolve(
     blocks = 0
     if not config.cache_size:
         most = (context // block_size + 1) * config.max_num_seqs + SPARE_BLOCKS  # what requests could ever fill
-        per_block = block_size * _bytes_per_token(config, model, properties)
+        per_block = block_size * kv_bytes_per_token(config, model, properties)
         blocks = most if paged else _blocks(config, per_block, free_bytes, most)
     cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
     # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI
@@ -164,8 +164,9 @@ def _blocks(config: EngineConfig, per_block: int, free_bytes: int, most: int) ->
     return max(SPARE_BLOCKS, min(_share(config, free_bytes) // per_block, most)) if per_block else 0
 
 
-def _bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, Any]) -> int:
-    """In the KV cache, the draft model's included; 0 if it cannot be computed from the models' config.json."""
+def kv_bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, Any]) -> int:
+    """Returns the bytes of a token in the KV cache, those of a draft model that shares it included; 0 if the models'
+    config.json do not say. model: the fields of the main one's."""
     size = model_config.kv_bytes_per_token(model, *kv_precisions(config, properties))
     if config.draft_model_path and not config.draft_cache_size:
         size += _draft_bytes_per_token(config, properties)
