@@ -1,6 +1,6 @@
 // The microphone, and what a model for transcription hears in it or in a file.
 
-import { ServerError, events, postForm } from "./api.js";
+import { events, postForm } from "./api.js";
 import { RATE_IN, toWav } from "./sound.js";
 
 // A page that was not loaded by https or from this machine has no microphone.
@@ -37,7 +37,6 @@ export async function transcribe(file, name, fields, shown, { translate = false,
   let text = "";
   const answer = await postForm(translate ? "v1/audio/translations" : "v1/audio/transcriptions", form, signal);
   for await (const event of events(answer)) {
-    if (event.error) throw new ServerError(event.error.code || 500, event.error);
     if (event.type === "transcript.text.delta") text += event.delta;
     if (event.type === "transcript.text.done") text = event.text;
     shown(text);
