@@ -29,7 +29,7 @@ async function asWav(blob) {
   return toWav(new Uint8Array(bytes.buffer), RATE_IN);
 }
 
-// Calls shown with the text so far, and returns the whole one. fields: more of the form.
+// Calls shown with the text so far. fields: more of the form.
 export async function transcribe(file, name, fields, shown, { translate = false, signal } = {}) {
   const form = new FormData();
   for (const [field, value] of Object.entries({ ...fields, stream: "true" })) if (value) form.append(field, value);
@@ -41,5 +41,4 @@ export async function transcribe(file, name, fields, shown, { translate = false,
     if (event.type === "transcript.text.done") text = event.text;
     shown(text);
   }
-  return text;
 }
