@@ -8,17 +8,18 @@ images are small files that cost as much to decode and encode as photographs.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import io
 import json
 import random
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 
 from bench import figures
+from bench.client import Lane, payload
 from bench.processes import ROOT, Worker, answering, closing, lean_ovms, rss_mb
 from bench.report import Report, options, tick
 
@@ -103,21 +104,16 @@ def _chats(port: int, seconds: float) -> list[float]:
     """Seconds to the first token of one short chat after the other."""
     times, end = [], time.monotonic() + seconds
     message = {"role": "user", "content": "What can you do?"}
-    body = json.dumps({"messages": [message], "stream": True, "max_tokens": 8, "temperature": 0}).encode()
-    head = f"POST {PATH} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nX-Forwarded-For: 192.0.2.1\r\n"
-    with socket.create_connection(("127.0.0.1", port), 120) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    body = {"messages": [message], "stream": True, "max_tokens": 8, "temperature": 0}
+    request = payload(PATH, body, headers="X-Forwarded-For: 192.0.2.1\r\n")
+    lane = Lane(("127.0.0.1", port), PATH)
+    with contextlib.closing(lane.sock):
+        lane.sock.settimeout(120)
         while time.monotonic() < end:
-            began, seen, first = time.perf_counter(), b"", 0.0
-            sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            while not seen.endswith(b"0\r\n\r\n"):
-                data = sock.recv(1 << 16)
-                assert data, seen
-                seen += data
-                if not first and b'"content":"' in seen.replace(b'"content":""', b""):
-                    first = time.perf_counter() - began
-            assert first, seen
-            times.append(first)
+            lane.send(request, time.perf_counter())
+            lane.finish()
+            assert lane.first, lane.tail
+            times.append(lane.first - lane.began)
             time.sleep(0.05)
     return times
 

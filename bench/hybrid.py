@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import statistics
 import time
 from dataclasses import replace
 
+from bench import figures
 from bench.direct import Requests
 from bench.engines import run
+from bench.work import turns
 from lean_ovms.cli.arguments import parse
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
@@ -71,14 +72,12 @@ def agents(pipe: PagedPipeline, count: int, system: int) -> None:
 def unrepeated(pipes: dict[str, PagedPipeline], rounds: int) -> None:
     dice = random.Random(3)
     cpu: dict[str, list[float]] = {name: [] for name in pipes}
-    for number in range(rounds + 1):
-        prompts = [words(dice, 100) for _ in range(4)]
-        for name in list(pipes)[:: 1 if number % 2 else -1]:
-            took = run(pipes[name], prompts, 32, SAMPLING).cpu_s
-            if number:
-                cpu[name].append(took)
-    with_cache, without = cpu.values()
-    ratio = statistics.median(a / b for a, b in zip(with_cache, without, strict=True))
+    prompts = [[words(dice, 100) for _ in range(4)] for _ in range(rounds + 1)]
+    for number, name in turns(list(pipes), rounds + 1):
+        took = run(pipes[name], prompts[number], 32, SAMPLING).cpu_s
+        if number:
+            cpu[name].append(took)
+    ratio = figures.ratios(*cpu.values())["median"]
     print(f"4 streams, nothing repeated: CPU time {ratio:.3f} of that without a prefix cache")
 
 

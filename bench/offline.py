@@ -67,7 +67,10 @@ def main(argv: list[str]) -> None:
         "genai, its defaults": theirs(config, arguments.tokens, limits=False),
     }
     dice = random.Random(1)
-    texts = lambda: [" ".join(dice.choices(WORDS, k=arguments.words)) for _ in range(arguments.prompts)]  # noqa: E731
+
+    def texts() -> list[str]:
+        return [" ".join(dice.choices(WORDS, k=arguments.words)) for _ in range(arguments.prompts)]
+
     for generate in contestants.values():
         generate(texts()[:64])
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}

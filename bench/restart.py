@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.hybrid import turn, words
+from bench.work import turns
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
@@ -80,7 +81,7 @@ def conversations(config: Config, count: int, length: int) -> None:
     known: OrderedDict[int, None] = OrderedDict()
     expected = hits = tokens = 0
     for number, which in enumerate(order):
-        _, _, _ = turn(pipe, words(random.Random(which), length))
+        turn(pipe, words(random.Random(which), length))
         if number >= count:
             expected += which in known
             tokens += length
@@ -104,12 +105,11 @@ def steps(config: Config, rounds: int, length: int) -> None:
     pipes = {"with": pipeline(config, blocks), "without": pipeline(replace(config, prefix_cache_path=""), blocks)}
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in pipes}
     dice = random.Random(3)
-    for number in range(rounds + 3):
-        prompt = words(dice, length)
-        for name in list(pipes)[:: 1 if number % 2 else -1]:
-            wall, cpu, _ = turn(pipes[name], prompt)
-            if number > 2:
-                took[name].append((wall, cpu))
+    prompts = [words(dice, length) for _ in range(rounds + 3)]
+    for number, name in turns(list(pipes), len(prompts)):
+        wall, cpu, _ = turn(pipes[name], prompts[number])
+        if number > 2:
+            took[name].append((wall, cpu))
     stats = pipes["with"].stats()
     close(pipes["with"])
     ratios = [

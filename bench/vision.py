@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
-import json
 import random
-import socket
 import statistics
 import threading
 import time
 from collections.abc import Sequence
 
 from bench import figures
+from bench.client import Lane, payload
 from bench.processes import ROOT, Server, Worker, closing, lean_ovms
 from bench.report import Report, options, tick
 from bench.work import Work, prompts, turns
@@ -77,12 +76,12 @@ COLUMNS = (
 class Asking:
     """Asks about one image after the other, until `stop`."""
 
-    def __init__(self, server: Server, bodies: list[bytes]) -> None:
+    def __init__(self, server: Server, bodies: list[dict[str, object]]) -> None:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._ask, args=(server, bodies))
         self._thread.start()
 
-    def _ask(self, server: Server, bodies: list[bytes]) -> None:
+    def _ask(self, server: Server, bodies: list[dict[str, object]]) -> None:
         for body in bodies:
             if self._stopped.is_set():
                 return
@@ -93,7 +92,7 @@ class Asking:
         self._thread.join()
 
 
-def picture(rng: random.Random, side: int) -> bytes:
+def picture(rng: random.Random, side: int) -> dict[str, object]:
     """The body of a chat request with an image."""
     from PIL import Image
 
@@ -101,22 +100,15 @@ def picture(rng: random.Random, side: int) -> bytes:
     Image.frombytes("RGB", (side, side), rng.randbytes(3 * side * side)).save(out, "PNG", compress_level=0)
     url = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
     content = [{"type": "text", "text": "describe"}, {"type": "image_url", "image_url": {"url": url}}]
-    asked = {"messages": [{"role": "user", "content": content}], "stream": True, "max_tokens": 4, "temperature": 0}
-    return json.dumps(asked).encode()
+    return {"messages": [{"role": "user", "content": content}], "stream": True, "max_tokens": 4, "temperature": 0}
 
 
-def first_token(server: Server, body: bytes) -> float:
+def first_token(server: Server, body: dict[str, object]) -> float:
     """Seconds from the request's end to the first token of its answer, which is read to its end."""
-    head = f"POST {PATH} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    with socket.create_connection(("127.0.0.1", server.port), 120) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(f"{head}\r\n\r\n".encode() + body)
-        began, seen, first = time.perf_counter(), b"", 0.0
-        while not seen.endswith(b"0\r\n\r\n"):
-            data = sock.recv(1 << 16)
-            assert data, seen
-            seen += data
-            if not first and b'"content":"' in seen.replace(b'"content":""', b""):
-                first = time.perf_counter() - began
-    assert seen.startswith(b"HTTP/1.1 200"), seen[:200]
-    return first or time.perf_counter() - began
+    lane = Lane(("127.0.0.1", server.port), PATH)
+    with contextlib.closing(lane.sock):
+        lane.sock.settimeout(120)
+        lane.send(payload(PATH, body), 0.0)
+        began = time.perf_counter()
+        lane.finish()
+    return (lane.first or lane.last) - began

@@ -1,6 +1,6 @@
 // One streamed answer: deltas are added to a message, and what it cost is measured.
 
-import { ServerError, events, post } from "./api.js";
+import { events, post } from "./api.js";
 import { t } from "./i18n.js";
 
 // Fills message as the answer arrives and calls changed after each event. Throws ServerError, or AbortError when stopped.
@@ -11,7 +11,6 @@ export async function stream(request, message, changed, signal) {
   const answer = await post("v1/chat/completions", request, signal);
   for await (const event of events(answer)) {
     const now = performance.now();
-    if (event.error) throw new ServerError(event.error.code || 500, event.error);
     const { total, processed, cache = 0 } = event.prompt_progress || {};
     if (total) message.progress = Math.min(1, Math.max(processed, cache) / total);
     const choice = event.choices?.[0];

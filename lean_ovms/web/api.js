@@ -25,7 +25,7 @@ function askForKey() {
 }
 
 // retryAfter: seconds, 0 if the server named none.
-export class ServerError extends Error {
+class ServerError extends Error {
   constructor(status, error, retryAfter = 0) {
     super(error.message || "status " + status);
     this.status = status;
@@ -64,7 +64,7 @@ export const post = (path, body, signal) =>
 // What a person reads of an error of these functions.
 export const explain = (error) => (error instanceof ServerError ? error.text : t("The connection was lost."));
 
-// The data of each server-sent event, parsed.
+// The data of each server-sent event, parsed. Throws ServerError for an event with an error.
 export async function* events(answer) {
   let rest = "";
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -78,7 +78,9 @@ export async function* events(answer) {
         if (!line.startsWith("data:")) continue;
         const data = line.slice(5).trim();
         if (data === "[DONE]") return;
-        yield JSON.parse(data);
+        const event = JSON.parse(data);
+        if (event.error) throw new ServerError(event.error.code || 500, event.error);
+        yield event;
       }
     }
   } finally {

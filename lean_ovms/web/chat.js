@@ -32,7 +32,7 @@ export async function start(read, opened) {
   byId("copy-curl").onclick = () => copyRequest(asCurl);
   byId("copy-python").onclick = () => copyRequest(asPython);
   byId("messages").onscroll = showWayDown;
-  byId("to-end").onclick = () => byId("messages").scrollTo(0, byId("messages").scrollHeight);
+  byId("to-end").onclick = scrollToEnd;
   await conversations.start((conversation) => (show(conversation || fresh(settings.defaults())), opened()));
   show(conversations.newest() || fresh(settings.defaults()));
 }
@@ -53,7 +53,7 @@ function show(conversation) {
   settings.fill(current.settings || {});
   conversations.setShown(current);
   draw();
-  byId("messages").scrollTop = byId("messages").scrollHeight;
+  scrollToEnd();
 }
 
 const actions = {
@@ -86,8 +86,17 @@ function draw() {
 }
 
 function showWayDown() {
+  byId("to-end").hidden = below() < 2 * NEAR_END;
+}
+
+// Pixels of the conversation below what is visible.
+function below() {
   const box = byId("messages");
-  byId("to-end").hidden = box.scrollHeight - box.scrollTop - box.clientHeight < 2 * NEAR_END;
+  return box.scrollHeight - box.scrollTop - box.clientHeight;
+}
+
+function scrollToEnd() {
+  byId("messages").scrollTop = byId("messages").scrollHeight;
 }
 
 // --- an answer
@@ -151,11 +160,10 @@ function fail(message, error) {
 
 // Shows an answer that arrives, at most once a frame, and follows its end unless the reader has scrolled up.
 function painter(message, waitsFor) {
-  const box = byId("messages");
   const { element, update } = renderGrowing(message, waitsFor);
   const mine = running;
-  box.append(element);
-  box.scrollTop = box.scrollHeight;
+  byId("messages").append(element);
+  scrollToEnd();
   let due = false;
   return () => {
     if (due) return;
@@ -163,20 +171,20 @@ function painter(message, waitsFor) {
     requestAnimationFrame(() => {
       due = false;
       if (running !== mine || !element.isConnected) return;
-      const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END;
+      const atEnd = below() < NEAR_END;
       update();
-      if (atEnd) box.scrollTop = box.scrollHeight;
+      if (atEnd) scrollToEnd();
     });
   };
 }
 
 // Draws again where the reader is.
 function redraw() {
-  const box = byId("messages");
-  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END;
-  const top = box.scrollTop;
+  const atEnd = below() < NEAR_END;
+  const top = byId("messages").scrollTop;
   draw();
-  box.scrollTop = atEnd ? box.scrollHeight : top;
+  if (atEnd) scrollToEnd();
+  else byId("messages").scrollTop = top;
 }
 
 function setRunning(controller) {

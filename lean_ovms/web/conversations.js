@@ -96,7 +96,7 @@ async function remove(conversation) {
   if (conversation === shown) open(null);
   else draw();
   toast(t("The conversation was deleted."), async () => {
-    all = [...all, conversation].sort((one, other) => other.changed - one.changed);
+    all = store.newestFirst([...all, conversation]);
     await save(conversation);
     open(conversation);
   });

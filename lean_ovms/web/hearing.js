@@ -1,6 +1,6 @@
 // The microphone, and what a model for transcription hears in it or in a file.
 
-import { ServerError, events, postForm } from "./api.js";
+import { events, postForm } from "./api.js";
 import { RATE_IN, toWav } from "./sound.js";
 
 // A page that was not loaded by https or from this machine has no microphone.
@@ -29,7 +29,7 @@ async function asWav(blob) {
   return toWav(new Uint8Array(bytes.buffer), RATE_IN);
 }
 
-// Calls shown with the text so far, and returns the whole one. fields: more of the form.
+// Calls shown with the text so far. fields: more of the form.
 export async function transcribe(file, name, fields, shown, { translate = false, signal } = {}) {
   const form = new FormData();
   for (const [field, value] of Object.entries({ ...fields, stream: "true" })) if (value) form.append(field, value);
@@ -37,10 +37,8 @@ export async function transcribe(file, name, fields, shown, { translate = false,
   let text = "";
   const answer = await postForm(translate ? "v1/audio/translations" : "v1/audio/transcriptions", form, signal);
   for await (const event of events(answer)) {
-    if (event.error) throw new ServerError(event.error.code || 500, event.error);
     if (event.type === "transcript.text.delta") text += event.delta;
     if (event.type === "transcript.text.done") text = event.text;
     shown(text);
   }
-  return text;
 }

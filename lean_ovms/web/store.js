@@ -33,9 +33,11 @@ async function run(mode, work) {
 export const save = (conversation) => run("readwrite", (table) => table.put(structuredClone(conversation)));
 export const remove = (id) => run("readwrite", (table) => table.delete(id));
 
+export const newestFirst = (conversations) => conversations.sort((one, other) => other.changed - one.changed);
+
 export async function all() {
   const found = await run("readonly", (table) => table.getAll());
-  return found.map(asTree).sort((one, other) => other.changed - one.changed);
+  return newestFirst(found.map(asTree));
 }
 
 // The conversations of an exported file. Throws for another file.

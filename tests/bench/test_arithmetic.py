@@ -185,6 +185,16 @@ def test_the_client_knows_a_sized_answer_and_a_failed_one() -> None:
     assert (outcome.failed, wire.sent) == (1, b"request")
 
 
+def test_one_response_is_read_to_its_end_and_must_not_have_failed() -> None:
+    one, wire = lane(STREAM[:70], STREAM[70:200], STREAM[200:])
+    one.finish()
+    assert (wire.pieces, one.first > 0) == ([], True)
+
+    one, _ = lane(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
+    with pytest.raises(AssertionError, match="503"):
+        one.finish()
+
+
 def test_a_payload_is_a_whole_request() -> None:
     head, _, body = payload("/x", {"a": 1}).partition(b"\r\n\r\n")
 
