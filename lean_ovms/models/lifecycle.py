@@ -91,8 +91,7 @@ class ModelLifecycle:
         self._checked = False
         self._restarts = 0
         self._stopped = False
-        self._draining = False
-        self._left_at = 0.0
+        self._draining_since: float | None = None  # of time.monotonic
         self._successor: Self | None = None
 
     # --- life
@@ -213,10 +212,10 @@ class ModelLifecycle:
         self.metrics.model_unloaded(self.name)
 
     def leave_to(self, successor: Self | None) -> None:
-        """Take no more requests but those that have arrived (time.monotonic()): the successor does, if any."""
-        if not self._draining:
-            self._left_at = time.monotonic()
-        self._draining, self._successor = True, successor
+        """Take no more requests but those that have arrived: the successor does, if any."""
+        if self._draining_since is None:
+            self._draining_since = time.monotonic()
+        self._successor = successor
         if self.model_cache is not None:
             self.model_cache.retire(self)
 
@@ -233,7 +232,7 @@ class ModelLifecycle:
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()
-        if self.model_cache is not None and self._draining:
+        if self.model_cache is not None and self._draining_since is not None:
             self.loaded = False
             self.model_cache.remove(self)
 

@@ -144,7 +144,7 @@ class Model(ModelLifecycle):
 
         Raises RequestError.
         """
-        if self._draining and not self._finishes_request():
+        if not self._takes_request():
             return False
         if self.model_cache is not None and self.admits:
             return await self.model_cache.hold(self)
@@ -193,11 +193,13 @@ class Model(ModelLifecycle):
         if self._base is not None:
             self._base.release()
 
-    def _finishes_request(self) -> bool:
-        """Whether this model, which takes no new requests, still serves this task's: it arrived before, and may use the
+    def _takes_request(self) -> bool:
+        """Whether this model serves this task's request. While it drains: one that arrived before, and may use the
         model already."""
+        if self._draining_since is None:
+            return True
         ready = self.loaded and not self._stopped and self.engine.state == "ready"
-        return ready and arrival() <= self._left_at
+        return ready and arrival() <= self._draining_since
 
     def _resolve(self: M, *, latest: bool = False) -> M:
         """This model, or the one that replaced it since the request arrived. latest: since then or before.
@@ -205,7 +207,7 @@ class Model(ModelLifecycle):
         Raises RequestError.
         """
         model: Model = self
-        while model._draining and (latest or not model._finishes_request()):
+        while model._draining_since is not None and (latest or not model._takes_request()):
             if model._successor is None:
                 raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
             model = model._successor

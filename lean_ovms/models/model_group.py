@@ -101,9 +101,8 @@ class Member:
         config, waiting = self.model.config, len(self.waiters)
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0
         if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
-            error = TooManyRequests(f"{waiting} requests are waiting for this model to be loaded already")
-            error.retry_after_s = bounded(self.group.load_s)
-            raise error
+            why = f"{waiting} requests are waiting for this model to be loaded already"
+            raise TooManyRequests(why, retry_after_s=bounded(self.group.load_s))
 
     def answer(self, result: bool | Callable[[], RequestError]) -> None:
         """End the waiting of all requests. True: each may use the model, which is counted."""

@@ -115,7 +115,7 @@ class TextModel(TokenModel):
     def input_modalities(self) -> tuple[str, ...]:
         """By its files until it is loaded."""
         path = self.directory.path
-        files = path is not None and (path / model_dir.VISION_WEIGHTS).is_file()
+        files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
         return ("text", "image") if (self.info.vision if self.known else files) else ("text",)
 
     @property

@@ -21,8 +21,10 @@ from ..errors import StartError
 from ..util.files import NOT_REGULAR, read_text
 from . import task as model_task
 
-VISION_WEIGHTS = "openvino_language_model.xml"
-WEIGHTS = ("openvino_model.xml", VISION_WEIGHTS)
+LANGUAGE_MODEL = "openvino_language_model.xml"
+TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
+"""The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
+WEIGHTS = ("openvino_model.xml", LANGUAGE_MODEL)
 """The network of a text model, or the text part of a vision model."""
 SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 """The networks of a model that transcribes speech, which needs both."""

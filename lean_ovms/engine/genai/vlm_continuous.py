@@ -19,11 +19,11 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, StartError
+from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import IMAGE_TAG, Image
 from ..errors import last_line
 from ..generation.pipeline import ImagePrompt
 from ..loading import model_info
-from ..loading.load_errors import LANGUAGE_MODEL
 from ..loading.settings import PipelineSettings
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Handle, PipelineRequest

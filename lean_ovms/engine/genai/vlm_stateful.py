@@ -15,10 +15,10 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, StartError
+from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import IMAGE_TAG, Image
 from ..generation.pipeline import ImagePrompt
 from ..loading import model_info
-from ..loading.load_errors import LANGUAGE_MODEL
 from ..loading.settings import PipelineSettings
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size

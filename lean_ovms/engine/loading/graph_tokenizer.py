@@ -92,7 +92,7 @@ class GraphTokenizer:
 
 
 def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Emptys the constant segments of the operator that joins segments; None if there is no such operator."""
+    """Empties the constant segments of the operator that joins segments; None if there is no such operator."""
     joins = [op for op in model.get_ops() if op.get_type_name() == "CombineSegments"]
     if len(joins) != 1:
         return None

@@ -24,9 +24,6 @@ from ..errors import last_line
 log = logging.getLogger(__name__)
 
 TEXT_MODEL = "openvino_model.xml"
-LANGUAGE_MODEL = "openvino_language_model.xml"
-TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
-"""The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
 _EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
 _MEMORY = (
     *("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory"),

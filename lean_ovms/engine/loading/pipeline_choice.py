@@ -15,8 +15,9 @@ from typing import NamedTuple
 from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import model_config
+from ...repository.model_dir import TEXT_EMBEDDINGS
 from . import devices
-from .load_errors import TEXT_EMBEDDINGS, is_gguf
+from .load_errors import is_gguf
 
 log = logging.getLogger(__name__)
 

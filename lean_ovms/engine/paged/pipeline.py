@@ -17,6 +17,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
+from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import SamplingParams
 from ..generation.backend import WaitingRequests
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
@@ -25,7 +26,7 @@ from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading import lora, model_info, pipeline_choice, vocabulary
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
-from ..loading.load_errors import LANGUAGE_MODEL, TEXT_MODEL, as_start_error, check_files
+from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder

@@ -63,10 +63,9 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
             resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
             backend = PagedPipeline(config, resolved, wake)
         except NotPageable as error:
-            if config.pipeline_type == pipeline_choice.PAGED:
-                other = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts).pipeline
-                raise StartError(f"--pipeline_type PAGED: {error}; {other} can serve the model") from error
             choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
+            if config.pipeline_type == pipeline_choice.PAGED:
+                raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if backend is None:
         if config.prefix_cache_path:
@@ -118,10 +117,8 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
     try:
-        try:
+        with contextlib.closing(task):
             Worker(task, transport).run()
-        finally:
-            task.close()
     except EngineLost as error:
         log.error("the engine is lost: %s", error)
         return EXIT_BROKEN

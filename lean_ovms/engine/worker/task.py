@@ -1,7 +1,7 @@
 """What the worker's loop needs of a task: one kind of work on one loaded model.
 
-A new kind (embeddings, speech) is a module engine/<task>/task.py that implements this protocol, and a row of `load` in
-__main__.py. The loop knows nothing else about it.
+A new kind (embeddings, speech) is a module engine/<task>/task.py that implements this protocol, and a branch of `load`
+in __main__.py. The loop knows nothing else about it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ _S = TypeVar("_S", bound=Syntax)
 
 
 class Parameters(Generic[_S]):
-    """The parameters of one call while they are read. given: their names. strays: text between them."""
+    """The parameters of one call while they are read. names: of those so far. strays: text between them."""
 
     def __init__(self, syntax: _S, schemas: Mapping[str, Any]) -> None:
         self.syntax = syntax

@@ -6,13 +6,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 from ...config import Config
 from ...errors import StartError
-from ...types import Handle, Request
 from .connection import HttpConnection
 from .response_head import response_head
 from .server_state import ServerState
@@ -34,14 +32,8 @@ class Server(ServerState):
     addresses: as URLs, with the real port.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        handle: Handle,
-        is_vital: Callable[[str, str], bool] = lambda method, path: False,
-        check_head: Callable[[Request], None] = lambda request: None,
-    ) -> None:
-        super().__init__(config, handle, is_vital, check_head)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.addresses: list[str] = []
         self._bound: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...config import Config
 from ...types import Handle, Request
@@ -15,30 +16,27 @@ MAX_PENDING_BODIES = 4
 could hold 64 GiB."""
 
 
+@dataclass(eq=False, repr=False)
 class ServerState:
-    """draining: every response closes its connection. active_requests: whose response is not closed; their connections
-    may have closed before. reserved_bytes: of unfinished bodies."""
+    """is_vital: whether a request (method, path) reports on the server, and is served beyond --max_connections.
+    check_head: raises RequestError for a request without its body, which then is not read.
 
-    def __init__(
-        self,
-        config: Config,
-        handle: Handle,
-        is_vital: Callable[[str, str], bool] = lambda method, path: False,
-        check_head: Callable[[Request], None] = lambda request: None,
-    ) -> None:
-        """is_vital: whether a request (method, path) reports on the server, and is served beyond --max_connections.
+    draining: every response closes its connection. active_requests: whose response is not closed; their connections
+    may have closed before. reserved_bytes: of unfinished bodies.
+    """
 
-        check_head: raises RequestError for a request without its body, which then is not read.
-        """
-        self.config = config
-        self.handle = handle
-        self.check_head = check_head
-        self.limits = ConnectionLimits(config, is_vital)
+    config: Config
+    handle: Handle
+    is_vital: Callable[[str, str], bool] = lambda method, path: False
+    check_head: Callable[[Request], None] = lambda request: None
+
+    def __post_init__(self) -> None:
+        self.limits = ConnectionLimits(self.config, self.is_vital)
         self.connections: set[Limited] = set()
         self.draining = False
         self.active_requests = 0
         self.reserved_bytes = 0
-        self.most_reserved_bytes = MAX_PENDING_BODIES * config.max_body_bytes
+        self.most_reserved_bytes = MAX_PENDING_BODIES * self.config.max_body_bytes
         self._unparsed: deque[Callable[[], None]] = deque()  # of connections with tiny chunks, in turn
         self._idle: asyncio.Event | None = None  # while draining: set when nothing is open
 

@@ -51,7 +51,7 @@ def _not_bound(host: str, port: int, number: int, option: str, *, reuse: bool = 
     zero = "a free one" if option == "rest_port" else "none"
     next_step = {
         errno.EADDRINUSE: f"; stop what listens there{shared}, or choose another port with --{option} (0: {zero})",
-        errno.EACCES: "; ports below 1024 need a privilege: choose another one with --{option}",
+        errno.EACCES: f"; ports below 1024 need a privilege: choose another one with --{option}",
         errno.EADDRNOTAVAIL: "; --rest_bind_address takes addresses of this machine",
     }
     why = f"cannot listen on {host}:{port}: {os.strerror(number)}{next_step.get(number, '')}"

@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import SERVED_TASKS, Config
 from lean_ovms.models import factory
-from lean_ovms.repository.model_dir import VISION_WEIGHTS, ModelDir
+from lean_ovms.repository.model_dir import LANGUAGE_MODEL, ModelDir
 from tests.api.conftest import get, whole
 
 MODALITIES = {
@@ -37,7 +37,7 @@ async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task:
 
 
 async def test_files_of_a_vision_model_show_that_it_reads_images(tmp_path: Path) -> None:
-    (tmp_path / VISION_WEIGHTS).touch()
+    (tmp_path / LANGUAGE_MODEL).touch()
     model = factory.make(Config(fake_engine=True, access_log=False))
     assert model.input_modalities == ("text",)
     model.directory = ModelDir(path=tmp_path)

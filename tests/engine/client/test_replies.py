@@ -203,7 +203,7 @@ async def test_cancelling_a_sequence_that_is_not_there_does_nothing(index):
     assert not reply.finished
 
 
-async def test_close_cancels_once_and_drops_what_is_not_pushed():
+async def test_cancel_is_sent_once_and_drops_what_is_not_pushed():
     room = Room()
     gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
@@ -215,7 +215,7 @@ async def test_close_cancels_once_and_drops_what_is_not_pushed():
     assert gate.pieces == []
 
 
-async def test_close_after_the_last_final_sends_nothing():
+async def test_cancel_after_the_last_final_sends_nothing():
     room = Room()
     reply = room.accepted()
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])

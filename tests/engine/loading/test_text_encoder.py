@@ -13,7 +13,7 @@ import openvino_genai as genai
 import pytest
 
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
-from lean_ovms.engine.embedding.model import PoolingTokenizer
+from lean_ovms.engine.embedding.tokenizer import PoolingTokenizer
 from lean_ovms.engine.loading import model_info, text_encoder, vocabulary
 from lean_ovms.engine.loading.graph_tokenizer import TOKENIZER_PROPERTIES, GraphTokenizer
 from lean_ovms.engine.loading.text_encoder import Encode, TextEncoder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ import uvloop
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.transports.http11 import connection as connection_module
-from lean_ovms.transports.http11 import connection_limits, tls
+from lean_ovms.transports.http11 import connection_limits, sockets, tls
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.connection_limits import MAX_SURPLUS
 from lean_ovms.transports.http11.server import Server
@@ -195,6 +196,22 @@ def test_a_port_in_use_stops_the_start_in_one_line(run: Run) -> None:
                 await Server(config(rest_port=port, rest_bind_address="127.0.0.2,127.0.0.1"), ok).start()
             async with serving(ok, rest_port=port, rest_bind_address="127.0.0.2"):
                 pass  # the failed start let go of what it had bound
+
+    run(main)
+
+
+@pytest.mark.parametrize("option", ["rest_port", "ollama_port"])
+def test_a_port_that_needs_a_privilege_is_named_with_its_option(
+    run: Run, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(sockets, "_bind_one", refuse)
+
+    async def main() -> None:
+        with pytest.raises(StartError, match=f"need a privilege: choose another one with --{option}$"):
+            await sockets.bind("127.0.0.1", 80, option=option)
 
     run(main)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from ...loading.load_errors import TEXT_EMBEDDINGS
+from ....repository.model_dir import TEXT_EMBEDDINGS
 from ..network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 
 INPUT = "inputs_embeds"
