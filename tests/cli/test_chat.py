@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -105,6 +106,16 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
+    def interrupt(self, end: str) -> None:
+        """Types Ctrl-C until this text is printed: Python loses one that comes just before it waits for input."""
+        self.type("\x03")
+        while end.encode() not in self._output:
+            if select.select([self._fd], [], [], 20)[0]:
+                self._output += os.read(self._fd, 4096)
+            else:
+                self.type("\x03")
+        self._output = b""
+
     def read_to(self, end: str) -> str:
         """Returns what is printed up to this text."""
         while end.encode() not in self._output:
@@ -164,8 +175,7 @@ def test_a_conversation_on_a_terminal(script: ScriptedServer, tmp_path: Path) ->
         script.stream(CHAT, {"content": "Seen"}, None)
         user.type(f'/image "{tmp_path}/a b.png" What is it?\n')
         user.read_to("Seen")
-        user.type("\x03")  # stops the answer, which stays in the conversation
-        user.read_to(">>> ")
+        user.interrupt(">>> ")  # stops the answer, which stays in the conversation
         assert script.left.wait(60)
         [image, text] = script.bodies[-1]["messages"][-1]["content"]
         assert image["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
@@ -192,8 +202,7 @@ def test_a_conversation_on_a_terminal(script: ScriptedServer, tmp_path: Path) ->
         user.type("/help\n")
         user.read_to("Ctrl-C stops an answer.")
         user.read_to(">>> ")
-        user.type("\x03")
-        user.read_to(">>> ")
+        user.interrupt(">>> ")
         user.type("\x04")  # ends
     history = tmp_path / "lean_ovms" / "chat_history"
     assert history.stat().st_mode & 0o77 == 0
