@@ -16,6 +16,7 @@ import os
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,18 @@ def make(name: str, target: Path) -> None:
         exported = OVModelForCausalLM.from_pretrained(folder, export=True, load_in_8bit=False, compile=False)
         ov.save_model(exported.model, Path(folder) / "openvino_model.xml", compress_to_fp16=True)
         (Path(folder) / "config.json").write_text(json.dumps(_finite(model.config.to_dict()), default=str))
-        with tarfile.open(target / f"{name}.tar.xz", "w:xz", preset=9) as archive:
-            for file in ("config.json", "openvino_model.xml", "openvino_model.bin"):
-                data = (Path(folder) / file).read_bytes()
-                entry = tarfile.TarInfo(file)  # no times and owners: the same model gives the same file
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
+        files = ("config.json", "openvino_model.xml", "openvino_model.bin")
+        pack([Path(folder) / file for file in files], target / f"{name}.tar.xz")
+
+
+def pack(files: Iterable[Path], archive: Path) -> None:
+    """Write an archive without times and owners: the same model gives the same file."""
+    with tarfile.open(archive, "w:xz", preset=9) as packed:
+        for path in files:
+            data = path.read_bytes()
+            entry = tarfile.TarInfo(path.name)
+            entry.size = len(data)
+            packed.addfile(entry, io.BytesIO(data))
 
 
 def _finite(value: Any) -> Any:

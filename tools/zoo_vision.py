@@ -9,14 +9,13 @@ python -m tools.zoo_vision DIR [NAME...]   (needs torch, transformers and optimu
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from tools.zoo import pack
 
 VOCAB = 384
 TEXT: dict[str, Any] = {
@@ -439,17 +438,7 @@ def make_tokenizer(target: Path) -> None:
             ("tokenizer", "detokenizer"), convert_tokenizer(tokenizer(), with_detokenizer=True), strict=True
         ):
             ov.save_model(converted, Path(folder) / f"openvino_{name}.xml")
-        pack(Path(folder), target / "tokenizer.tar.xz")
-
-
-def pack(folder: Path, archive: Path) -> None:
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "w:xz", preset=9) as packed:
-        for path in sorted(folder.iterdir()):
-            data = path.read_bytes()
-            entry = tarfile.TarInfo(path.name)  # no times and owners: the same model gives the same file
-            entry.size = len(data)
-            packed.addfile(entry, io.BytesIO(data))
+        pack(sorted(Path(folder).iterdir()), target / "tokenizer.tar.xz")
 
 
 def network(name: str) -> Any:
@@ -494,13 +483,14 @@ def make(name: str, target: Path) -> None:
             ov.save_model(ov.Core().read_model(path), small / path.name, compress_to_fp16=True)
         (small / "config.json").write_text((exported / "config.json").read_text())
         (small / "preprocessor_config.json").write_text(json.dumps(PIXELS[name]))
-        pack(small, target / f"{name}.tar.xz")
+        pack(sorted(small.iterdir()), target / f"{name}.tar.xz")
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(MODELS):
         sys.exit(__doc__)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    make_tokenizer(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    make_tokenizer(folder)
     for each in sys.argv[2:] or MODELS:
-        make(each, Path(sys.argv[1]))
+        make(each, folder)

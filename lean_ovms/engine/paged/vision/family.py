@@ -68,3 +68,9 @@ class Files(NamedTuple):
     config: Json
     processor: Json
     networks: Networks
+
+    @property
+    def image_token(self) -> int:
+        """VisionFamily.token_id of families whose older files name it an index. Raises KeyError."""
+        config = self.config
+        return int(config["image_token_index"] if "image_token_index" in config else config["image_token_id"])

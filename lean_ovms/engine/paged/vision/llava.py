@@ -20,7 +20,7 @@ class Llava:
         """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
         config, processor = files.config, files.processor
         vision = config["vision_config"]
-        self.token_id = int(config["image_token_index"] if "image_token_index" in config else config["image_token_id"])
+        self.token_id = files.image_token
         self.side = int(vision["image_size"])
         self.patches: int = self.side // int(vision["patch_size"])
         self._networks = files.networks

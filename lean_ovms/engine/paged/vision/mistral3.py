@@ -26,7 +26,7 @@ class Mistral3:
         config, processor = files.config, files.processor
         if config["text_config"]["model_type"] != "mistral":
             raise ValueError(f"its language model is {config['text_config']['model_type']}")
-        self.token_id = int(config["image_token_index"] if "image_token_index" in config else config["image_token_id"])
+        self.token_id = files.image_token
         self._networks = files.networks
         self._patch, self._merge = int(config["vision_config"]["patch_size"]), int(config["spatial_merge_size"])
         self._longest = int(processor["size"]["longest_edge"])
