@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CHILD = "import signal; print([signal.getsignal(n).name for n in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)])"
 PARENT = f"""
 import os, signal, subprocess, sys
@@ -29,6 +31,7 @@ def started_by_a_shell(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_children_get_the_defaults_and_the_run_still_ignores_the_signals() -> None:
     ignored, default = str(["SIG_IGN"] * 3), str(["SIG_DFL"] * 3)
     assert started_by_a_shell() == [ignored, "alive"]

@@ -114,6 +114,7 @@ def test_a_graph_of_another_task_is_written_by_its_files(run: Run, tmp_path: Pat
     assert (task.name, options["pooling"], options["plugin_config"]) == ("embeddings", "LAST", '{"NUM_STREAMS": 2}')
 
 
+@pytest.mark.slow
 def test_model_name_stands_in_for_source_model(run: Run, tmp_path: Path) -> None:
     assert run("--pull", "--model_name", "org/model", "--model_repository_path", "models") == 0
     assert (tmp_path / "models/org/model/openvino_model.bin").exists()
@@ -176,6 +177,7 @@ def test_a_draft_is_pulled_into_the_model(run: Run, served: list[Config], server
     assert spec.config.draft_device == "GPU"
 
 
+@pytest.mark.slow
 def test_the_repository_may_come_from_the_environment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import lean_ovms
 from lean_ovms.api import routes
+from tests.conventions.source import ROOT, Source, parsed, source
 from tools.import_rules import ALLOWED, EVERYTHING, FOREIGN, rule_of
-
-ROOT = Path(lean_ovms.__file__).parent
 
 NO_ASYNCIO = (
     "engine.generation",
@@ -52,21 +50,12 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Every statement; what is in expressions is not read, which takes most of the time of ast.walk."""
-    yield node
-    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
-        inner = getattr(node, name, None)
-        for one in inner if isinstance(inner, list) else ():
-            yield from statements(one)
-
-
-def imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
+def imports(code: Source, package: tuple[str, ...]) -> Iterator[str]:
     """Every module that a file in `package` imports, as a dotted name."""
-    for node in statements(ast.parse(source)):
+    for node in code.imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else ()
             name = ".".join((*base, *(node.module or "").split("."))).strip(".")
             yield from (f"{name}.{alias.name}" for alias in node.names)
@@ -74,7 +63,7 @@ def imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
 
 @cache
 def imported(path: Path) -> tuple[str, ...]:
-    return tuple(imports(path.read_text("utf-8"), ("lean_ovms", *path.relative_to(ROOT).parent.parts)))
+    return tuple(imports(source(path), ("lean_ovms", *path.relative_to(ROOT).parent.parts)))
 
 
 def modules() -> list[tuple[Path, str]]:
@@ -123,7 +112,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
 )
 def test_the_rules_refuse_what_crosses_a_border(module: str, statement: str) -> None:
     package = ("lean_ovms", *module.split(".")[:-1])
-    assert refused(module, imports(statement, package)) != []
+    assert refused(module, imports(parsed(statement), package)) != []
 
 
 def test_no_two_folders_import_each_other() -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
-import lean_ovms
-
-ROOT = Path(lean_ovms.__file__).parent
+from tests.conventions.source import ROOT, Source, source
 
 FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
@@ -20,32 +15,26 @@ OF_VLLM = ("SamplingParams",)
 """Classes of a program that have vLLM's name, and become ours of the same name."""
 
 
-@cache
-def trees() -> list[tuple[str, ast.Module]]:
-    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
-
-
-def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields line and text of every string that stands alone: docstrings, and those of constants and fields."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
+def sources() -> Iterator[tuple[str, Source]]:
+    """Yields all files, and their names."""
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), source(path)
 
 
 def test_no_public_class_name_occurs_twice() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for name, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(f"{name}:{node.lineno}")
+    for file, code in sources():
+        for line, name in code.classes:
+            if not name.startswith("_"):
+                places[name].append(f"{file}:{line}")
     twice = {name: found for name, found in places.items() if len(found) > 1 and name not in OF_VLLM}
     assert twice == {}
 
 
 def test_docstrings_have_a_subject_or_a_verb() -> None:
     assert not [
-        f"{name}:{line}: {text[:60]}"
-        for name, tree in trees()
-        for line, text in docstrings(tree)
+        f"{file}:{line}: {text[:60]}"
+        for file, code in sources()
+        for line, text in code.strings
         if text.startswith(FRAGMENTS)
     ]

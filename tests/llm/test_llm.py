@@ -104,6 +104,7 @@ def test_a_conversation_is_rendered_and_parsed_as_by_the_server(make_llm: MakeLL
     assert both[0].outputs[0].logprobs is not None
 
 
+@pytest.mark.slow
 def test_many_prompts_keep_the_engine_full_and_are_never_refused(make_llm: MakeLLM) -> None:
     most = 0
 

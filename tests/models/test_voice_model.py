@@ -60,6 +60,7 @@ async def test_a_stream_that_is_closed_cancels_what_is_being_spoken() -> None:
     await asyncio.wait_for(model.in_flight.drained(), 300)
 
 
+@pytest.mark.slow
 async def test_a_request_has_a_time_limit() -> None:
     model, engine = await fake_voice(request_timeout_s=0.5)
     engine.gate = asyncio.Event()

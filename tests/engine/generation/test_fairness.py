@@ -46,6 +46,7 @@ def hostile(rig, prompts=128, n=20, **sampling):
 # --- between clients
 
 
+@pytest.mark.slow
 def test_a_request_of_another_client_starts_within_a_few_steps_of_a_batch_that_is_full():
     rig = make()
     hostile(rig)

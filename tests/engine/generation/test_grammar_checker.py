@@ -75,6 +75,7 @@ def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_process(make,
     assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
+@pytest.mark.slow
 def test_time_without_cpu_does_not_count_on_a_busy_machine(make):
     assert make(settings=IMPATIENT).check("wait", GrammarBounds()) == GrammarCost(0.5, 4)
 

@@ -39,6 +39,7 @@ def test_a_request_is_booked_with_what_it_holds_now_and_not_with_what_it_may_bec
     assert rig.stats().kv_blocks_used == 2
 
 
+@pytest.mark.slow
 def test_more_work_than_cache_is_all_done_in_turns():
     rig = Rig(blocks=10)
     texts = [chr(97 + i) * 40 for i in range(12)]

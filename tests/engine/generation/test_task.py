@@ -233,6 +233,7 @@ def test_the_queue_has_an_end():
     assert all(a.text() == "hello" for a in answers[:5])
 
 
+@pytest.mark.slow
 def test_a_flood_of_texts_lets_others_step_between():
     rig = Rig(context=10**6)
     runner = rig.submit("hello", max_tokens=100, ignore_eos=True)

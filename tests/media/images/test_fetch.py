@@ -128,6 +128,7 @@ async def test_a_server_that_stalls_has_a_deadline(page):
         assert "takes longer than 0.2 s" in await refused(server, "/a", image_timeout_s=0.2)
 
 
+@pytest.mark.slow
 async def test_a_server_that_drips_has_the_same_deadline():
     async with serving(a=b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n") as server:
         server.drip.add("/a")

@@ -572,6 +572,7 @@ def test_a_connection_beyond_the_limit_that_asks_nothing_is_refused(run: Run, mo
     run(main)
 
 
+@pytest.mark.slow
 def test_a_slow_sender_of_headers_gets_408(run: Run) -> None:
     async def main() -> None:
         async with serving(ok, header_timeout_s=0.5) as server:
@@ -592,6 +593,7 @@ def test_the_client_sees_413_although_it_is_still_sending(run: Run) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
     async def main() -> None:
         body = Body(*[b"x" * 100_000] * 1000)

@@ -143,6 +143,7 @@ async def test_the_reserve_has_room_for_what_the_log_adds_to_the_file(tmp_path: 
 
 
 @pytest.mark.parametrize("size", [9_000, 90_000, 1_000_000])
+@pytest.mark.slow
 async def test_deleting_works_when_the_answers_themselves_fill_the_disk(small_disk: Path, size: int) -> None:
     with (small_disk / "filler").open("wb", 0) as filler:
         filler.write(bytes(6 << 20))
@@ -186,6 +187,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+@pytest.mark.slow
 async def test_deleting_works_on_a_disk_that_is_full(small_disk: Path) -> None:
     opened = store(small_disk / "store.db")
     for number in range(100):

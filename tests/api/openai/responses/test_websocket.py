@@ -152,6 +152,7 @@ async def test_the_key_and_the_limit(make_app: MakeApp) -> None:
     assert (await get(app, PATH, authorization="Bearer k")).status == 426
 
 
+@pytest.mark.slow
 async def test_a_websocket_is_closed_when_the_server_stops_or_its_time_is_over(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     async with opened(app) as websocket:
