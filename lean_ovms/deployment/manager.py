@@ -190,8 +190,7 @@ class DeploymentManager:
         if old is None or not (old.ready or (spec.on_demand and old.on_demand)):
             model = self._install(spec)
             model.on_demand = model.on_demand or (old is None and spec.on_demand and spec.problem is None)
-            model.queues_while_loading = spec.problem is None
-            failure = await self._load(spec, model)  # meanwhile requests wait for it, as for one that is known
+            failure = await self._load(spec, model)
         elif spec == self._specs.get(name):
             failure = old.failure = None  # the replacement that failed is no longer configured
         elif spec.problem is not None:

@@ -46,10 +46,9 @@ class ModelLifecycle:
     task: what it computes. config: the options of this model. loaded: an engine child has been started, and not been
     stopped since. parent: the name of the model that it is an adapter of, or "". adapters: its own. failure: why the
     last attempt to load it, or its replacement, failed. announced: it is in the list of models while it loads, too.
-    on_demand: a request loads it if it is not loaded. queues_while_loading: its requests wait for a load that is in
-    progress, as those of a model on demand do. model_cache: decides when it is loaded and unloaded; None: it is loaded
-    once. known_info: what is known of it before it is loaded. adapter: as in protocol.Submit, for one that the engine
-    of its base serves; else "".
+    on_demand: a request loads it if it is not loaded. model_cache: decides when it is loaded and unloaded; None: it
+    is loaded once. known_info: what is known of it before it is loaded. adapter: as in protocol.Submit, for one
+    that the engine of its base serves; else "".
     """
 
     task: str = ""
@@ -77,7 +76,6 @@ class ModelLifecycle:
         self.failure: StartError | None = None
         self.announced = False
         self.on_demand = False
-        self.queues_while_loading = False
         self.model_cache: ModelCache | None = None
         self.known_info: ModelInfo | None = None
         self.adapters = AdapterSet(self)
@@ -139,7 +137,7 @@ class ModelLifecycle:
             await self._load()
             await self.adapters.load()
         except StartError as error:
-            self.failure, self.loaded, self.queues_while_loading = error, False, False
+            self.failure, self.loaded = error, False
             await self._stop_engine()
             raise
         finally:
@@ -262,7 +260,7 @@ class ModelLifecycle:
     @property
     def admits(self) -> bool:
         """Whether requests wait until it is loaded, instead of a 503."""
-        return self.on_demand or self.queues_while_loading
+        return self.on_demand or (self.failure is None and self.model_cache is not None)
 
     @property
     def known(self) -> bool:

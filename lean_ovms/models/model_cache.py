@@ -177,10 +177,11 @@ class ModelCache:
         return self._asleep is not None
 
     async def load(self, model: CachedModel) -> None:
-        """Load a model now, whether there is room or not: at the start. Raises StartError."""
+        """Load a model now, whether there is room or not: at the start. Requests wait for it. Raises StartError."""
         member = self._members[model]
         if member.state == "unloaded":
-            member.task = task = asyncio.create_task(self._load(member, logged=False))
+            member.task = asyncio.create_task(self._load(member, logged=False))
+        if (task := member.task) is not None:
             await asyncio.wait([task])
             if not task.cancelled() and (failure := task.result()) is not None:
                 raise failure

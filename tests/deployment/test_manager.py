@@ -111,6 +111,34 @@ async def test_models_load_side_by_side(deployment: Deployment) -> None:
     assert deployment.states() == {"a": "ready", "b": "ready"}
 
 
+async def test_requests_at_the_start_wait_until_their_model_is_loaded_or_has_failed(deployment: Deployment) -> None:
+    deployment.want("a", "b")
+    deployment.slow, deployment.faults = {"a", "b"}, {"b": "broken"}
+    loading = asyncio.create_task(deployment.manager().load())
+    await asyncio.sleep(0)
+    good, bad = (asyncio.create_task(begin(model)) for model in deployment.made)
+    ready = await deployment.app.handle(Request("GET", "/v2/health/ready"))
+    assert (ready.status, good.done(), bad.done()) == (503, False, False)
+    for model in deployment.made:
+        engine_of(model).loaded.set()
+    await loading
+    await (await good).aclose()
+    with pytest.raises(Unavailable, match="could not be loaded"):
+        await bad
+
+
+async def test_a_model_that_a_request_began_to_load_must_load_at_the_start_too(deployment: Deployment) -> None:
+    deployment.want("a")
+    deployment.faults, deployment.required = {"a": "broken"}, True
+    manager = deployment.manager()
+    request = asyncio.create_task(begin(deployment.made[0]))
+    await asyncio.sleep(0)
+    with pytest.raises(StartError, match="broken"):
+        await manager.load()
+    with pytest.raises(Unavailable, match="could not be loaded"):
+        await request
+
+
 async def test_one_that_does_not_load_leaves_the_others_and_says_so_to_its_clients(deployment: Deployment) -> None:
     deployment.want("a", "b")
     deployment.faults = {"b": "no such file /secret"}

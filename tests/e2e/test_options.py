@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import local_server, start_process
+from tests.e2e.conftest import PATIENT_S, local_server, start_process
 
 pytestmark = pytest.mark.model
 
@@ -173,6 +173,13 @@ async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
         usage = (await client.completions.create(model="demo", prompt=prompt, max_tokens=2)).usage
         assert usage
         assert usage.prompt_tokens_details is None
+
+
+def test_a_request_that_comes_before_the_model_is_loaded_waits_for_it() -> None:
+    with start_process("--load_models", "start") as process:
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=PATIENT_S) as client:
+            assert client.completions.create(model="demo", prompt="Hi", max_tokens=2).usage.completion_tokens == 2
+        assert "ready: demo" in process.wait_for("ready: demo")
 
 
 def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_served() -> None:
