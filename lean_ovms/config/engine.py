@@ -20,7 +20,7 @@ PREFIX_CACHE_CLOSE_S = 10.0
 """How long an engine writes blocks to prefix_cache_path at most when it is stopped."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class EngineOptions(Options):
     """What the engine process of a model needs besides ModelOptions."""
 

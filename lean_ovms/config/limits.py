@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .options import Options, option
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LimitOptions(Options):
     """The limits that the server itself keeps; those of the engine are in EngineOptions."""
 

@@ -90,7 +90,11 @@ def _is_text(value: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of the classes whose fields are options: checks each value."""
+    """Base of the classes whose fields are options: checks each value.
+
+    Those with the options of one group have no methods of a dataclass (init, repr and eq are False): Config has them,
+    and to make them for each group took 6 ms of every start.
+    """
 
     def __post_init__(self) -> None:
         """Raises StartError."""
