@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -52,13 +53,21 @@ def catch_ignored_signals() -> None:
             signal.signal(number, lambda *_: None)
 
 
+ENVIRONMENT = {*os.environ}
+
+
 def pytest_configure() -> None:
     catch_ignored_signals()
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of test items stay to the end: a collector that looked at them all each time took a fifth of a run."""
+    """A tool that switches the hub off when it is imported does so for all tests.
+
+    Thousands of test items stay to the end: a collector that looked at them all each time took a fifth of a run.
+    """
+    if found := [name for name in os.environ.keys() - ENVIRONMENT if name.startswith(("HF_", "LEAN_OVMS_"))]:
+        raise pytest.UsageError(f"what tests import has set {', '.join(found)}")
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -20,8 +20,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 COMMON = {
     "vocab_size": 64,
     "hidden_size": 64,
@@ -170,4 +168,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
     sys.exit(main(sys.argv[1:]))

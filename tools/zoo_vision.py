@@ -10,6 +10,7 @@ python -m tools.zoo_vision DIR [NAME...]   (needs torch, transformers and optimu
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -489,6 +490,7 @@ def make(name: str, target: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(MODELS):
         sys.exit(__doc__)
+    os.environ["HF_HUB_OFFLINE"] = "1"
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer(folder)
