@@ -31,7 +31,8 @@ from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
 from . import load_report, routes
 from .clients import Clients
-from .middleware import Auth, Cors, RequestRecords, release_all
+from .keys import ApiKey, ApiKeys
+from .middleware import Cors, RequestRecords, release_all
 from .origin_policy import OriginPolicy
 from .router import Table, load, module_of
 from .routes import Route
@@ -68,12 +69,13 @@ class App:
             ),
             image_loader=ImageLoader(config),
             records=RequestRecords(config, metrics),
+            keys=ApiKeys(config),
             handle=self.handle,
             forward=self._forward,
         )
         self._records = self.services.records
         self._table = Table(routes.every())
-        self._auth = Auth(config)
+        self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)
         self._origins = OriginPolicy(config, self._clients)
@@ -118,10 +120,12 @@ class App:
         """The response to a request; errors are responses too."""
         request.path = self._below_root(request.path)  # not in a copy, which would keep the body in memory
         record = self._records.start(request)
-        record.peer, record.client = self._clients.source(request), self._clients.identify(request)
+        key = record.key = self._keys.find(request)
+        record.peer = self._clients.source(request)
+        record.client = key.client if key is not None and key.client else self._clients.identify(request)
         token, inline_token = current_record.set(record), inline_time.set(InlineTime(record.client))
         try:
-            response = await self._respond(request, record)
+            response = await self._respond(request, record, key)
         except BaseException:  # the transport cancels when the client has disconnected
             release_all(record)
             self._records.cancelled(record)
@@ -131,17 +135,19 @@ class App:
             inline_time.reset(inline_token)
         response.headers += self._cors.headers(request)
         response.headers.append(("X-Request-Id", record.request_id))
+        if key is not None:
+            response.headers += key.headers()
         if expects_anthropic(request):
             response.headers.append(("Request-Id", record.request_id))
         return self._records.observe(request, response, record)
 
-    async def _respond(self, request: Request, record: RequestRecord) -> Response:
+    async def _respond(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Response:
         try:
             if request.size >= LARGE_BODY:
                 record.releases.append((await self.services.count_body(request.size)).release)
             if request.method == "OPTIONS":
                 return self._preflight(request)
-            route = self._admit(request, record)
+            route = self._admit(request, record, key)
             response = await (await load(route))(request, self.services)
             if form := request.headers.get(load_report.ASKED_IN, ""):
                 await load_report.add(response, form, self.registry.names.get(record.model))
@@ -155,12 +161,12 @@ class App:
             record.error = internal.code or internal.kind
             return error_response(internal, request=request, request_id=record.request_id)
 
-    def _admit(self, request: Request, record: RequestRecord) -> Route:
+    def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
         """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
         record.route = route.path
         self._origins.check(route, request)
-        self._auth.check(route, request)
+        self._keys.check(route, request, key, record)
         return route
 
     def _preflight(self, request: Request) -> Response:

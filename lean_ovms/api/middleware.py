@@ -1,11 +1,10 @@
-"""What holds for every request, whatever its route: CORS headers, the API key, the request's record.
+"""What holds for every request, whatever its route: CORS headers, the request's record.
 
 Each is one object that App asks in turn. Knows no routes by name, no models and no sockets.
 """
 
 from __future__ import annotations
 
-import hmac
 import logging
 import os
 import re
@@ -13,15 +12,13 @@ import time
 from collections.abc import Callable
 
 from ..config import Config
-from ..errors import Unauthorized
 from ..observability.logging import Access
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..push_types import Sink
 from ..types import ByteStream, Request, Response
-from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
+from ..websocket_types import Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
-from .routes import Route
 
 logger = logging.getLogger("lean_ovms.access")
 
@@ -60,35 +57,6 @@ class Cors:
             if allowed == "*" and _NAMES.fullmatch(asked):
                 headers.append((answered_in, asked))
         return Response(200, headers)
-
-
-class Auth:
-    """The API key as a bearer token or, as Anthropic's clients send it, as x-api-key; without a key all is open."""
-
-    def __init__(self, config: Config) -> None:
-        self._key = config.api_key.encode()
-        self._protect_models = config.protect_models
-
-    def check(self, route: Route, request: Request) -> None:
-        """Raises Unauthorized where the route needs the key and the request does not have it."""
-        if not self._key or route.auth == "open" or (route.auth == "models" and not self._protect_models):
-            return
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        given = [bearer] if scheme.lower() == "bearer" else []
-        given += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
-        if request.websocket:
-            given += keys_in_subprotocols(request)
-        if not any(hmac.compare_digest(key.strip().encode("latin-1", "replace"), self._key) for key in given):
-            raise Unauthorized("Unauthorized request due to invalid or missing api-key")
-
-
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
-
-
-def keys_in_subprotocols(request: Request) -> list[str]:
-    """API keys among the subprotocols that a client offers: a browser's WebSocket has no Authorization header."""
-    offered = [name.strip() for name in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
-    return [name.removeprefix(KEY_SUBPROTOCOL) for name in offered if name.startswith(KEY_SUBPROTOCOL)]
 
 
 class RequestRecords:

@@ -144,7 +144,7 @@ def _parameters_named(path: str) -> str:
 
 def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
     doc = doc_of(imported(route))
-    authenticated = key and route.auth != "open"
+    authenticated = key and route.auth not in ("open", "metrics")
     operation: Json = {
         "operationId": _operation_id(route, path),
         "summary": doc.summary,
@@ -184,7 +184,7 @@ def _tag(route: Route) -> str:
 
 
 def _errors(doc: RouteDoc, path: str, *, authenticated: bool) -> list[int]:
-    found = {403, 500, 503} | ({401} if authenticated else set())
+    found = {403, 500, 503} | ({401, 429} if authenticated else set())
     if "{" in path:
         found.add(404)
     if doc.body:

@@ -34,7 +34,7 @@ class OriginPolicy:
     def __init__(self, config: Config, clients: Clients) -> None:
         self._config = config
         self._clients = clients
-        self._without_key = not config.api_key
+        self._without_key = not config.has_api_key
         self._every_origin = "*" in config.origins
         self._hosts = {*config.hosts, *machine_names()}
         self._checks_hosts = bool(config.hosts) or (self._without_key and not self._every_origin)

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 
 from ..types import Request
+from .key_file import ADMIN, INFERENCE
 
 BASES = ("/v1", "/v3", "/v3/v1")
 """Prefixes of the generative BASES: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""
@@ -21,7 +22,8 @@ EVERYWHERE = (*BASES, "")
 class Route:
     """A method and path, and its handler. "{id}" in path matches any text, slashes included. bases: what precedes path.
 
-    auth: whether the BASES key is required: "key" always, "models" only with --protect_models, "open" never.
+    auth: whether an API key is required: "key" always; "admin" always, with that role; "models" only with
+    --protect_models or named keys; "metrics" only with named keys, with the role of an admin; "open" never.
     vital: it reports on the server, cheaply, and is served when there are too many connections, too.
     changes: it changes the state of the server for all clients, so that without a key no foreign page may use it.
     header: the route is taken instead of the one without it by requests that have this header.
@@ -40,6 +42,13 @@ class Route:
     header: str = ""
     model: str = ""
     option: str = ""
+
+    @property
+    def role(self) -> str:
+        """The role that its API key needs; "" for any."""
+        if self.changes or self.auth in ("admin", "metrics"):
+            return ADMIN
+        return INFERENCE if self.auth == "key" else ""
 
     @property
     def module(self) -> str:
@@ -152,10 +161,11 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),
     Route("POST", "/ping", "admin.health:handle_ping", auth="open"),
     Route("GET", "/version", "admin.health:handle_version", auth="open"),
-    Route("GET", "/metrics", "admin.metrics:handle", auth="open", vital=True),
+    Route("GET", "/metrics", "admin.metrics:handle", auth="metrics", vital=True),
     Route("GET", "/", "admin.page:handle_root", auth="open"),
     Route("GET", "/web/{id}", "admin.page:handle_file", auth="open"),
-    Route("GET", "/server_info", "admin.server_info:handle"),
+    Route("GET", "/server_info", "admin.server_info:handle", auth="admin"),
+    Route("GET", "/usage", "admin.usage:handle", BASES, auth="admin"),
 )
 # fmt: on
 

@@ -19,6 +19,7 @@ from ..util import chunked_json
 from ..util.budget import Budget, Lease
 from ..util.concurrency import Offload
 from .fields import Values, json_body
+from .keys import ApiKeys
 from .middleware import RequestRecords
 from .response import model_name
 
@@ -85,6 +86,7 @@ class Services:
     bodies: Budget
     image_loader: ImageLoader
     records: RequestRecords
+    keys: ApiKeys
     handle: Callable[[Request], Awaitable[Response]]
     forward: Callable[[Request, str], Awaitable[Response]]
     manager: ModelManager | None = None

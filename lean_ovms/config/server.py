@@ -15,7 +15,7 @@ class ServerOptions(Options):
     config_path: str = option("", "config.json that lists the models to serve", group="deployment")
     file_system_poll_wait_seconds: float = option(
         1.0,
-        "seconds between two looks whether config.json or a graph.pbtxt has changed; 0: never",
+        "seconds between two looks whether config.json, a graph.pbtxt or api_key_file has changed; 0: never",
         group="deployment",
         low=0,
     )
@@ -119,11 +119,17 @@ class ServerOptions(Options):
     ssl_keyfile: str = option("", "file with the private TLS key (PEM)", group="listen")
     api_key_file: str = option(
         "",
-        "file with the API key in its first line; empty: the environment variable API_KEY is the key",
+        "file with the API key in its first line, or a JSON object with the hashes of several named keys, their roles "
+        "and limits (docs/security.md); empty: the environment variable API_KEY is the key",
         group="listen",
     )
     api_key: str = option(
-        "", "the API key; only as an environment variable", group="listen", env="API_KEY", secret=True
+        "",
+        "the API key; only as an environment variable. With a file of named keys: the one that this program's own "
+        "commands send",
+        group="listen",
+        env="API_KEY",
+        secret=True,
     )
     trusted_proxies: str = option(
         "",

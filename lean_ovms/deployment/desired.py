@@ -17,6 +17,7 @@ from ..config import DEMO_EMBED, OTHER_TASKS, PER_MODEL, POOLING_TASKS, SPEECH_T
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
+from ..util.files import FileStat, file_stat
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -34,18 +35,6 @@ PERMANENT = "permanent"
 """OVMS's name of the group whose models are never unloaded."""
 
 DEMO_IDLE_TIMEOUT_S = 300.0
-
-FileStat = tuple[int, int, int] | None
-"""Modification time (ns), size and inode, to detect a changed file; None: no such file."""
-
-
-def file_stat(path: Path) -> FileStat:
-    """Returns the FileStat of a file; None also where it may not be read."""
-    try:
-        found = path.stat()
-    except (OSError, ValueError):  # ValueError: no file can have such a name
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

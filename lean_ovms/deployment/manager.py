@@ -21,8 +21,9 @@ from ..models.model import Model
 from ..models.model_cache import ModelCache
 from ..models.registry import ModelRegistry
 from ..repository import listing
+from ..util.files import FileStat, file_stat
 from ..util.resources import free_memory_bytes
-from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
+from .desired import DesiredState, ModelSpec, desired_state
 
 if TYPE_CHECKING:
     from .pulls import Report, RepositoryPulls

@@ -7,7 +7,7 @@ from typing import TypeVar, overload
 from ..errors import ModelNotFound
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
-from ..observability.records import current_record
+from ..observability.records import current_record, may_use
 from ..util.concurrency import Offload
 from .model import Model, NotLoaded
 
@@ -26,20 +26,26 @@ class ModelRegistry:
         self._offload = offload
 
     @property
+    def visible(self) -> dict[str, Model]:
+        """Those of `models` that the API key of the current request may use; without one all of them."""
+        return {name: model for name, model in self.models.items() if may_use(name)}
+
+    @property
     def served(self) -> list[Model]:
-        """All models that have a name of their own: those loaded, and after each its adapters."""
-        return [one for model in self.models.values() for one in model.with_adapters]
+        """All visible models that have a name of their own: those loaded, and after each its adapters."""
+        return [one for model in self.models.values() for one in model.with_adapters if may_use(one.name)]
 
     @property
     def names(self) -> dict[str, Model]:
-        """All names with their models, each model's own name before its aliases."""
+        """All visible names with their models, each model's own name before its aliases."""
         found = {model.name: model for model in self.served}
         aliases = {alias: model for model in self.models.values() for alias in model.config.served_names[1:]}
-        return found | {alias: model for alias, model in aliases.items() if alias not in found}
+        return found | {alias: model for alias, model in aliases.items() if alias not in found and may_use(alias)}
 
     def default_of(self, kind: type[Model]) -> str:
         """Returns the name of the only model of this class, or else of the only one at all; "" if there are several."""
-        names = [name for name, model in self.models.items() if isinstance(model, kind)] or list(self.models)
+        models = self.visible
+        names = [name for name, model in models.items() if isinstance(model, kind)] or list(models)
         return names[0] if len(names) == 1 else ""
 
     @overload
@@ -55,7 +61,7 @@ class ModelRegistry:
         or NotLoaded for one of which nothing is known yet.
         """
         model = self.models.get(name) or self.names.get(name)
-        if model is None:
+        if model is None or not may_use(name):
             known = ", ".join(self.names)
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
         if record := current_record.get():

@@ -220,7 +220,7 @@ class TextModel(TokenModel):
     ) -> None:
         self.release()
         if record is not None:
-            record.generations.append(generation)
+            record.add(generation)
             record.error = record.error or generation.error
         self.metrics.generation_finished(self.name, generation, timer)
 

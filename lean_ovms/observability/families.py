@@ -39,6 +39,7 @@ METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _OVMS = ("api", "interface", "method", "name")
 _MODEL = ("model_name",)
+_KEY = ("api_key_name",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,10 @@ FAMILIES = (
         "blocks that left memory faster than they could be written",
     ),
     Family("lean_ovms_prefix_cache_disk_errors_total", "counter", "blocks and files that could not be read or written"),
+    Family("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
+    Family("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
+    Family("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),
+    Family("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _KEY),
     Family("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),
     Family("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),

@@ -125,6 +125,8 @@ class Access:
         }
         if record.model:
             shown |= {"model": record.model, "stream": record.stream}
+        if record.key is not None and record.key.name:
+            shown["api_key_name"] = record.key.name
         if record.error:
             shown["error"] = record.error
         if record.generations:
@@ -146,10 +148,11 @@ class Access:
         record = self._record
         kind = f" {record.model}{' stream' if record.stream else ''}" if record.model else ""
         tail = self._generated_text() if record.generations else ""
+        key = f" key={record.key.name}" if record.key is not None and record.key.name else ""
         error = f" error={record.error}" if record.error else ""
         return (
             f"{record.peer or '-'} {safe(record.method)} {safe(record.path)} {record.status} {record.bytes} B "
-            f"{record.seconds * 1e3:.1f} ms{kind}{tail}{error} id={safe(record.request_id)}"
+            f"{record.seconds * 1e3:.1f} ms{kind}{tail}{key}{error} id={safe(record.request_id)}"
         )
 
     def _generated_text(self) -> str:

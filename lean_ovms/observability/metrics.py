@@ -16,7 +16,7 @@ from ..engine_types import EngineStats
 from . import process_stats
 from .exposition import Exposition, Histogram
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
-from .records import GenerationRecord, RequestRecord
+from .records import GenerationRecord, KeyUsage, RequestRecord
 
 if TYPE_CHECKING:
     from ..speech_types import WindowDone
@@ -153,7 +153,7 @@ class Metrics:
         """Observes that sessions were opened (1), or have ended (-1)."""
         self._sessions += change
 
-    def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
+    def expose(self, engines: Iterable[EngineState] = (), keys: Iterable[KeyUsage] = ()) -> bytes:
         """Returns all metrics in Prometheus' text format."""
         for name, family in self._families.items():
             if family.kind == "gauge":
@@ -162,6 +162,7 @@ class Metrics:
         for engine in engines:
             self._create_series(engine.model)
             self._set_engine(engine)
+        self._set_keys(keys)
         if self._process:
             for name, value in process_stats.read().items():
                 self._values[name] = {(): value}
@@ -204,6 +205,17 @@ class Metrics:
         if stats.padded_tokens:
             self._set("lean_ovms_pooling_tokens_total", labels, stats.tokens)
             self._set("lean_ovms_pooling_padded_tokens_total", labels, stats.padded_tokens)
+
+    def _set_keys(self, keys: Iterable[KeyUsage]) -> None:
+        """Sets the metrics of the keys that there are now."""
+        columns = ("requests", "rejections", "prompt_tokens", "generation_tokens")
+        names = [f"lean_ovms_api_key_{column}_total" for column in columns]
+        for name in self._values.keys() & names:
+            self._values[name].clear()
+        for key in keys:
+            counts = (key.requests, key.rejections, key.prompt_tokens, key.completion_tokens)
+            for name, count in zip(names, counts, strict=True):
+                self._set(name, (key.name,), count)
 
     def _set_disk_tier(self, labels: tuple[str, ...], stats: EngineStats) -> None:
         for name, value in (

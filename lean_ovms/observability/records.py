@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Protocol
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +37,35 @@ class GenerationRecord:
     queue_s: float | None = None
 
 
+@dataclass(slots=True)
+class KeyUsage:
+    """What was used with the API key of this name."""
+
+    name: str
+    requests: int = 0
+    rejections: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, generation: GenerationRecord) -> None:
+        self.prompt_tokens += generation.prompt_tokens
+        self.cached_tokens += generation.cached_tokens or 0
+        self.completion_tokens += generation.completion_tokens
+
+
+class Key(Protocol):
+    """The API key of a request. models: patterns of the names that it may use; (): every model."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def models(self) -> tuple[str, ...]: ...
+
+    def generation_finished(self, generation: GenerationRecord) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class RequestRecord:
     """One request and its response. started: time.monotonic(). route: the path in the table of routes, "" if unknown.
@@ -44,7 +75,7 @@ class RequestRecord:
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
     peer: the other end of the connection, or the client that a trusted proxy names.
     client: the name of its client, as api.clients has it. number: among the requests of this process.
-    quiet: its access line is of level DEBUG.
+    quiet: its access line is of level DEBUG. key: its API key, None without a valid one.
     """
 
     request_id: str
@@ -64,7 +95,14 @@ class RequestRecord:
     releases: list[Callable[[], None]] = field(default_factory=list)
     client: str = ""
     quiet: bool = False
+    key: Key | None = None
     number: int = field(default_factory=itertools.count(1).__next__)
+
+    def add(self, generation: GenerationRecord) -> None:
+        """Adds a finished generation, whose tokens are those of the request's API key."""
+        self.generations.append(generation)
+        if self.key is not None:
+            self.key.generation_finished(generation)
 
     @property
     def ttft_s(self) -> float | None:
@@ -83,6 +121,13 @@ def current_client() -> str:
     """Returns the client of this task's request; "" without one."""
     record = current_record.get()
     return record.client if record is not None else ""
+
+
+def may_use(model: str) -> bool:
+    """Returns whether the API key of this task's request may use the model of this name; others do not exist for it."""
+    record = current_record.get()
+    patterns = record.key.models if record is not None and record.key is not None else ()
+    return not patterns or any(fnmatchcase(model, pattern) for pattern in patterns)
 
 
 def log_quietly() -> None:

@@ -6,21 +6,22 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ..api.key_file import read_keys
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, WrongOptions
 
 
 def checked(config: Config) -> Config:
-    """Returns the options with the API key of its file. Raises WrongOptions for what would otherwise be found by
-    requests, or after the models are pulled and loaded."""
+    """Returns the options with the key of a file that has only one. Raises WrongOptions for what would otherwise
+    be found by requests, or after the models are pulled and loaded."""
     media, store = config.allowed_local_media_path, config.response_store
     if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
         raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
     if store and "://" not in store and not Path(store).absolute().parent.is_dir():
         raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
     _check_defaults(config.override_generation_config)
-    return replace(config, api_key=_api_key(config))
+    return replace(config, api_key=read_keys(config).secret or config.api_key)
 
 
 def _check_defaults(text: str) -> None:
@@ -34,17 +35,3 @@ def _check_defaults(text: str) -> None:
         read_fields(SAMPLING, {name: value for name, value in given.items() if name in SAMPLING.places})
     except BadRequest as error:
         raise WrongOptions(f"--override_generation_config: {error.message}") from None
-
-
-def _api_key(config: Config) -> str:
-    if not config.api_key_file:
-        return config.api_key
-    try:
-        lines = Path(config.api_key_file).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise WrongOptions(f"--api_key_file {config.api_key_file}: {reason}") from None
-    key = lines[0].strip() if lines else ""
-    if not key:
-        raise WrongOptions(f"--api_key_file {config.api_key_file}: the first line is empty")
-    return key

@@ -144,7 +144,7 @@ async def _listen(server: Server) -> None:
 def _log_if_open(config: Config, addresses: Sequence[str]) -> None:
     """Warn of a server without a key that other machines can reach."""
     hosts = [urlsplit(address).hostname for address in addresses if not address.startswith("unix:")]
-    if not config.api_key and not all(ip_address(host or "").is_loopback for host in hosts):
+    if not config.has_api_key and not all(ip_address(host or "").is_loopback for host in hosts):
         logger.warning(
             "there is no API key: everybody who can reach this machine may use the server, and stop it; "
             "--api_key_file FILE or --rest_bind_address 127.0.0.1 changes that"
@@ -207,9 +207,11 @@ def _freeze_gc() -> None:
 
 
 async def watch(app: App) -> None:
-    """Reload changed configurations; runs until cancelled."""
-    if app.services.manager is not None and app.config.file_system_poll_wait_seconds:
-        await app.services.manager.watch(app.config.file_system_poll_wait_seconds)
+    """Reload changed configurations and API keys; runs until cancelled."""
+    if period_s := app.config.file_system_poll_wait_seconds:
+        manager = app.services.manager
+        models = [manager.watch(period_s)] if manager is not None else []
+        await asyncio.gather(app.services.keys.watch(period_s), *models)
     await asyncio.Event().wait()
 
 

@@ -11,7 +11,18 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+FileStat = tuple[int, int, int] | None
+"""Modification time (ns), size and inode, to detect a changed file; None: no such file."""
 NOT_REGULAR = "it is not a regular file"
+
+
+def file_stat(path: Path) -> FileStat:
+    """Returns the FileStat of a file; None also where it may not be read."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):  # ValueError: no file can have such a name
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def open_regular(path: Path | str) -> BinaryIO:

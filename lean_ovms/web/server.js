@@ -43,7 +43,7 @@ async function refresh() {
     showProblem("");
   } catch (error) {
     showProblem(explain(error));
-    if (error.status === 401) visible = false; // until the view or the key changes
+    if (error.status === 401 || error.status === 403) visible = false; // until the view or the key changes
   }
 }
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Metrics
-from lean_ovms.observability.records import GenerationRecord, RequestRecord
+from lean_ovms.observability.records import GenerationRecord, KeyUsage, RequestRecord
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOARD = json.loads((DOCS / "grafana.json").read_text("utf-8"))
@@ -58,7 +58,7 @@ def samples() -> dict[str, set[str]]:
     )
     state = EngineState(model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats)
     found: dict[str, set[str]] = {}
-    text = metrics.expose([state]).decode()
+    text = metrics.expose([state], [KeyUsage("alice", requests=1)]).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             # The parser gives every counter its suffix; OVMS's have none in the text.

@@ -11,9 +11,10 @@ import pytest
 
 from lean_ovms.cli import foreign_flags
 from lean_ovms.config import DEMO_EMBED, Config
-from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, file_stat, server_config
+from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.repository import model_dir
+from lean_ovms.util.files import file_stat
 from tests.deployment.graphs import graph, write_config
 
 

@@ -13,13 +13,14 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.deployment.desired import DesiredState, ModelSpec, file_stat
+from lean_ovms.deployment.desired import DesiredState, ModelSpec
 from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
+from lean_ovms.util.files import file_stat
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
 

@@ -33,8 +33,8 @@ SAFETY = (
 
 @RouteDoc("The OpenAPI document of this server")
 async def handle(request: Request, services: Services) -> Response:
-    models = tuple(name for name, model in services.registry.models.items() if model.ready)
-    shown = (models, bool(services.config.api_key), services.config.root_path or "/")
+    models = tuple(name for name, model in services.registry.visible.items() if model.ready)
+    shown = (models, services.config.has_api_key, services.config.root_path or "/")
     body = _rendered.get(shown)
     if body is None:
         body = await services.offload.run(0, partial(_render, *shown))

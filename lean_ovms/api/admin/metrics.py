@@ -25,9 +25,8 @@ async def handle(request: Request, services: Services) -> Response:
     if not services.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
     states = await asyncio.gather(*(_state(services, model) for model in services.registry.served))
-    return Response(
-        200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], services.metrics.expose(states)
-    )
+    content = services.metrics.expose(states, services.keys.usage)
+    return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], content)
 
 
 async def _state(services: Services, model: Model) -> EngineState:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...errors import RequestError, StartError
 from ...models.model import Model
+from ...observability.records import may_use
 from ...types import Json, Request, Response
 from ..response import json
 from ..route_doc import RouteDoc
@@ -36,6 +37,7 @@ async def handle(request: Request, services: Services) -> Response:
 @RouteDoc("Read the configuration again")
 async def handle_reload(request: Request, services: Services) -> Response:
     try:
+        await services.keys.reload()
         if services.manager is not None:
             await services.manager.reload()
     except StartError as error:
@@ -47,7 +49,7 @@ async def handle_reload(request: Request, services: Services) -> Response:
 
 def describe(services: Services) -> Json:
     """Each model's state by name, unloaded models included."""
-    states = {name: _status(state, "OK", "OK") for name, state in services.registry.unloaded.items()}
+    states = {name: _status(state, "OK", "OK") for name, state in services.registry.unloaded.items() if may_use(name)}
     return {model.name: _state(model) for model in services.registry.served} | states
 
 

@@ -80,7 +80,7 @@ def chosen_model(services: Services, name: str) -> str:
     registry = services.registry
     if name:
         return registry.get(name, SpeechModel).require_ready().name
-    speech = [model for model in registry.models.values() if isinstance(model, SpeechModel)]
+    speech = [model for model in registry.visible.values() if isinstance(model, SpeechModel)]
     if not speech:
         if only := registry.default_of(SpeechModel):
             registry.get(only, SpeechModel)  # raises: what it is for

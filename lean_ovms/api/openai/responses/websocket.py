@@ -25,7 +25,7 @@ from ....util import chunked_json
 from ....util.concurrency import INLINE_CHARACTERS
 from ....websocket_types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
 from ...fields import Field, FieldSet, read
-from ...middleware import keys_in_subprotocols
+from ...keys import keys_in_subprotocols
 from ...route_doc import RouteDoc
 from ...routes import BASES
 from ...services import Services

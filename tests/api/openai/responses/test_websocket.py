@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
+import json
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -150,6 +153,20 @@ async def test_the_key_and_the_limit(make_app: MakeApp) -> None:
     async with opened(app, authorization="Bearer k") as websocket:
         assert (await create(websocket))[-1]["type"] == "response.completed"
     assert (await get(app, PATH, authorization="Bearer k")).status == 426
+
+
+async def test_a_key_with_one_request_at_a_time_can_use_a_websocket(make_app: MakeApp, tmp_path: Path) -> None:
+    file, digest = tmp_path / "keys", hashlib.sha256(b"k").hexdigest()
+    file.write_text(json.dumps({"alice": {"sha256": digest, "max_parallel_requests": 1, "models": ["m"]}}))
+    app, engine = await make_app(lambda *_: say("x"), api_key_file=str(file))
+    async with opened(app, sec_websocket_protocol="openai-insecure-api-key.k") as websocket:
+        for _ in range(2):
+            assert (await create(websocket))[-1]["type"] == "response.completed"
+        assert (await create(websocket, model="other"))[-1]["error"]["code"] == "model_not_found"
+        assert [client for client, *_ in engine.origins] == ["key:alice"] * 2
+        file.write_text("{}")
+        await app.services.keys.reload()
+        assert (await create(websocket))[-1]["status"] == 401  # revoked
 
 
 @pytest.mark.slow

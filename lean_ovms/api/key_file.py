@@ -1,0 +1,150 @@
+"""Reading --api_key_file: named keys as a JSON object, or one key.
+
+A file that begins with "{" names its keys and has their SHA-256 hashes; the first line of any other file is the one key
+of all clients, which may do everything. The format is in docs/security.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import Config
+from ..errors import WrongOptions
+from ..observability.logging import safe
+from ..util.files import open_regular
+
+ADMIN, INFERENCE = "admin", "inference"
+"""Roles of an API key."""
+MAX_FILE_BYTES = 1 << 20
+MAX_KEYS = 1000
+"""Each request is compared with all keys: 0.2 ms."""
+LIMITS = ("rpm_limit", "tpm_limit", "max_parallel_requests")
+HASH_MEMBER = '"sha256"'
+MEMBERS = ("sha256", "roles", "models", *LIMITS)
+_NAME = re.compile(r"[A-Za-z0-9][-._@A-Za-z0-9]{0,63}")
+_HASH = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySpec:
+    """A key as the file has it. name: "" for the one key of all clients. models: patterns of names; (): every model.
+    rpm_limit, tpm_limit: requests and tokens a minute; limits: 0 for none."""
+
+    digest: bytes
+    name: str = ""
+    roles: tuple[str, ...] = (ADMIN, INFERENCE)
+    models: tuple[str, ...] = ()
+    rpm_limit: int = 0
+    tpm_limit: int = 0
+    max_parallel_requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """What is read. named: it is a file of named keys. secret: the one key of a file that names none. public: every
+    user of the machine can read the file."""
+
+    keys: tuple[KeySpec, ...] = ()
+    named: bool = False
+    secret: str = ""
+    public: bool = False
+
+
+def read_keys(config: Config) -> KeyTable:
+    """Returns the keys of the options. Raises WrongOptions, whose text has nothing of a key."""
+    if not config.api_key_file:
+        return _one_key(config.api_key)
+    try:
+        text, public = _text(config.api_key_file)
+        if text.lstrip().startswith("{") or HASH_MEMBER in text:  # a comment above must not become the key
+            keys = _named_keys(json.loads(text, object_pairs_hook=_without_duplicates))
+            return KeyTable(keys, named=True, public=public)
+        first, *_ = [*text.splitlines(), ""]
+        if not first.strip():
+            raise ValueError("the first line is empty")
+        return replace(_one_key(first.strip()), public=public)
+    except OSError as error:
+        reason = error.strerror
+    except UnicodeDecodeError:
+        reason = "not a text file"
+    except json.JSONDecodeError as error:
+        reason = f"not valid JSON in line {error.lineno}"
+    except RecursionError:
+        reason = "not valid JSON: it is nested too deeply"
+    except ValueError as error:
+        reason = str(error)
+    raise WrongOptions(f"--api_key_file {config.api_key_file}: {reason}")
+
+
+def _one_key(secret: str) -> KeyTable:
+    digest = hashlib.sha256(secret.encode()).digest()
+    return KeyTable((KeySpec(digest=digest),), secret=secret) if secret else KeyTable()
+
+
+def _text(path: str) -> tuple[str, bool]:
+    """Returns the text of the file, and whether every user can read it."""
+    with open_regular(path) as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+        public = bool(os.fstat(file.fileno()).st_mode & stat.S_IROTH)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
+    return data.decode("utf-8-sig"), public
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is in one object twice")
+    return found
+
+
+def _named_keys(root: Any) -> tuple[KeySpec, ...]:
+    if not isinstance(root, dict):
+        raise ValueError("it must be an object, with a member for each key")
+    if len(root) > MAX_KEYS:
+        raise ValueError(f"it has more than {MAX_KEYS} keys")
+    keys = tuple(_key(name, value) for name, value in root.items())
+    owners: dict[bytes, str] = {}
+    for key in keys:
+        if (other := owners.setdefault(key.digest, key.name)) != key.name:
+            raise ValueError(f"{key.name} and {other} have the same sha256")
+    return keys
+
+
+def _key(name: str, value: Any) -> KeySpec:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{safe(name, 64)!r} is not a name: 1 to 64 letters, digits and -._@")
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be an object")
+    if unknown := [member for member in value if member not in MEMBERS]:
+        raise ValueError(f"{name}: {safe(unknown[0], 64)!r} is not one of {', '.join(MEMBERS)}")
+    digest = value.get("sha256")
+    if not isinstance(digest, str) or not _HASH.fullmatch(digest):
+        raise ValueError(f"{name}.sha256 must be the SHA-256 hash of the key, 64 hexadecimal digits")
+    roles = _texts(name, value, "roles") or (INFERENCE,)
+    if not {*roles} <= {ADMIN, INFERENCE}:
+        raise ValueError(f"{name}.roles may have {INFERENCE} and {ADMIN}")
+    models = _texts(name, value, "models")
+    if models and ADMIN in roles:
+        raise ValueError(f"{name}.models is for a key without the role {ADMIN}, which changes what all models do")
+    limits = {limit: value.get(limit, 0) for limit in LIMITS}
+    for limit, number in limits.items():
+        if type(number) is not int or not 0 <= number < 1 << 53:
+            raise ValueError(f"{name}.{limit} must be a whole number, 0 for no limit")
+    return KeySpec(digest=bytes.fromhex(digest), name=name, roles=roles, models=models, **limits)
+
+
+def _texts(name: str, value: dict[str, Any], member: str) -> tuple[str, ...]:
+    """Returns a list of texts; () without one. An empty list would be no limit where none is meant."""
+    found = value.get(member)
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
+        raise ValueError(f"{name}.{member} must be a list of texts, and not empty")
+    return tuple(found)
