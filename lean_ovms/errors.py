@@ -102,10 +102,6 @@ def too_many_characters(count: int, most: int) -> BadRequest:
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
 
 
-AUDIO_ADVICE = "; no model here takes audio in a chat: POST it to /v1/audio/transcriptions of a speech2text model"
-"""Advice in the error for a conversation with audio in it."""
-
-
 class GrammarInvalid(BadRequest):
     """400: a schema, regular expression or grammar that is wrong, or uses what this server does not support."""
 

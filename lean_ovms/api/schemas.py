@@ -64,8 +64,11 @@ DOCUMENT = any_of(
 )
 """A document to rank."""
 _TEXT_PARTS = (TEXT_PART, object_of({"type": const("refusal"), "refusal": STRING}))
+_AUDIO_PART = object_of({"type": const("input_audio"), "input_audio": object_of({"data": STRING}, format=STRING)})
 _PART = any_of(
     *_TEXT_PARTS,
+    _AUDIO_PART,
+    object_of({"type": const("audio_url"), "audio_url": any_of(STRING, object_of({"url": STRING}))}),
     object_of({"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}),
 )
 
@@ -113,6 +116,7 @@ _INPUT_PART = any_of(
     object_of({"type": {"enum": ["input_text", "output_text", "text"]}, "text": STRING}),
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
+    _AUDIO_PART,
 )
 _CALL = {"type": const("function_call"), "name": STRING, "arguments": STRING}
 _OUTPUT: Json = {"output": any_of(STRING, array(_INPUT_PART))}

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
-from ..errors import RequestError, Unavailable
+from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
 from ..media.images.loader import ImageLoader
-from ..models.model import NotLoaded
+from ..models.model import Model, NotLoaded
 from ..models.model_cache import ModelCache
 from ..models.registry import ModelRegistry
 from ..models.text_model import TextModel
@@ -33,6 +33,7 @@ BODY_FACTOR = 2
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Service")
+M = TypeVar("M", bound=Model)
 
 
 Handler = Callable[[Request, "Services"], Awaitable[Response]]
@@ -108,6 +109,13 @@ class Services:
         return self.registry.get(
             values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel
         )
+
+    def helper(self, option: str, model: Model, kind: type[M]) -> M:
+        """The model that an option of another one names, to work for its requests. Raises RequestError."""
+        try:
+            return self.registry.get(getattr(model.config, option), kind, helper=True)
+        except (ModelNotFound, BadRequest) as error:
+            raise ModelNotFound(f"--{option}: {error.message}", code=error.code) from None
 
     def require_ready(self) -> None:
         """Raises Unavailable while the server stops or sleeps, no model is ready, or a model loads at the start.

@@ -118,6 +118,7 @@ class LimitOptions(Options):
     max_audio_decoders: int = option(
         16, "most processes that decode audio, one for each file; further files wait", group="audio", low=1
     )
+    max_audio_parts: int = option(32, "most audio files in one request; more: 400", group="audio", low=1, high=1024)
     audio_timeout_s: float = option(10.0, "seconds that decoding a block of audio may take", group="audio", low=0.1)
 
     # --- realtime

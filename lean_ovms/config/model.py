@@ -212,6 +212,13 @@ class ModelOptions(Options):
         4096, "most characters of text in one speech request; more: 400", group="model", low=1, high=1 << 20
     )
 
+    audio_input_model: str = option(
+        "",
+        "name of a served speech2text model that transcribes audio in conversations, for models that read text; "
+        "empty: such requests are refused",
+        group="model",
+    )
+
     @property
     def model_dir(self) -> Path:
         """Directory of the model."""

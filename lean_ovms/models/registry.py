@@ -52,19 +52,19 @@ class ModelRegistry:
     def get(self, name: str) -> Model: ...
 
     @overload
-    def get(self, name: str, kind: type[M]) -> M: ...
+    def get(self, name: str, kind: type[M], *, helper: bool = False) -> M: ...
 
-    def get(self, name: str, kind: type[Model] = Model) -> Model:
+    def get(self, name: str, kind: type[Model] = Model, *, helper: bool = False) -> Model:
         """Returns the model or adapter of this name or alias, which the current request's record then names.
 
-        kind: the class of a task, whose models are known. Raises ModelNotFound, BadRequest for a model of another task,
-        or NotLoaded for one of which nothing is known yet.
+        kind: the class of a task, whose models are known. helper: it works for another model, which the record names.
+        Raises ModelNotFound, BadRequest for a model of another task, or NotLoaded for one that is not known yet.
         """
         model = self.models.get(name) or self.names.get(name)
         if model is None or not may_use(name):
             known = ", ".join(self.names)
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
-        if record := current_record.get():
+        if not helper and (record := current_record.get()):
             record.model = model.name
         found = model.require_task(kind)
         if kind is not Model and model.admits and not model.known:

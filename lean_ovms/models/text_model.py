@@ -116,7 +116,8 @@ class TextModel(TokenModel):
         """By its files until it is loaded."""
         path = self.directory.path
         files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
-        return ("text", "image") if (self.info.vision if self.known else files) else ("text",)
+        images = self.info.vision if self.known else files
+        return ("text", *["image"] * images, *["audio"] * bool(self.config.audio_input_model))
 
     @property
     def capabilities(self) -> Collection[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import numpy as np
 import orjson
@@ -13,6 +15,9 @@ import pytest
 from bench.processes import rss_mb
 from lean_ovms.api.app import App
 from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import Request
+from tests.fakes import FakeEngine, say
 from tests.forms import BOUNDARY, encoded, form_request
 from tests.media.audio.test_decode import BEGINNINGS, HEADERS, JUNK
 from tests.recordings import plain_wav, sound, wav
@@ -108,3 +113,21 @@ async def test_t23_a_client_that_leaves_ends_its_decoder(app: App) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert decoder._slots.used == 0
+
+
+async def test_t18_a_bomb_in_a_conversation_is_a_400(app: App) -> None:
+    config = replace(app.config, model_name="m", task="", audio_input_model="w")
+    engine = FakeEngine(say("fine"))
+    model = TextModel(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    app.registry.install(model)
+    for name in ("a bomb", "not numbers"):
+        parts = [
+            {"type": "input_audio", "input_audio": {"data": b64encode(data).decode()}} for data in (GOOD, HOSTILE[name])
+        ]
+        body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]})
+        response = await app.handle(Request("POST", "/v1/chat/completions", body=body))
+        assert isinstance(response.body, bytes)
+        await response.aclose()
+        assert (response.status, orjson.loads(response.body)["error"]["param"]) == (400, "messages[0].content[1]"), name
+    assert engine.submitted == []

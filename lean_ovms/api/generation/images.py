@@ -17,6 +17,7 @@ from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, IMAGE_TAG_START, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
+from .audio_input import refuse_audio
 
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 
@@ -41,6 +42,7 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
 
 def _find_images(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:
     """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest."""
+    refuse_audio(prompt.messages)
     images = list(_image_requests(prompt.messages))
     if native is None and images:
         raise BadRequest(TEXT_ONLY, param=images[0].param.removesuffix(".image_url.url"))
@@ -52,8 +54,9 @@ def _find_images(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Jso
     return [_with_tags(message, numbers) for message in prompt.messages], images
 
 
-def refuse_images(messages: list[Json], why: str) -> None:
-    """Raises BadRequest if there is an image."""
+def refuse_media(messages: list[Json], why: str) -> None:
+    """Raises BadRequest if there is audio, or an image. why: not the latter."""
+    refuse_audio(messages)
     for image in _image_requests(messages):
         raise BadRequest(why, param=image.param)
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ...errors import AUDIO_ADVICE, BadRequest
+from ...errors import BadRequest
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..fields import Values
+from .audio_input import PARTS, check_audio
 from .common_fields import template_kwargs
-from .images import refuse_images
+from .images import refuse_media
 from .tools import read_tools
 
 DETAILS = (None, "auto", "low", "high", "original")
@@ -141,9 +142,10 @@ def _check_part(part: Any, param: str) -> None:
             raise BadRequest(start + "content text missing", param=param)
     elif kind in ("image_url", "input_image"):
         _check_image(part.get("image_url"), f"{param}.image_url")
+    elif kind in PARTS:
+        check_audio(part, param)
     else:
-        advice = AUDIO_ADVICE if "audio" in kind else ""
-        raise BadRequest(f"Unsupported content type: text and images are read, not {kind[:40]!r}{advice}", param=param)
+        raise BadRequest(f"Unsupported content type: text, images and audio are read, not {kind[:40]!r}", param=param)
 
 
 def _check_image(image: Any, param: str) -> None:
@@ -224,5 +226,5 @@ def text_conversation(values: Values, model: Model, no_images: str) -> ChatPromp
     messages = read_messages(values["messages"])
     if isinstance(model, TextModel):
         messages = map_developer_role(messages, model)
-    refuse_images(messages, no_images)
+    refuse_media(messages, no_images)
     return chat_prompt(values, messages, tools)

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from ...config import Config
 from ...errors import BadRequest
-from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
 from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
@@ -19,6 +18,7 @@ from ..fields import Values, read
 from ..response import warning_headers
 from ..services import Services
 from . import unsupported
+from .audio_input import transcribe_parts
 from .common_fields import stream_options
 from .images import load_images
 from .logprobs_request import LogprobsRequest, check_many
@@ -50,7 +50,7 @@ class GenerationBody:
     """
 
     model: TextModel
-    image_loader: ImageLoader
+    services: Services
     sampling: SamplingParams
     output: OutputParams
     logprobs: LogprobsRequest
@@ -71,9 +71,10 @@ class GenerationBody:
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
         """Starts a generation. echo: it keeps the prompt's ids. Raises RequestError."""
+        notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
-            prompt = await load_images(prompt, self.model, self.image_loader)
-        return await self.model.start(
+            prompt, notices = await self._with_media(prompt)
+        generation = await self.model.start(
             prompt,
             self.sampling,
             self.output,
@@ -82,6 +83,14 @@ class GenerationBody:
             echo=echo,
             priority=self.priority,
         )
+        generation.warnings += notices
+        return generation
+
+    async def _with_media(self, prompt: ChatPrompt) -> tuple[ChatPrompt, list[str]]:
+        """The prompt with transcripts of its audio and its images loaded, and lines about the former. Raises
+        RequestError."""
+        prompt, notices = await transcribe_parts(prompt, self.model, self.services)
+        return await load_images(prompt, self.model, self.services.image_loader), notices
 
     async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
         """Starts a generation for each prompt, or none. Raises RequestError."""
@@ -112,7 +121,8 @@ class GenerationBody:
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Returns the number of tokens of a prompt. Raises RequestError."""
-        return await self.model.count(await load_images(prompt, self.model, self.image_loader))
+        prompt, _ = await self._with_media(prompt)
+        return await self.model.count(prompt)
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
         """This request with more tokens that end the text."""
@@ -197,7 +207,7 @@ class BodyReader:
         )
         return GenerationBody(
             model=model,
-            image_loader=self._services.image_loader,
+            services=self._services,
             sampling=sampling,
             output=output,
             logprobs=logprobs,

@@ -21,7 +21,7 @@ from ...types import ChatPrompt, Json, Response
 from ...util.concurrency import Offload
 from ..fields import FieldSet, Values, read
 from ..generation import unsupported
-from ..generation.images import refuse_images
+from ..generation.images import refuse_media
 from ..generation.messages import chat_prompt, read_messages
 from ..response import model_name, new_id, now, warning_headers
 from ..services import Services
@@ -176,7 +176,7 @@ def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
     prompts = []
     for messages in several:
         checked = read_messages(messages)
-        refuse_images(checked, "this model reads text only")
+        refuse_media(checked, "this model reads text only")
         prompts.append(base.with_messages(checked))
     return prompts
 

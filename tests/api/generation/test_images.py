@@ -145,12 +145,10 @@ WRONG = [
     (part(3), "image_url does not have url field", "image_url.url"),  # type: ignore[arg-type]
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
     (
-        {"type": "input_audio", "input_audio": {}},
-        "Unsupported content type: text and images are read, not 'input_audio'; no model here takes audio in a chat: "
-        "POST it to /v1/audio/transcriptions of a speech2text model",
+        {"type": "file", "file": {}},
+        "Unsupported content type: text, images and audio are read, not 'file'",
         "",
     ),
-    ({"type": "file", "file": {}}, "Unsupported content type", ""),
     ({"type": "video_url", "video_url": {}}, "Unsupported content type", ""),
 ]
 

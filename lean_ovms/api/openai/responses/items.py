@@ -11,8 +11,9 @@ from typing import Any
 
 import orjson
 
-from ....errors import AUDIO_ADVICE, BadRequest
+from ....errors import BadRequest
 from ....types import Json
+from ...generation.audio_input import check_audio
 from . import compaction
 from .agent_tools import function_name
 from .output_items import item_id
@@ -101,9 +102,11 @@ def _part(part: Any, role: str, param: str) -> Json:
         return {"type": "refusal", "refusal": part["refusal"]}
     if kind == "input_image":
         return _image(part, param)
-    if kind in ("input_file", "input_audio"):
-        advice = AUDIO_ADVICE if kind == "input_audio" else ""
-        raise BadRequest(f"{kind} is not supported; supported: input_text and input_image{advice}", param=param)
+    if kind == "input_audio":
+        check_audio(part, param)
+        return {"type": kind, kind: part[kind]}
+    if kind == "input_file":
+        raise BadRequest("input_file is not supported; supported: input_text, input_image, input_audio", param=param)
     raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
 
 
@@ -317,4 +320,6 @@ def to_parts(content: str | list[Json]) -> list[Json]:
 def _chat_part(part: Json) -> Json:
     if part["type"] == "input_image":
         return {"type": "image_url", "image_url": {"url": part["image_url"], "detail": part["detail"]}}
+    if part["type"] == "input_audio":
+        return part
     return {"type": "text", "text": part.get("text", part.get("refusal", ""))}

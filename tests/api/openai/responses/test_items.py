@@ -120,7 +120,7 @@ def test_a_reference_is_one_with_or_without_its_type() -> None:
         ({"role": "assistant", "content": [{"type": "output_text", "text": 1}]}, "output_text requires a valid text"),
         ({"role": "user", "content": [{"type": "video"}]}, "unsupported input content item type: video"),
         ({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, "input_file is not supported"),
-        ({"role": "user", "content": [{"type": "input_audio"}]}, "POST it to /v1/audio/transcriptions"),
+        ({"role": "user", "content": [{"type": "input_audio"}]}, "input_audio does not have data field"),
         ({"role": "user", "content": [{"type": "input_image"}]}, "input_image requires image_url field"),
         ({"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}, "file_id is not supported"),
         (

@@ -1,0 +1,139 @@
+"""Audio in a conversation for a model that reads text: the transcript of a speech model takes its place.
+
+https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as it is a data URL.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BadRequest, RequestError
+from ...models.text_model import TextModel
+from ...types import ChatPrompt, Json
+from ...util.concurrency import INLINE_CHARACTERS
+from ..services import INLINE_BYTES, Services
+
+if TYPE_CHECKING:
+    from ...models.speech_model import SpeechModel
+
+PARTS = {"input_audio": "data", "audio_url": "url"}
+"""Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
+BASE64 = ";base64,"
+MAX_HEAD = 256
+"""Characters of a data URL before its data."""
+NOT_HEARD = (
+    "this model reads no audio: start the server with --audio_input_model and the name of a speech2text model, which "
+    "transcribes it, or POST it to /v1/audio/transcriptions"
+)
+
+
+def check_audio(part: Json, param: str) -> None:
+    """Raises BadRequest unless the part is well-formed. Its `format` is not looked at: the data says what it is."""
+    kind = part["type"]
+    audio, member = part.get(kind), PARTS[kind]
+    if kind == "audio_url" and isinstance(audio, str):
+        return
+    if not isinstance(audio, dict) or not isinstance(audio.get(member), str):
+        raise BadRequest(f"Invalid message structure - {kind} does not have {member} field", param=f"{param}.{kind}")
+
+
+def refuse_audio(messages: list[Json]) -> None:
+    """Raises BadRequest if there is audio, where none is transcribed."""
+    for _, param in _parts(messages):
+        raise BadRequest("audio is not read here, only where an answer is generated", param=param)
+
+
+async def transcribe_parts(prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+    """The prompt with transcripts in place of its audio, and a line about each. Raises RequestError.
+
+    Cancelling it stops the transcription.
+    """
+    if not prompt.has_parts:
+        return prompt, []
+    search = partial(lambda messages: [*_parts(messages)], prompt.messages)
+    found = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+    if not found:
+        return prompt, []
+    texts: list[str] = []
+    notices: list[str] = []
+    total_s, config, param = 0.0, services.config, found[0][1]
+    try:
+        speech = await _speech_model(model, services)
+        for part, param in found:
+            if len(texts) == config.max_audio_parts:
+                raise BadRequest(f"{len(found)} audio parts are more than this server's limit: {len(texts)}")
+            text, seconds = await _transcript(part, speech, services)
+            total_s += seconds
+            if total_s > config.max_audio_s:
+                raise BadRequest(f"all audio together is longer than this server's limit: {config.max_audio_s:g} s")
+            texts.append(text)
+            notices.append(f"{param} is the transcript of {seconds:.1f} s of audio by {speech.name}")
+    except RequestError as error:
+        error.param = param
+        raise
+    left = iter(texts)
+    return prompt.with_messages([_with_texts(message, left) for message in prompt.messages]), notices
+
+
+async def _speech_model(model: TextModel, services: Services) -> SpeechModel:
+    """The model that transcribes for this one; if nothing is known of it yet it is loaded. Raises RequestError."""
+    if not model.config.audio_input_model:
+        raise BadRequest(NOT_HEARD, code="not_supported")
+
+    from ...models.speech_model import SpeechModel
+
+    async def find() -> SpeechModel:
+        return services.helper("audio_input_model", model, SpeechModel)
+
+    return await services.when_known(find)
+
+
+async def _transcript(part: Json, speech: SpeechModel, services: Services) -> tuple[str, float]:
+    """The text of a part, and its seconds. Raises RequestError."""
+    from ...media.audio.decoder import AudioDecoder
+    from ...speech_types import TranscribeParams, WindowDone
+
+    audio = part[part["type"]]
+    text = audio if isinstance(audio, str) else audio[PARTS[part["type"]]]
+    decode = partial(_decoded, text, part["type"] == "audio_url")
+    data = await services.offload.run(len(text), decode, inline_below=INLINE_BYTES)
+    samples = await services.get(AudioDecoder).decode(memoryview(data))
+    del data  # the decoder's process has it
+    async with aclosing(samples), aclosing(speech.transcribe(samples, TranscribeParams())) as events:
+        windows = [event.text async for event in events if isinstance(event, WindowDone)]
+    return "".join(windows).strip(), samples.seconds
+
+
+def _decoded(text: str, url: bool) -> bytes:
+    """Raises BadRequest."""
+    if url:
+        start = text.find(BASE64, 0, MAX_HEAD)
+        if start < 0 or not text.startswith("data:"):
+            raise BadRequest("audio_url must be a data URL in base64: audio is not fetched")
+        text = text[start + len(BASE64) :]
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise BadRequest("Invalid base64 string in request") from None
+
+
+def _parts(messages: list[Json]) -> Iterator[tuple[Json, str]]:
+    """The audio parts with their places."""
+    for m, message in enumerate(messages):
+        content: Any = message.get("content")
+        for p, part in enumerate(content if isinstance(content, list) else ()):
+            if part["type"] in PARTS:
+                yield part, f"messages[{m}].content[{p}]"
+
+
+def _with_texts(message: Json, texts: Iterator[str]) -> Json:
+    """The message with the next texts in place of its audio."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [{"type": "text", "text": next(texts)} if part["type"] in PARTS else part for part in content]
+    return {**message, "content": parts}

@@ -1,0 +1,224 @@
+"""Audio in conversations: transcribed by a scripted speech model in the order of its parts, limited, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.errors import EngineFailure
+from lean_ovms.media.audio import decoder
+from lean_ovms.observability.records import RequestRecord
+from lean_ovms.types import Response
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import FakeEngine, say
+from tests.recordings import plain_wav
+from tests.speech_scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
+
+SHORT, LONG = plain_wav(0.5), plain_wav(1.5)
+MakeHearing = Callable[..., Awaitable[tuple[App, FakeEngine, ScriptedSpeech]]]
+
+
+def by_length(data: bytes, _: Any) -> Any:
+    return spoken(" Long", " one.") if len(data) > 20_000 else spoken(" Short.")
+
+
+@pytest.fixture
+def make_hearing(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> MakeHearing:
+    """make_hearing(script, **options) -> (app, text engine, speech engine); the speech model is called "w"."""
+    monkeypatch.setattr(decoder, "_Process", InlineDecoding)
+
+    async def make(script: Any = by_length, **options: Any) -> tuple[App, FakeEngine, ScriptedSpeech]:
+        app, engine = await make_app(say("fine"), **{"audio_input_model": "w", **options})
+        speech, scripted = await speech_model(script)
+        app.registry.install(speech)
+        return app, engine, scripted
+
+    return make
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def heard(data: bytes) -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": {"data": encoded(data), "format": "wav"}}
+
+
+def link(data: bytes) -> dict[str, Any]:
+    return {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{encoded(data)}"}}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+async def chat(app: App, *parts: Any, path: str = "/v1/chat/completions", **more: Any) -> Response:
+    return await post(app, path, {"model": "m", "messages": [{"role": "user", "content": list(parts)}], **more})
+
+
+async def refusal(response: Response) -> tuple[int, str, str]:
+    error = (await whole(response))["error"]
+    return response.status, error["message"], error["param"]
+
+
+def warned(response: Response) -> list[str]:
+    return [value for name, value in response.headers if name == "Warning"]
+
+
+async def test_transcripts_take_the_place_of_their_parts(make_hearing: MakeHearing) -> None:
+    app, engine, speech = await make_hearing()
+    bare = {"type": "audio_url", "audio_url": link(LONG)["audio_url"]["url"]}
+    response = await chat(app, text("a"), heard(LONG), text("b"), link(SHORT), bare)
+    found = await whole(response)
+    prompt = "user:a\nLong one.\nb\nShort.\nLong one.;"
+    assert engine.submitted[0][0] == prompt
+    assert found["usage"]["prompt_tokens"] == len(prompt)
+    assert warned(response) == [
+        f'299 lean_ovms "messages[0].content[{place}] is the transcript of {seconds} s of audio by w"'
+        for place, seconds in ((1, 1.5), (3, 0.5), (4, 1.5))
+    ]
+    assert (len(speech.asked), speech.closed) == (3, 3)
+
+
+async def test_streams_and_responses_and_counts(make_hearing: MakeHearing) -> None:
+    app, engine, _ = await make_hearing()
+    stream = await chat(app, heard(SHORT), stream=True)
+    assert len(warned(stream)) == 1
+    assert (await events(stream))[-1] == "[DONE]"
+    ask = {"model": "m", "input": [{"role": "user", "content": [heard(SHORT), {"type": "input_text", "text": "b"}]}]}
+    response = await post(app, "/v1/responses", ask)
+    first = await whole(response)
+    assert len(warned(response)) == 1
+    counted = await whole(await post(app, "/v1/responses/input_tokens", ask))
+    assert counted["input_tokens"] == len("user:Short.\nb;")
+    await post(app, "/v1/responses", {"model": "m", "input": "again", "previous_response_id": first["id"]})
+    assert [prompt for prompt, *_ in engine.submitted] == [
+        "user:Short.;",
+        "user:Short.\nb;",
+        "user:Short.\nb;assistant:fine;user:again;",
+    ]
+
+
+async def test_a_batch_of_conversations(make_hearing: MakeHearing) -> None:
+    app, engine, _ = await make_hearing()
+    conversations = [[{"role": "user", "content": [heard(data)]}] for data in (SHORT, LONG)]
+    response = await post(app, "/v1/chat/completions/batch", {"model": "m", "messages": conversations})
+    assert response.status == 200
+    assert sorted(prompt for prompt, *_ in engine.submitted) == ["user:Long one.;", "user:Short.;"]
+
+
+async def test_without_the_option_the_part_and_the_option_are_named(make_hearing: MakeHearing) -> None:
+    app, engine, _ = await make_hearing(audio_input_model="")
+    status, message, param = await refusal(await chat(app, text("a"), heard(SHORT)))
+    assert (status, param) == (400, "messages[0].content[1]")
+    assert "--audio_input_model" in message
+    ask = {"model": "m", "input": [{"role": "user", "content": [heard(SHORT)]}]}
+    status, message, param = await refusal(await post(app, "/v1/responses", ask))
+    assert (status, param, "--audio_input_model" in message) == (400, "input", True)
+    assert engine.submitted == []
+
+
+WRONG: dict[str, tuple[Any, str, str]] = {
+    "no data": ({"type": "input_audio", "input_audio": {}}, "input_audio does not have data field", ".input_audio"),
+    "no object": ({"type": "input_audio"}, "input_audio does not have data field", ".input_audio"),
+    "no url": ({"type": "audio_url", "audio_url": {"url": 3}}, "audio_url does not have url field", ".audio_url"),
+    "an address": ({"type": "audio_url", "audio_url": "https://a.example/a.wav"}, "audio is not fetched", ""),
+    "no base64": ({"type": "input_audio", "input_audio": {"data": "@@@"}}, "Invalid base64", ""),
+    "no ASCII": ({"type": "input_audio", "input_audio": {"data": "\u00e4"}}, "Invalid base64", ""),
+    "no audio": (heard(b"hello world"), "Invalid or unsupported audio file", ""),
+    "a broken file": (heard(SHORT[:44]), "audio is empty", ""),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_part_that_cannot_be_read_is_named(make_hearing: MakeHearing, case: str) -> None:
+    app, engine, speech = await make_hearing()
+    part, said, where = WRONG[case]
+    status, message, param = await refusal(await chat(app, heard(SHORT), part))
+    assert (status, param) == (400, f"messages[0].content[1]{where}")
+    assert said in message
+    assert (engine.submitted, speech.closed) == ([], len(speech.asked))
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "status"),
+    [
+        ({"max_audio_parts": 1}, "2 audio parts are more than this server's limit: 1", 400),
+        ({"max_audio_s": 2.5}, "all audio together is longer than this server's limit: 2.5 s", 400),
+        ({"max_audio_file_bytes": 20_000}, "--max_audio_file_bytes is 20000", 413),
+    ],
+)
+async def test_limits(make_hearing: MakeHearing, options: dict[str, Any], said: str, status: int) -> None:
+    app, engine, _ = await make_hearing(**options)
+    parts = [heard(SHORT), heard(LONG)] if status == 413 else [heard(LONG), heard(LONG)]
+    found, message, param = await refusal(await chat(app, *parts))
+    assert (found, param) == (status, "messages[0].content[1]")
+    assert said in message
+    assert engine.submitted == []
+
+
+async def test_errors_of_the_speech_model_are_those_of_the_request(make_hearing: MakeHearing) -> None:
+    app, engine, speech = await make_hearing()
+    speech.script = [EngineFailure("the model has failed")]
+    assert await refusal(await chat(app, heard(SHORT))) == (500, "the model has failed", "messages[0].content[0]")
+    app.registry.remove("w")
+    status, message, _ = await refusal(await chat(app, heard(SHORT)))
+    assert (status, message) == (404, "--audio_input_model: The model 'w' does not exist; served: m")
+    assert engine.submitted == []
+
+
+async def test_another_task_is_refused(make_hearing: MakeHearing) -> None:
+    app, _, _ = await make_hearing(audio_input_model="m")
+    status, message, _ = await refusal(await chat(app, heard(SHORT)))
+    assert status == 404
+    assert message.startswith("--audio_input_model: The model 'm' does text generation, not speech to text")
+
+
+async def test_a_client_that_leaves_stops_the_transcription(make_hearing: MakeHearing) -> None:
+    app, engine, speech = await make_hearing()
+    started = asyncio.Event()
+
+    async def endless(audio: Any, params: Any, client: str = "") -> Any:
+        started.set()
+        await asyncio.Event().wait()
+
+    speech.transcribe = endless  # type: ignore[method-assign]
+    model = app.registry.models["w"]
+    request = asyncio.ensure_future(chat(app, heard(SHORT)))
+    await started.wait()
+    assert len(model.in_flight) == 1
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert len(model.in_flight) == 0
+    assert engine.submitted == []
+
+
+async def test_where_nothing_is_generated_audio_is_refused(make_hearing: MakeHearing) -> None:
+    app, _, speech = await make_hearing()
+    for path in ("/tokenize", "/apply-template"):
+        status, message, param = await refusal(await chat(app, heard(SHORT), path=path))
+        assert (status, param) == (400, "messages[0].content[0]"), path
+        assert "audio is not read here" in message
+    assert speech.asked == []
+
+
+async def test_the_record_keeps_the_model_of_the_request(
+    make_hearing: MakeHearing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _, _ = await make_hearing()
+    records: list[RequestRecord] = []
+    observe = app.services.records.observe
+    monkeypatch.setattr(app.services.records, "observe", lambda *given: (records.append(given[2]), observe(*given))[1])
+    await whole(await chat(app, heard(SHORT)))
+    assert [record.model for record in records] == ["m"]
+
+
+async def test_the_model_list_says_what_is_heard(make_hearing: MakeHearing) -> None:
+    app, _, _ = await make_hearing()
+    assert app.registry.get("m").input_modalities == ("text", "audio")

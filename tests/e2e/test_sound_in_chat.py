@@ -1,0 +1,53 @@
+"""A conversation that is heard: the demo model with the small Whisper before it, with OpenAI's client."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lean_ovms.config import DEMO_MODEL
+from tests.e2e.conftest import LocalServer, local_server
+from tests.engine.speech.words import EXACT, recordings, unpacked
+from tests.recordings import wav
+
+SAID = "three five seven eight four zero"
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalServer]:
+    """One model is in memory at a time."""
+    repository = tmp_path_factory.mktemp("repository")
+    (repository / "chat").symlink_to(DEMO_MODEL)
+    unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "whisper")
+    options = {"model_repository_path": str(repository), "max_loaded_models": 1, "plugin_config": EXACT}
+    async with local_server(**options, audio_input_model="whisper") as local:
+        yield local
+        await local.app.close()
+
+
+async def test_the_transcript_is_the_prompts(local: LocalServer) -> None:
+    data = base64.b64encode(wav(recordings()[SAID])).decode()
+    part: Any = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+    async with local.client() as client:
+
+        async def answer(*content: Any) -> Any:
+            messages: Any = [{"role": "user", "content": list(content)}]
+            return await client.chat.completions.with_raw_response.create(
+                model="chat", messages=messages, max_tokens=8, temperature=0
+            )
+
+        asked: Any = {"type": "text", "text": "Repeat:"}
+        heard, read = await answer(asked, part), await answer(asked, {"type": "text", "text": SAID})
+        assert heard.parse().choices[0].message == read.parse().choices[0].message
+        assert heard.parse().usage.prompt_tokens == read.parse().usage.prompt_tokens
+        assert "messages[0].content[1] is the transcript of" in heard.headers["warning"]
+        assert "warning" not in read.headers
+        items: Any = [{"role": "user", "content": [{"type": "input_text", "text": "Repeat:"}, part]}]
+        response = await client.responses.create(model="chat", input=items, max_output_tokens=8, temperature=0)
+        assert response.output_text == read.parse().choices[0].message.content
