@@ -400,7 +400,8 @@ class Delta:
 
     index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if the request wants them. finish:
     "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any. progress: of
-    its prompt, if the request wants it; then nothing else is set.
+    its prompt, if the request wants it; then nothing else is set. audio: samples of its text, if it is spoken, as in
+    speech_types.
     """
 
     index: int
@@ -410,6 +411,7 @@ class Delta:
     finish: str | None = None
     stop: str | int | None = None
     progress: PromptProgress | None = None
+    audio: bytes = b""
 
 
 @dataclass(slots=True)

@@ -143,5 +143,6 @@ JUDGED = any_of(SOME_TEXT, array(any_of(*_SAID), 1))
 """The input of decisions."""
 TEXTS = any_of(STRING, array(STRING, 1))
 CONVERSATION = any_of(SOME_TEXT, object_of({"id": SOME_TEXT}))
+VOICE = any_of(STRING, object_of({"id": STRING}))
 NOT_ZERO: Json = {"not": {"const": 0}}
 LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}

@@ -219,6 +219,13 @@ class ModelOptions(Options):
         group="model",
     )
 
+    audio_output_model: str = option(
+        "",
+        "name of a served text2speech model that speaks the answers of chats with modalities text and audio; empty: "
+        "such requests are refused",
+        group="model",
+    )
+
     @property
     def model_dir(self) -> Path:
         """Directory of the model."""

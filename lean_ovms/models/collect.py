@@ -27,6 +27,7 @@ class CompletedChoice:
     calls: list[Call] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    audio: list[bytes] = field(default_factory=list)
     finish: str = "stop"
     stop: str | int | None = None
 
@@ -47,6 +48,7 @@ class Collector:
             self._events[delta.index] += delta.events
             choice.tokens += delta.tokens
             choice.logprobs += delta.logprobs
+            choice.audio += [delta.audio] * bool(delta.audio)
             choice.finish = delta.finish or choice.finish
             choice.stop = delta.stop if delta.finish else choice.stop
 

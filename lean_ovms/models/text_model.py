@@ -120,6 +120,10 @@ class TextModel(TokenModel):
         return ("text", *["image"] * images, *["audio"] * bool(self.config.audio_input_model))
 
     @property
+    def output_modalities(self) -> tuple[str, ...]:
+        return ("text", *["audio"] * bool(self.config.audio_output_model))
+
+    @property
     def capabilities(self) -> Collection[str]:
         """ModelInfo.capabilities; none until they are known, when no request is served either."""
         return self.info.capabilities if self.known else ()

@@ -48,36 +48,59 @@ class VoiceModel(Model):
             raise BadRequest("input is empty", param="input")
         return pieces
 
-    async def speak(self, text: str, params: SpeakParams) -> AsyncGenerator[bytes, None]:
+    async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
         """The audio of a text, as in speech_types, at params.sample_rate or VoiceInfo's: a block for each sentence.
+
+        text: may still be written; then each sentence is spoken once it has ended.
 
         The next sentence is spoken while the caller has the one before, and no further ones. Stopped in the engine,
         after the sentence that is being spoken, when this is closed. Raises RequestError.
         """
-        with await self.hold() as model, model.recorded(UsageRecorder(prompt_tokens=len(text))) as usage:
+        with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             client = current_client()
             deadline = usage.started + self.config.request_timeout_s if self.config.request_timeout_s else None
-            first, *others = model.pieces(text)
-            upcoming: asyncio.Task[bytes] | None = asyncio.create_task(model.engine.speak(first, params, client=client))
+            pieces = model._pieces_of(text, usage)
+
+            async def spoken(begun: bool) -> bytes | None:
+                piece = await anext(pieces, None)
+                return None if piece is None else await model.engine.speak(piece, params, begun=begun, client=client)
+
+            upcoming = asyncio.create_task(spoken(False))
             try:
-                for piece in [*others, None]:
-                    assert upcoming is not None
-                    block = await _within(upcoming, deadline)
-                    upcoming = None
-                    if piece is not None:
-                        upcoming = asyncio.create_task(model.engine.speak(piece, params, begun=True, client=client))
+                while (block := await _within(upcoming, deadline)) is not None:
+                    upcoming = asyncio.create_task(spoken(True))
                     if block:
                         usage.first = usage.first or time.monotonic()
                         yield block
             finally:
-                if upcoming is not None:
-                    upcoming.cancel()
-                    await asyncio.wait([upcoming])
-                    if not upcoming.cancelled():
-                        upcoming.exception()  # or asyncio reports one that nobody has taken
+                upcoming.cancel()
+                await asyncio.wait([upcoming])
+                if not upcoming.cancelled():
+                    upcoming.exception()  # or asyncio reports one that nobody has taken
+                await pieces.aclose()
+
+    async def _pieces_of(
+        self, text: str | AsyncGenerator[str, None], usage: UsageRecorder
+    ) -> AsyncGenerator[str, None]:
+        """What is spoken at once, each in its turn. Counts the characters. Raises as `pieces`."""
+        if isinstance(text, str):
+            usage.prompt_tokens = len(text)
+            for piece in self.pieces(text):
+                yield piece
+            return
+        rest, most = "", self.info.context_length
+        async for new in text:
+            usage.prompt_tokens += len(new)
+            rest += new
+            end = ended(rest, most)
+            for piece in split(rest[:end], most):
+                yield piece
+            rest = rest[end:]
+        for piece in split(rest, most):
+            yield piece
 
 
-async def _within(sentence: asyncio.Task[bytes], deadline: float | None) -> bytes:
+async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) -> bytes | None:
     """What the task returns. Raises RequestTimeout after the deadline, and what it raises."""
     if deadline is None:
         return await sentence
@@ -102,6 +125,18 @@ def split(text: str, most: int) -> list[str]:
             start = found.end()
     pieces += _short_enough(text[start:], most)
     return [piece for piece in pieces if piece]
+
+
+def ended(text: str, most: int) -> int:
+    """Where the last sentence ends that more text does not change; 0 if none has ended.
+
+    most: characters after which a sentence without an end is cut.
+    """
+    end = 0
+    for found in SENTENCE.finditer(text):
+        if found.end() < len(text) and found.end() - end >= SHORT:
+            end = found.end()
+    return end if end or len(text) <= most else _last(SPACE, text, most) or most
 
 
 def _short_enough(text: str, most: int) -> list[str]:

@@ -1,9 +1,13 @@
-"""A conversation that is heard: the demo model with the small Whisper before it, with OpenAI's client."""
+"""A conversation that is heard and spoken: the demo model with the small Whisper and SpeechT5, with OpenAI's client."""
 
 from __future__ import annotations
 
 import base64
+import io
+import wave
+import zipfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from tests.e2e.conftest import LocalServer, local_server
 from tests.engine.speech.words import EXACT, recordings, unpacked
 from tests.recordings import wav
 
+VOICE = Path(__file__).parents[1] / "data" / "voice_model.zip"
 SAID = "three five seven eight four zero"
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -25,8 +30,10 @@ async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Local
     repository = tmp_path_factory.mktemp("repository")
     (repository / "chat").symlink_to(DEMO_MODEL)
     unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "whisper")
+    with zipfile.ZipFile(VOICE) as file:
+        file.extractall(repository)
     options = {"model_repository_path": str(repository), "max_loaded_models": 1, "plugin_config": EXACT}
-    async with local_server(**options, audio_input_model="whisper") as local:
+    async with local_server(**options, audio_input_model="whisper", audio_output_model="speecht5_tiny") as local:
         yield local
         await local.app.close()
 
@@ -51,3 +58,35 @@ async def test_the_transcript_is_the_prompts(local: LocalServer) -> None:
         items: Any = [{"role": "user", "content": [{"type": "input_text", "text": "Repeat:"}, part]}]
         response = await client.responses.create(model="chat", input=items, max_output_tokens=8, temperature=0)
         assert response.output_text == read.parse().choices[0].message.content
+
+
+async def test_an_answer_is_spoken_whole_and_as_a_stream(local: LocalServer) -> None:
+    async with local.client() as client:
+        ask: Any = {
+            "model": "chat",
+            "messages": [{"role": "user", "content": "Hello"}],
+            "modalities": ["text", "audio"],
+            "max_tokens": 24,
+            "temperature": 0,
+        }
+        read = await client.chat.completions.create(**{**ask, "modalities": ["text"]})
+        whole = await client.chat.completions.create(**ask, audio={"voice": "ada", "format": "wav"})
+        audio = whole.choices[0].message.audio
+        assert audio is not None
+        assert (whole.choices[0].message.content, audio.transcript) == (None, read.choices[0].message.content)
+        with wave.open(io.BytesIO(base64.b64decode(audio.data))) as file:
+            assert file.getframerate() == 16_000
+            seconds = file.getnframes() / 16_000
+        transcript, data = "", ""
+        async for chunk in await client.chat.completions.create(
+            **ask, audio={"voice": "ada", "format": "pcm16"}, stream=True
+        ):
+            if (part := chunk.choices[0].delta.audio) is not None:
+                transcript += part.transcript or ""
+                data += part.data or ""
+        assert transcript == audio.transcript
+        assert len(base64.b64decode(data)) / 48_000 == pytest.approx(seconds, rel=0.01)
+        async with client.chat.completions.stream(**ask, audio={"voice": "ada", "format": "pcm16"}) as stream:
+            final = (await stream.get_final_completion()).choices[0].message.audio
+        assert final is not None
+        assert (final.transcript, len(base64.b64decode(final.data))) == (transcript, len(base64.b64decode(data)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -37,6 +37,39 @@ async def test_a_block_for_each_sentence() -> None:
     assert [begun for _, _, begun in engine.asked] == [False, True, True]
     assert {params.voice for _, params, _ in engine.asked} == {"loud"}
     assert [len(block) for block in blocks] == [len(text) * 320 for text, _, _ in engine.asked]
+
+
+async def test_a_text_that_is_being_written_is_spoken_as_its_sentences_end() -> None:
+    model, engine = await fake_voice()
+    more = asyncio.Event()
+
+    async def written() -> AsyncGenerator[str, None]:
+        for piece in ("The first sen", "tence is here.", " The second"):
+            yield piece
+        await more.wait()
+        yield " one is there"
+
+    stream = model.speak(written(), PLAIN)
+    assert len(await anext(stream)) == len("The first sentence is here.") * 320
+    assert len(engine.asked) == 1
+    more.set()
+    assert len([block async for block in stream]) == 1
+    assert [text for text, _, _ in engine.asked] == ["The first sentence is here.", "The second one is there"]
+
+
+async def test_a_sentence_without_an_end_is_cut() -> None:
+    model, engine = await fake_voice()
+    most = model.info.context_length
+
+    async def written() -> AsyncGenerator[str, None]:
+        for _ in range(most):
+            yield "word "
+        yield "x" * (most + 1)
+
+    assert [block async for block in model.speak(written(), PLAIN)]
+    spoken = [text for text, _, _ in engine.asked]
+    assert max(map(len, spoken)) <= most
+    assert " ".join(spoken[:-2]).split() == ["word"] * most
 
 
 async def test_one_sentence_is_spoken_ahead_and_no_more() -> None:

@@ -108,6 +108,8 @@ def _check_message(message: Any, param: str) -> None:
     if not isinstance(message.get("role"), str):
         raise BadRequest("Every message must have 'role' field", param=f"{param}.role")
     content = message.get("content")
+    if message.get("audio") and not content and not message.get("tool_calls"):
+        raise BadRequest("spoken answers are not kept: send the transcript as content", param=f"{param}.audio")
     if isinstance(content, list):
         for index, part in enumerate(content):
             _check_part(part, f"{param}.content[{index}]")

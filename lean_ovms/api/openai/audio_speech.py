@@ -25,7 +25,7 @@ from ..generation import unsupported
 from ..response import json, model_name, warning_headers
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
-from ..schemas import STRING, any_of, object_of
+from ..schemas import VOICE
 from ..services import Services
 from ..sse import HEADERS as SSE_HEADERS
 from ..sse import event
@@ -38,7 +38,8 @@ INLINE_SAMPLES = 1 << 14
 """Bytes of samples that are encoded on the event loop."""
 
 
-def _read_voice(value: Any) -> str:
+def read_voice(value: Any) -> str:
+    """The name of a voice. Raises BadRequest."""
     name = value.get("id") if isinstance(value, dict) else value
     if not isinstance(name, str):
         raise BadRequest("voice is not a string or an object with an id", param="voice")
@@ -56,8 +57,8 @@ FIELDS = FieldSet((
     Field("model", "string", "name of a text-to-speech model; may be left out if there is one"),
     Field("input", "string",
         "the text to speak, at most --max_speech_characters long", required=True, schema={"minLength": 1}),
-    Field("voice", "any", "name of a voice of the model; absent: its first one", read=_read_voice,
-        schema=any_of(STRING, object_of({"id": STRING}))),
+    Field("voice", "any", "name of a voice of the model; absent: its first one", read=read_voice,
+        schema=VOICE),
     Field("response_format", "string",
         "wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio", read=_read_format,
         default="wav", schema={"enum": list(FORMATS)}),
@@ -117,7 +118,7 @@ def parse(body: Json, services: Services) -> SpeechRequest:
     if not low <= values["speed"] <= high:
         raise BadRequest(f"speed must be between speed_min ({low:g}) and speed_max ({high:g})", param="speed")
     params = SpeakParams(
-        voice=_voice(values["voice"], info, notices),
+        voice=voice_of(values["voice"], info, notices),
         language=_language(values["language"], info, notices),
         speed=_speed(values["speed"], info, notices),
         sample_rate=PCM_RATE if values["response_format"] == "pcm" else 0,
@@ -150,7 +151,8 @@ def _text(value: str | None, services: Services) -> str:
     return value
 
 
-def _voice(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
+def voice_of(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
+    """The voice of this name. Raises BadRequest."""
     if not name:
         return ""
     if not info.voices:

@@ -7,6 +7,9 @@ is accepted with a Warning header: generation/unsupported.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import orjson
 
 from ...errors import RequestError
@@ -38,9 +41,11 @@ from .chunks import ChoiceState, Chunks
 async def handle(request: Request, services: Services) -> Response:
     chat = await services.parse_body(request, parse_chat)
     want_ids = chat.options.token_ids or chat.generation.logprobs.prompt is not None
+    if chat.audio is not None:
+        await services.offload.run(0, partial(chat.audio.file, b""))  # raises if its format is not available
     generation = await chat.generation.start(chat.prompt, echo=want_ids)
     headers = chat.generation.headers + warning_headers(generation.warnings)
-    deltas = chat.generation.deltas(generation)
+    deltas = chat.deltas(generation)
     if chat.generation.stream:
         return sse.response(deltas, ChatRenderer(chat, generation), services.config.sse_ping_s, headers)
     try:
@@ -48,6 +53,7 @@ async def handle(request: Request, services: Services) -> Response:
         size = logprobs_request.response_size(sampling, generation.prompt_tokens, stream=False)
         choices = await collect(deltas, sampling.n)
         size += logprobs_request.generated_size(sampling, generation.usage.completion_tokens)
+        size += sum(len(samples) for choice in choices for samples in choice.audio)
         work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
         return await services.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:
@@ -82,6 +88,7 @@ class ChatRenderer:
         self._logprobs = chat.generation.sampling.logprobs
         self._options = chat.options
         self._chat = chat
+        self._audio = None if chat.audio is None else chat.audio.deltas()
         # Of the first chunk of a choice, and as in llama.cpp of those with the progress of the prompt.
         role = chat.generation.model.config.response_role
         self._opening = b'"delta":{"role":' + orjson.dumps(role) + b',"content":null}'
@@ -101,19 +108,29 @@ class ChatRenderer:
         if not state.started:
             state.started = True
             out = self._chunks.chunk(delta.index, self._opening, state)
-            if not self._logprobs:
+            if not self._logprobs and self._audio is None:
                 state.text = self._chunks.around(delta.index, b'"delta":{"content":', b"}")
         state.add(delta)
-        for event in delta.events:
-            if not self._options.reasoning and isinstance(event, Reasoning):
-                continue
-            state.has_calls = state.has_calls or isinstance(event, ToolCallStart)
-            out += self._chunk(delta.index, b'"delta":' + delta_json(event, functions=self._chat.functions), state)
+        state.has_calls = state.has_calls or any(isinstance(event, ToolCallStart) for event in events)
+        for content in self._contents(delta):
+            out += self._chunk(delta.index, b'"delta":' + content, state)
         if delta.finish:
             out += self._chunk(
                 delta.index, b'"delta":{}', state, finish_reason(self._chat, delta.finish, state.has_calls)
             )
         return out
+
+    def _contents(self, delta: Delta) -> Iterator[bytes]:
+        """The `delta` objects of a delta."""
+        for event in delta.events:
+            if isinstance(event, Reasoning) and not self._options.reasoning:
+                continue
+            if self._audio is not None and isinstance(event, Text):
+                yield self._audio.transcript(event.text)
+            else:
+                yield delta_json(event, functions=self._chat.functions)
+        if self._audio is not None:
+            yield from self._audio.of(delta)
 
     def _chunk(self, index: int, content: bytes, state: ChoiceState, finish: str = "") -> bytes:
         logprobs = b"null"

@@ -71,6 +71,8 @@ def parse_batch(body: Json, services: Services) -> BatchRequest:
         raise BadRequest(what, param="messages")
     chat = parse_chat({**body, "messages": conversations[0]}, services)
     sampling = chat.generation.sampling
+    if chat.audio is not None:
+        raise BadRequest("answers to a batch of conversations are not spoken", param="modalities")
     if chat.generation.stream:
         raise BadRequest("a batch of conversations has no stream", param="stream")
     if sampling.n > 1 or sampling.beams > 1:

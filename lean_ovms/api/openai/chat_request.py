@@ -6,14 +6,16 @@ https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...models.collect import CompletedChoice
+from ...models.generation import DeltaStream, Generation
 from ...types import (
     ChatPrompt,
     Json,
     TokenLogprob,
 )
-from ..fields import Field
+from ..fields import Field, Values
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
@@ -35,12 +37,18 @@ from ..generation.request import BodyReader, GenerationBody
 from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.tools import read_offer
+from ..generation.unsupported import UNSUPPORTED
 from ..response import logprob_entry
+from ..schemas import VOICE
 from ..services import Services
 from . import chat_functions
 from .chunks import ChunkOptions, Envelope
 
+if TYPE_CHECKING:
+    from .chat_audio import AudioOutput
+
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
+AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,
@@ -59,6 +67,17 @@ FIELDS = (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
+    replace(
+        UNSUPPORTED.named("modalities"),
+        help='["text", "audio"]: the model of --audio_output_model speaks the answer',
+        schema={"items": {"enum": ["text", "audio"]}},
+    ),
+    Field(
+        "audio",
+        "object",
+        "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
+        schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}},
+    ),
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
     *PARSING,
@@ -69,12 +88,23 @@ ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 @dataclass(slots=True)
 class ChatRequest:
-    """The body of a chat request. Not changed once it is built. functions: calls are in the older form."""
+    """The body of a chat request. Not changed once it is built. functions: calls are in the older form. audio: how the
+    answer is spoken, if it is."""
 
     prompt: ChatPrompt
     generation: GenerationBody
     options: ChunkOptions
     functions: bool
+    audio: AudioOutput | None
+
+    def deltas(self, generation: Generation) -> DeltaStream:
+        """The deltas of a started generation, spoken if that is asked for."""
+        deltas = self.generation.deltas(generation)
+        if self.audio is None:
+            return deltas
+        from .chat_audio import SpokenStream
+
+        return SpokenStream(deltas, self.audio)
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
@@ -100,7 +130,15 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     metrics = services.config.enable_per_request_metrics and generation.sampling.n == 1
     options = ChunkOptions.of(values, generation, metrics=metrics)
-    return ChatRequest(prompt, generation, options, functions is not None)
+    return ChatRequest(prompt, generation, options, functions is not None, _audio_output(values, generation, services))
+
+
+def _audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
+    if not values["modalities"] and not values["audio"]:
+        return None
+    from .chat_audio import read_audio_output
+
+    return read_audio_output(values, generation, services)
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:
@@ -113,6 +151,8 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
     if answer.reasoning and chat.options.reasoning:
         message["reasoning_content"] = message["reasoning"] = answer.reasoning
+    if chat.audio is not None and answer.text:
+        message |= {"content": None, "audio": chat.audio.message(answer.text, b"".join(answer.audio))}
     message |= _calls(chat, answer)
     found: Json = {
         "finish_reason": finish_reason(chat, answer.finish, bool(answer.calls)),

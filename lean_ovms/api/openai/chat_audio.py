@@ -1,0 +1,209 @@
+"""`modalities: ["text", "audio"]` of a chat: a text-to-speech model speaks the answer while it is generated.
+
+https://platform.openai.com/docs/guides/audio. The text is the transcript, and `content` is null.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+
+from ...errors import BadRequest
+from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
+from ...models.generation import DeltaStream
+from ...models.voice_model import VoiceModel
+from ...push_types import Sink
+from ...speech_types import SpeakParams
+from ...timing_types import Timings
+from ...types import Delta, Json, Text, Usage
+from ..fields import Values
+from ..generation.request import GenerationBody
+from ..response import new_id, now
+from ..services import Services
+from .audio_speech import PCM_RATE, read_voice, voice_of
+from .chat_request import AUDIO_FORMATS
+
+STREAMED = "pcm16"
+"""The format of streams; media.audio.encoder's pcm."""
+PIECE_BYTES = 24_000
+"""Bytes of samples in one chunk, half a second: some clients read lines of 64 KiB at most."""
+WHOLE = 6
+"""Chunks are multiples of 6 bytes: whole samples, whose base64 may be joined before it is decoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioOutput:
+    """How an answer is spoken. format: one of media.audio.encoder's. most: characters that are spoken."""
+
+    model: VoiceModel
+    params: SpeakParams
+    format: str
+    most: int
+
+    def message(self, transcript: str, samples: bytes) -> Json:
+        """The member `audio` of a message."""
+        data = b64encode(self.file(samples)).decode()
+        return {"id": new_id("audio"), "data": data, "expires_at": now(), "transcript": transcript}
+
+    @staticmethod
+    def deltas() -> AudioDeltas:
+        """What renders the deltas of one answer."""
+        return AudioDeltas()
+
+    def file(self, samples: bytes) -> bytes:
+        """The complete file. Raises BadRequest where its format is not available."""
+        rate = self.params.sample_rate or self.model.voices.sample_rate
+        try:
+            encoder = open_encoder(self.format, rate, len(samples) // SAMPLE_BYTES)
+        except BadRequest as error:
+            error.param = "audio.format"
+            raise
+        return encoder.encode(samples) + encoder.finish()
+
+
+def read_audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
+    """How the answer is spoken; None if only text is asked for. Raises RequestError."""
+    asked, text_model = values["audio"], generation.model
+    if asked and asked.get("format") not in (None, *AUDIO_FORMATS):
+        raise BadRequest(f"audio.format must be one of {', '.join(AUDIO_FORMATS)}", param="audio.format")
+    if not values["modalities"]:
+        if asked:
+            generation.notices.append('audio has no effect without modalities ["text", "audio"]')
+        return None
+    if values["modalities"] != ["audio"]:
+        raise BadRequest('modalities must be ["text"] or ["text", "audio"]', param="modalities")
+    if not text_model.config.audio_output_model:
+        why = "this model does not speak; the server's option --audio_output_model names a text2speech model that does"
+        raise BadRequest(why, param="modalities", code="not_supported")
+    if asked is None or asked.get("format") is None:
+        missing = "audio" if asked is None else "audio.format"
+        raise BadRequest(f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter")
+    if generation.stream and asked["format"] != STREAMED:
+        raise BadRequest(
+            f"Unsupported value: 'audio.format' does not support '{asked['format']}' when stream=true. Supported "
+            f"values are: '{STREAMED}'.",
+            param="audio.format",
+            code="unsupported_value",
+        )
+    if generation.sampling.n > 1:
+        raise BadRequest("only an answer of one choice is spoken", param="n")
+    model = services.helper("audio_output_model", text_model, VoiceModel)
+    try:
+        voice = asked.get("voice")
+        voice = voice_of(None if voice is None else read_voice(voice), model.voices, generation.notices)
+    except BadRequest as error:
+        error.param = "audio.voice"
+        raise
+    raw = asked["format"] == STREAMED
+    params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
+    most = model.config.max_speech_characters
+    return AudioOutput(model=model, params=params, format="pcm" if raw else asked["format"], most=most)
+
+
+class SpokenStream:
+    """Deltas of one choice with its text spoken: audio comes sentence by sentence, and its end after that.
+
+    An answer ends with "length" at the most characters that are spoken.
+    """
+
+    def __init__(self, stream: DeltaStream, output: AudioOutput) -> None:
+        self._stream = stream
+        self._output = output
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()  # None: it has ended
+        self._left = output.most
+        self._end: Delta | None = None
+        self._context = copy_context()  # the handler's, with its client and its record
+
+    @property
+    def usage(self) -> Usage:
+        return self._stream.usage
+
+    @property
+    def timings(self) -> Timings:
+        return self._stream.timings
+
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        works = (self._push_text(sink), self._push_audio(sink))
+        tasks = [self._context.run(asyncio.ensure_future, work) for work in works]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if self._end is not None:
+            sink.push([self._end])
+
+    async def _push_text(self, sink: Sink[list[Delta]]) -> None:
+        await self._stream.push_to(Sink(partial(self._push, sink), sink.paused))
+        await self._stream.aclose()  # where memory is short, the text model has to leave before the other one speaks
+        self._texts.put_nowait(None)
+
+    def _push(self, sink: Sink[list[Delta]], deltas: list[Delta]) -> None:
+        for place, delta in enumerate(deltas):
+            for event in delta.events:
+                if isinstance(event, Text):
+                    self._add(event, delta)
+            if delta.finish is not None:
+                self._end = Delta(delta.index, finish=delta.finish, stop=delta.stop)
+                delta.finish = delta.stop = None
+                del deltas[place + 1 :]
+        sink.push(deltas)
+
+    def _add(self, event: Text, delta: Delta) -> None:
+        if len(event.text) > self._left:
+            event.text = event.text[: self._left]
+            delta.finish = "length"
+            self._stream.finish("length")
+        self._left -= len(event.text)
+        self._texts.put_nowait(event.text)
+
+    async def _push_audio(self, sink: Sink[list[Delta]]) -> None:
+        async with aclosing(self._output.model.speak(self._written(), self._output.params)) as blocks:
+            async for samples in blocks:
+                for start in range(0, len(samples), PIECE_BYTES):
+                    await sink.send([Delta(0, audio=samples[start : start + PIECE_BYTES])])
+
+    async def _written(self) -> AsyncGenerator[str, None]:
+        while (text := await self._texts.get()) is not None:
+            yield text
+
+    def finish(self, reason: str) -> None:
+        self._stream.finish(reason)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class AudioDeltas:
+    """The member `delta` of the chunks of a spoken answer. Clients join its strings, so the id is in the first only."""
+
+    def __init__(self) -> None:
+        self._head: Json = {"id": new_id("audio")}
+        self._samples = b""
+
+    def transcript(self, text: str) -> bytes:
+        """The delta of new text."""
+        return self._with({"transcript": text})
+
+    def of(self, delta: Delta) -> Iterator[bytes]:
+        """The deltas of new samples, and of the end: later turns cannot name the audio, so it has expired."""
+        if delta.audio:
+            samples = self._samples + delta.audio
+            end = len(samples) - len(samples) % WHOLE
+            self._samples = samples[end:]
+            yield self._with({"data": b64encode(samples[:end]).decode()})
+        if delta.finish and not self._head:
+            rest = {"data": b64encode(self._samples).decode()} if self._samples else {}
+            yield self._with({**rest, "expires_at": now()})
+
+    def _with(self, members: Json) -> bytes:
+        head, self._head = self._head, {}
+        return orjson.dumps({"audio": head | members})
