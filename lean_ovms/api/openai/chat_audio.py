@@ -28,7 +28,6 @@ from ..generation.request import GenerationBody
 from ..response import new_id, now
 from ..services import Services
 from .audio_speech import PCM_RATE, read_voice, voice_of
-from .chat_request import AUDIO_FORMATS
 
 STREAMED = "pcm16"
 """The format of streams; media.audio.encoder's pcm."""
@@ -71,8 +70,6 @@ class AudioOutput:
 def read_audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
     """How the answer is spoken; None if only text is asked for. Raises RequestError."""
     asked, text_model = values["audio"], generation.model
-    if asked and asked.get("format") not in (None, *AUDIO_FORMATS):
-        raise BadRequest(f"audio.format must be one of {', '.join(AUDIO_FORMATS)}", param="audio.format")
     if not values["modalities"]:
         if asked:
             generation.notices.append('audio has no effect without modalities ["text", "audio"]')

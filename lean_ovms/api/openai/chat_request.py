@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...errors import BadRequest
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
 from ...types import (
@@ -49,6 +50,14 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
+
+
+def _read_audio(value: Json) -> Json:
+    if value.get("format") not in (None, *AUDIO_FORMATS):
+        raise BadRequest(f"audio.format must be one of {', '.join(AUDIO_FORMATS)}", param="audio.format")
+    return value
+
+
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,
@@ -76,6 +85,7 @@ FIELDS = (
         "audio",
         "object",
         "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
+        read=_read_audio,
         schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}},
     ),
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
