@@ -167,7 +167,7 @@ class Model(ModelLifecycle):
         finally:
             done = usage.finished(reason, code)
             if record is not None:
-                record.add(done)
+                record.add(done, self.name)
             self.metrics.generation_finished(self.name, done, None)
 
     async def wait_known(self) -> None:

@@ -61,7 +61,7 @@ class ModelRegistry:
         Raises ModelNotFound, BadRequest for a model of another task, or NotLoaded for one that is not known yet.
         """
         model = self.models.get(name) or self.names.get(name)
-        if model is None or not may_use(name):
+        if model is None or not (helper or may_use(name)):
             known = ", ".join(self.names)
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
         if not helper and (record := current_record.get()):

@@ -98,9 +98,13 @@ class RequestRecord:
     key: Key | None = None
     number: int = field(default_factory=itertools.count(1).__next__)
 
-    def add(self, generation: GenerationRecord) -> None:
-        """Adds a finished generation, whose tokens are those of the request's API key."""
-        self.generations.append(generation)
+    def add(self, generation: GenerationRecord, model: str = "") -> None:
+        """Adds a finished generation, whose tokens are those of the request's API key.
+
+        model: that has made it; one that only worked for the request's model is not in the access line.
+        """
+        if not model or self.model in ("", model):
+            self.generations.append(generation)
         if self.key is not None:
             self.key.generation_finished(generation)
 

@@ -216,7 +216,7 @@ async def test_the_record_keeps_the_model_of_the_request(
     observe = app.services.records.observe
     monkeypatch.setattr(app.services.records, "observe", lambda *given: (records.append(given[2]), observe(*given))[1])
     await whole(await chat(app, heard(SHORT)))
-    assert [record.model for record in records] == ["m"]
+    assert [(record.model, len(record.generations)) for record in records] == [("m", 1)]
 
 
 async def test_the_model_list_says_what_is_heard(make_hearing: MakeHearing) -> None:

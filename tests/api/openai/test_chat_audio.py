@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+import orjson
 import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure
-from lean_ovms.types import Response
+from lean_ovms.observability.records import RequestRecord
+from lean_ovms.speech_types import SpeakParams
+from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, events, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.voice_fakes import FakeVoiceEngine, fake_voice
@@ -134,6 +137,29 @@ async def test_the_voice_and_its_limit(make_speaking: MakeSpeaking) -> None:
     [choice] = (await whole(await chat(app, audio={"format": "wav", "voice": {"id": "loud"}})))["choices"]
     assert {params.voice for _, params, _ in voice.asked} == {"loud"}
     assert (choice["message"]["audio"]["transcript"], choice["finish_reason"]) == (WHOLE[:30], "length")
+
+
+async def test_sentences_are_those_of_the_client_and_the_record_is_the_texts(
+    make_speaking: MakeSpeaking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, engine, voice = await make_speaking()
+    speak, clients = voice.speak, []
+    records: list[RequestRecord] = []
+    observe = app.services.records.observe
+
+    async def spoken(text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
+        clients.append(client)
+        return await speak(text, params, begun=begun, client=client)
+
+    monkeypatch.setattr(voice, "speak", spoken)
+    monkeypatch.setattr(app.services.records, "observe", lambda *given: (records.append(given[2]), observe(*given))[1])
+    body = {"messages": [{"role": "user", "content": "hi"}], "modalities": ["text", "audio"], "stream": True}
+    request = Request("POST", "/v1/chat/completions", body=orjson.dumps({**body, "audio": {"format": "pcm16"}}))
+    request.peer = "192.0.2.7:4711"
+    await events(await app.handle(request))
+    assert clients == [engine.origins[0][0]] * len(SENTENCES)
+    assert clients[0]
+    assert [(record.model, len(record.generations)) for record in records] == [("m", 1)]
 
 
 # --- errors

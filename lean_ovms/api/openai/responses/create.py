@@ -2,7 +2,7 @@
 
 https://platform.openai.com/docs/api-reference/responses,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
-built-in tools, files, audio, stored prompts, log probabilities of tokens that were not chosen.
+built-in tools, files, spoken answers, stored prompts, log probabilities of tokens that were not chosen.
 """
 
 from __future__ import annotations
