@@ -28,7 +28,7 @@ STREAM: Fault = ({"stream_options": {"include_obfuscation": True}}, "stream_opti
 TOOLS: Fault = ({"tools": 5}, "tools")
 SAMPLING: Fault = ({"n": 0}, "n")
 STRUCTURE: Fault = ({"structured_outputs": {}}, "structured_outputs")
-UNSUPPORTED: Fault = ({"audio": 1}, "audio")
+UNSUPPORTED: Fault = ({"chunk_frames": 0}, "chunk_frames")
 
 FAULTS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
     "/v1/chat/completions": (
@@ -44,6 +44,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             ({"max_tokens": 0}, "max_tokens"),
             STRUCTURE,
             UNSUPPORTED,
+            ({"modalities": ["text", "audio"]}, "modalities"),
         ],
     ),
     "/v1/completions": (
