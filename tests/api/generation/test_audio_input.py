@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from lean_ovms.errors import EngineFailure
 from lean_ovms.media.audio import decoder
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.conftest import MakeApp, events, get, post, whole
+from tests.api.test_keys import written
 from tests.fakes import FakeEngine, say
 from tests.recordings import plain_wav
 from tests.speech_scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
@@ -57,8 +59,11 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said}
 
 
-async def chat(app: App, *parts: Any, path: str = "/v1/chat/completions", **more: Any) -> Response:
-    return await post(app, path, {"model": "m", "messages": [{"role": "user", "content": list(parts)}], **more})
+async def chat(
+    app: App, *parts: Any, path: str = "/v1/chat/completions", authorization: str = "", **more: Any
+) -> Response:
+    body = {"model": "m", "messages": [{"role": "user", "content": list(parts)}], **more}
+    return await post(app, path, body, authorization=authorization)
 
 
 async def refusal(response: Response) -> tuple[int, str, str]:
@@ -222,3 +227,17 @@ async def test_the_record_keeps_the_model_of_the_request(
 async def test_the_model_list_says_what_is_heard(make_hearing: MakeHearing) -> None:
     app, _, _ = await make_hearing()
     assert app.registry.get("m").input_modalities == ("text", "audio")
+
+
+async def test_a_key_for_the_text_model_is_heard_and_its_tokens_count(
+    make_hearing: MakeHearing, tmp_path: Path
+) -> None:
+    app, _, _ = await make_hearing(
+        api_key_file=written(tmp_path, {"alice": {"models": ["m"]}, "ops": {"roles": ["admin"]}})
+    )
+    response = await chat(app, heard(SHORT), authorization="Bearer sk-alice")
+    assert response.status == 200
+    counts = (await whole(response))["usage"]
+    [bucket] = (await whole(await get(app, "/v1/usage", authorization="Bearer sk-ops")))["data"]
+    [result] = [one for one in bucket["results"] if one["num_model_requests"]]
+    assert result["input_tokens"] == counts["prompt_tokens"] + 4  # the speech model's own prompt
