@@ -242,8 +242,9 @@ def _conversion(config: Config) -> str:
 
 def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:
     """Writes the graph of these options into directory. Returns the options that serve it by that graph."""
-    from ..repository import atomic_file, graph_writer
+    from ..repository import graph_writer
     from ..repository.task import detect
+    from ..util import atomic_file
 
     gguf = config.gguf_filename
     found = config.task or detect(directory)

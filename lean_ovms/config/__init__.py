@@ -59,6 +59,7 @@ GROUPS = {
     "audio": "audio files in requests",
     "realtime": "live audio, and WebSockets of responses",
     "responses": "stored responses and conversations",
+    "files": "uploaded files, and batches of requests",
     "behaviour": "form of the answers, web page, logs, metrics",
 }
 """The groups of options and what they are about, in the order of --help and of the documentation."""

@@ -179,6 +179,24 @@ class ServerOptions(Options):
         256, "largest size of the store in MB; the oldest entries are deleted", group="responses", low=1, high=1 << 20
     )
 
+    # --- files
+    files_path: str = option(
+        "",
+        "directory for the files that clients upload, and for batches and their results, which one server may use at a "
+        "time; empty: no files and batches",
+        group="files",
+    )
+    max_files_per_client: int = option(
+        1000, "most files, and as many batches, of one client; more: 400", group="files", low=1
+    )
+    max_files_mb: int = option(
+        4096, "MB for all files together; more: an upload is refused, and a batch fails", group="files", low=1
+    )
+    max_batch_lines: int = option(50000, "most requests of a batch; with more it fails", group="files", low=1)
+    batch_concurrency: int = option(
+        8, "most requests of all batches that are computed at the same time", group="files", low=1, high=1024
+    )
+
     # --- behaviour
     strict_response_format: bool = option(
         False,

@@ -14,7 +14,8 @@ from typing import Any
 from ..config import Config
 from ..errors import StartError
 from ..observability.logging import safe
-from . import atomic_file, config_file
+from ..util import atomic_file
+from . import config_file
 from .config_file import FROM_ENTRY, MODEL_LISTS
 
 

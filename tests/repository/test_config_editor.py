@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository import atomic_file, config_editor
+from lean_ovms.repository import config_editor
 from lean_ovms.repository.config_file import read
+from lean_ovms.util import atomic_file
 
 OTHERS: dict[str, Any] = {
     "custom": {"ü": [1, 2.5, None]},

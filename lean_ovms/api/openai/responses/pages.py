@@ -51,14 +51,14 @@ class PageQuery:
     newest_first: bool
 
     @classmethod
-    def of(cls, query: str) -> PageQuery:
+    def of(cls, query: str, default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> PageQuery:
         """From a request's query. Raises BadRequest."""
         given = parameters(query)
         limit = query_integer(given, "limit")
         if limit is None:
-            limit = DEFAULT_LIMIT
-        if not 1 <= limit <= MAX_LIMIT:
-            raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
+            limit = default
+        if not 1 <= limit <= most:
+            raise BadRequest(f"limit must be from 1 to {most}", param="limit")
         order = given.get("order", "desc")
         if order not in ("asc", "desc"):
             raise BadRequest("order must be asc or desc", param="order")

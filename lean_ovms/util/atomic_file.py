@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..util.files import read_bytes
+from .files import read_bytes
 
 DEFAULT_MODE = 0o644
 

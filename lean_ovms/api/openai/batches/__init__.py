@@ -1,0 +1,1 @@
+"""Files and batches: requests that clients leave in a file, and that are answered while there is time."""

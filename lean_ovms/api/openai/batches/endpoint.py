@@ -1,0 +1,83 @@
+"""…/batches: the requests of a file, answered within a day (https://platform.openai.com/docs/api-reference/batch)."""
+
+from __future__ import annotations
+
+from ....errors import BadRequest
+from ....types import Request, Response
+from ...fields import Field, FieldSet, read
+from ...response import json, now
+from ...route_doc import RouteDoc
+from ...routes import id_in
+from ...services import Services
+from ..responses.fields import METADATA
+from ..responses.output_items import item_id
+from ..responses.pages import PAGE, PageQuery, page_response
+from .files import expires_after, owner, service_of
+from .lines import ENDPOINTS
+from .service import BatchService
+from .storage import BATCH, FILE, RETENTION_S, Entry
+
+ONE = "/batches/{id}"
+CANCEL = "/batches/{id}/cancel"
+WINDOW_S = 24 * 3600
+FIELDS = FieldSet((
+    Field("input_file_id", "string", "a file of purpose batch: a request in each line", required=True),
+    Field("endpoint", "string", "the path of all requests", required=True, choices=ENDPOINTS),
+    Field("completion_window", "string", "24h", required=True, choices=("24h",)),
+    METADATA,
+    expires_after("output_expires_after"),
+))  # fmt: skip
+TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+
+
+async def prepare(services: Services) -> None:
+    """Continue the batches that are not finished. Raises StartError."""
+    await services.get(BatchService).open(services.handle)
+
+
+@RouteDoc("Start a batch, with --files_path", body=FIELDS, errors=(404, 501))
+async def handle_create(request: Request, services: Services) -> Response:
+    service = service_of(services)
+    values = await services.parse_body(request, lambda body, _: read(FIELDS, body))
+    for field in FIELDS:
+        if field.required and values[field.name] is None:
+            raise BadRequest(f"{field.name} is missing", param=field.name)
+    source = service.storage.find(FILE, values["input_file_id"])
+    if source.body["purpose"] != BATCH:
+        raise BadRequest("input_file_id is not a file of purpose batch", param="input_file_id")
+    created_at = now()
+    body = {
+        "id": item_id(BATCH),
+        "object": BATCH,
+        "endpoint": values["endpoint"],
+        "errors": None,
+        "input_file_id": values["input_file_id"],
+        "completion_window": values["completion_window"],
+        "status": "validating",
+        "output_file_id": None,
+        "error_file_id": None,
+        "created_at": created_at,
+        "expires_at": created_at + WINDOW_S,
+        **{f"{status}_at": None for status in TIMES},
+        "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        "metadata": values["metadata"],
+    }
+    entry = Entry(owner(), body, values["output_expires_after"] or RETENTION_S)
+    await service.create(entry)
+    return json(body)
+
+
+@RouteDoc("The batches that this client has made", query=PAGE, errors=(501,))
+async def handle_list(request: Request, services: Services) -> Response:
+    page = service_of(services).storage.page(BATCH, owner(), PageQuery.of(request.query))
+    return page_response(*page)
+
+
+@RouteDoc("A batch, and how many of its requests are done", errors=(501,))
+async def handle_get(request: Request, services: Services) -> Response:
+    return json(service_of(services).storage.find(BATCH, id_in(request.path, ONE)).body)
+
+
+@RouteDoc("Cancel a batch; what is done stays", errors=(409, 501))
+async def handle_cancel(request: Request, services: Services) -> Response:
+    return json(await service_of(services).cancel(id_in(request.path, CANCEL)))

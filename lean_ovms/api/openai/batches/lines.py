@@ -1,0 +1,207 @@
+"""The lines of a batch: requests in, one outcome out for each (https://platform.openai.com/docs/guides/batch)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ....errors import BadRequest, StoreFailure, error_response
+from ....push_types import StreamIterator
+from ....types import Handle, Json, Request, Response
+from ...fields import parsed
+from ...generation.sampling import MAX_PRIORITY
+from .storage import Storage
+
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+MAX_ERRORS = 100
+"""Errors that a batch reports of its input."""
+MAX_CUSTOM_ID = 512
+BUSY = (429, 503, 529)
+"""Statuses after which a line is sent again: the queue is full, or the model is not there yet."""
+WAIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One request of a batch. custom_id: its name, for the client."""
+
+    custom_id: str
+    url: str
+    body: Json
+
+
+def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Returns the lines of a file that are not blank, with their numbers."""
+    return ((number, raw) for number, raw in enumerate(file, 1) if not raw.isspace())
+
+
+def read_line(raw: bytes, urls: Collection[str]) -> Line:
+    """Reads a line. urls: of these paths it names one. Raises BadRequest."""
+    try:
+        row = parsed(raw)
+    except ValueError:
+        raise BadRequest("This line is not parseable as valid JSON.", code="invalid_json_line") from None
+    if not isinstance(row, dict):
+        raise BadRequest("This line is not a JSON object.", code="invalid_json_line")
+    for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
+        if not isinstance(row.get(name), kind) or not row[name]:
+            raise BadRequest(f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
+    if len(row["custom_id"]) > MAX_CUSTOM_ID:
+        text = f"custom_id has more than {MAX_CUSTOM_ID} characters."
+        raise BadRequest(text, param="custom_id", code="invalid_custom_id")
+    if row["method"] != "POST":
+        raise BadRequest("The method of a line must be POST.", param="method", code="invalid_method")
+    if row["url"] not in urls:
+        text = f"The URL of this line is not {' or '.join(urls)}, the endpoint of the batch."
+        raise BadRequest(text, param="url", code="invalid_url")
+    if not isinstance(row["body"].get("model"), str):
+        raise BadRequest("Missing required parameter: 'model'.", param="body.model", code="missing_required_parameter")
+    return Line(row["custom_id"], row["url"], row["body"])
+
+
+def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int, list[Json]]:
+    """Returns how many lines a file has, and errors, in the form that a batch has them."""
+    known: set[str] = set()
+    errors: list[Json] = []
+    total = 0
+    for number, raw in read_lines(file):
+        total += 1
+        if total > most:
+            return total, [_error(None, "too_many_requests", f"The file has more than {most} lines.")]
+        try:
+            custom_id = read_line(raw, urls).custom_id
+            if custom_id in known:
+                text = f"The custom_id '{custom_id}' is that of another line, too."
+                raise BadRequest(text, param="custom_id", code="duplicate_custom_id")
+            known.add(custom_id)
+        except BadRequest as error:
+            errors.append(_error(number, error.code, error.message, error.param))
+            if len(errors) == MAX_ERRORS:
+                break
+    if not total:
+        errors.append(_error(None, "empty_file", "The input file has no lines."))
+    return total, errors
+
+
+def _error(line: int | None, code: str | None, message: str, param: str | None = None) -> Json:
+    return {"code": code, "message": message, "param": param, "line": line}
+
+
+async def answer(handle: Handle, line: Line, headers: Mapping[str, str], peer: str = "") -> tuple[Json, bool]:
+    """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed.
+
+    Its priority is the lowest one, unless it has one.
+    """
+    refused = next((name for name in ("stream", "background") if line.body.get(name)), None)
+    body = orjson.dumps({"priority": MAX_PRIORITY, **line.body})
+    while True:
+        if refused:
+            response = error_response(BadRequest(f"{refused} is not possible in a batch", param=refused))
+        else:
+            response = await handle(Request("POST", line.url, headers=headers, body=body, peer=peer))
+        data = await _whole(response)
+        named = dict(response.headers)
+        if response.status not in BUSY:
+            break
+        await asyncio.sleep(float(named.get("Retry-After", WAIT_S)))
+    request_id = named.get("X-Request-Id", "")
+    sent = {"status_code": response.status, "request_id": request_id, "body": orjson.Fragment(data)}
+    return row(line.custom_id, response=sent), response.status >= 400
+
+
+async def _whole(response: Response) -> bytes:
+    try:
+        if isinstance(response.body, bytes):
+            return response.body
+        async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
+            return b"".join([piece async for piece in pieces])
+    finally:
+        await response.aclose()
+
+
+def row(custom_id: str, response: Json | None = None, error: Json | None = None) -> Json:
+    """Returns the outcome of a line."""
+    return {"id": f"batch_req_{os.urandom(12).hex()}", "custom_id": custom_id, "response": response, "error": error}
+
+
+class Results:
+    """The outcomes of a batch, in a file of answers and one of errors. Each is on the disk before it counts.
+
+    What the files have already counts; a last line that was not written to its end is cut off. done: the custom_id of
+    each outcome. counts: answers and errors. in_thread: runs a function in the thread of `storage`.
+    """
+
+    def __init__(
+        self, storage: Storage, paths: Sequence[Path], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> None:
+        """Raises OSError."""
+        self.done: set[str] = set()
+        self.counts = [0, 0]
+        self._storage, self._in_thread = storage, in_thread
+        self._pending: tuple[list[bytes], list[bytes]] = ([], [])
+        self._turn = asyncio.Lock()
+        self._error: Exception | None = None
+        for number, path in enumerate(paths):
+            with path.open("ab+") as file:
+                size, end = file.tell(), 0
+                file.seek(0)
+                for raw in file:
+                    try:
+                        self.done.add(orjson.loads(raw if raw.endswith(b"\n") else b"")["custom_id"])
+                    except (ValueError, KeyError, TypeError):
+                        break
+                    end += len(raw)
+                    self.counts[number] += 1
+                file.truncate(end)
+            storage.count(end - size)
+        self._files = [path.open("ab", buffering=0) for path in paths]
+
+    def put(self, outcome: Json, failed: bool) -> None:
+        """Takes the outcome of a line, which `flush` writes."""
+        self.done.add(outcome["custom_id"])
+        self._pending[failed].append(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
+
+    async def flush(self) -> None:
+        """Returns when all outcomes are on the disk. Those that come meanwhile are written together. Raises OSError
+        and StoreFailure, and then each time."""
+        async with self._turn:
+            if self._error is not None:
+                raise self._error
+            pending, self._pending = self._pending, ([], [])
+            try:
+                await self._in_thread(lambda: self._write(pending))
+            except Exception as error:
+                self._error = error
+                raise
+            self.counts = [count + len(rows) for count, rows in zip(self.counts, pending, strict=True)]
+
+    def _write(self, pending: tuple[list[bytes], list[bytes]]) -> None:
+        for file, rows in zip(self._files, pending, strict=True):
+            if not rows:
+                continue
+            data = b"".join(rows)
+            self._storage.count(len(data))
+            size = os.fstat(file.fileno()).st_size
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), size)
+                self._storage.count(-len(data))
+                raise
+
+    async def close(self) -> None:
+        """Writes what is not written yet, and closes the files."""
+        with contextlib.suppress(OSError, StoreFailure):
+            await self.flush()
+        for file in self._files:
+            await self._in_thread(file.close)

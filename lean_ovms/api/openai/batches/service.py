@@ -1,0 +1,285 @@
+"""Runs batches: a few lines at a time, each as a request of the client that has made the batch.
+
+A batch goes on where it was when the server starts again. Knows no routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import BinaryIO, TypeVar
+
+from ....config import Config
+from ....errors import InternalError, RequestError, StartError, StoreFailure, Unavailable
+from ....types import Handle, Json
+from ...response import now
+from .lines import Line, Results, answer, check, read_line, read_lines, row
+from .storage import BATCH, FILE, Entry, Storage
+
+logger = logging.getLogger("lean_ovms.batches")
+T = TypeVar("T")
+
+LOCK_POLL_S = 1.0
+PIECE_LINES = 1000
+"""Outcomes of lines that were not sent are written in pieces of so many."""
+KINDS = ("output", "error")
+"""The files of a batch's results."""
+UNSENT = {
+    "cancelled": ("batch_cancelled", "This request was not executed because the batch was cancelled."),
+    "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
+}
+"""The error of lines without an outcome, by the status of their batch."""
+
+
+class BatchService:
+    """Open before serving, drain while the server stops, close after that."""
+
+    def __init__(self, config: Config) -> None:
+        self.storage = Storage(config)
+        self._config = config
+        self._thread = ThreadPoolExecutor(1, "files")
+        self._slots = asyncio.Semaphore(config.batch_concurrency)
+        self._headers = {"content-type": "application/json", "authorization": f"Bearer {config.api_key}"}
+        self._handle: Handle | None = None
+        self._opened = False
+        self._opening: asyncio.Task[None] | None = None
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._lines: dict[str, asyncio.Task[None]] = {}  # of the batches that have got so far
+        self._results: dict[str, Results] = {}
+
+    async def open(self, handle: Handle) -> None:
+        """Continue the batches in the directory; when another server uses it, once that has ended. Raises StartError.
+
+        handle: sends a request of a batch.
+        """
+        self._handle = handle
+        try:
+            self._opened = await self.in_thread(self.storage.open)
+        except OSError as error:
+            raise StartError(f"--files_path {self._config.files_path}: {error.strerror}") from None
+        if self._opened:
+            self._resume()
+        else:
+            logger.warning("another server uses --files_path: files and batches wait for its end")
+            self._opening = asyncio.get_running_loop().create_task(self._open_later())
+
+    async def _open_later(self) -> None:
+        while not self._opened:
+            await asyncio.sleep(LOCK_POLL_S)
+            with contextlib.suppress(OSError):
+                self._opened = await self.in_thread(self.storage.open)
+        self._resume()
+
+    def _resume(self) -> None:
+        for entry in self.storage.unfinished():
+            self._start(entry)
+
+    def require_open(self) -> None:
+        """Raises Unavailable."""
+        if not self._opened:
+            raise Unavailable("another server uses the files", code="files_in_use")
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Runs a function that waits for the disk; all of them run in one thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Stop sending: lines without an outcome are sent again by the next server."""
+        tasks = [*self._runs.values(), *filter(None, [self._opening])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.drain(0)
+        await self.in_thread(self.storage.close)
+        self._opened = False
+        self._handle = None
+
+    # --- batches
+
+    async def create(self, entry: Entry) -> None:
+        """Stores a batch and starts it. Raises StoreFailure and BadRequest."""
+        await self.in_thread(lambda: self.storage.add(entry))
+        self._start(entry)
+
+    async def cancel(self, name: str) -> Json:
+        """Cancels a batch. Raises NotFound, and a 409 for one that has finished."""
+        entry = self.storage.find(BATCH, name)
+        status = entry.body["status"]
+        if status in ("validating", "in_progress"):
+            await self._set(entry, "cancelling")
+            if name in self._lines:
+                self._lines[name].cancel()
+        elif status != "cancelling":
+            raise RequestError(f"Cannot cancel a batch with status '{status}'.", status=409, code="batch_finished")
+        return entry.body
+
+    def _start(self, entry: Entry) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(entry))
+        self._runs[entry.body["id"]] = task
+        task.add_done_callback(lambda _: self._runs.pop(entry.body["id"], None))
+
+    async def _set(self, entry: Entry, status: str) -> None:
+        entry.body["status"] = status
+        entry.body[f"{status}_at"] = now()
+        await self.in_thread(partial(self.storage.put, entry, entry.to_json()))
+
+    async def _run(self, entry: Entry) -> None:
+        """Runs a batch to its end, whatever happens."""
+        name = entry.body["id"]
+        try:
+            try:
+                await self._work(entry)
+            except Exception as error:
+                if not isinstance(error, RequestError):
+                    logger.exception("%s failed", name)
+                    error = InternalError()
+                await self._fail(entry, [{"code": error.code, "message": error.message, "param": None, "line": None}])
+        except StoreFailure:  # it is in the log, and the next server tries again
+            pass
+        finally:
+            if name in self._results:
+                await self._results.pop(name).close()
+            self._lines.pop(name, None)
+
+    async def _fail(self, entry: Entry, errors: list[Json]) -> None:
+        entry.body["errors"] = {"object": "list", "data": errors}
+        await self._finish(entry, "failed")
+
+    async def _work(self, entry: Entry) -> None:
+        body, storage = entry.body, self.storage
+        if not body["request_counts"]["total"]:
+            with storage.open_data(body["input_file_id"]) as file:
+                total, errors = await asyncio.to_thread(check, file, (body["endpoint"],), self._config.max_batch_lines)
+            body["request_counts"]["total"] = total
+            if errors:
+                return await self._fail(entry, errors)
+        if body["status"] == "validating":
+            await self._set(entry, "in_progress")
+        paths = [storage.data(_result_file(body, kind)) for kind in KINDS]
+        results = await self.in_thread(lambda: Results(storage, paths, self.in_thread))
+        self._results[body["id"]] = results
+        _count(body, results)
+        if body["status"] == "in_progress":
+            await self._send(entry, results)
+        status = "completed"
+        if body["status"] == "cancelling":
+            status = "cancelled"
+        elif len(results.done) < body["request_counts"]["total"]:
+            status = "expired"
+        if status in UNSENT:
+            await self._add_unsent(body, results, *UNSENT[status])
+        else:
+            await self._set(entry, "finalizing")
+        await results.flush()
+        await self._finish(entry, status)
+        return None
+
+    async def _send(self, entry: Entry, results: Results) -> None:
+        """Returns when all lines have an outcome, or the batch is cancelled or expires."""
+        name = entry.body["id"]
+        lines = self._lines[name] = asyncio.get_running_loop().create_task(self._send_lines(entry, results))
+        try:
+            await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
+        finally:
+            lines.cancel()
+            await asyncio.wait({lines})
+        if not lines.cancelled():
+            lines.result()
+
+    async def _send_lines(self, entry: Entry, results: Results) -> None:
+        with self.storage.open_data(entry.body["input_file_id"]) as file:
+            left = _left(file, entry.body, results)
+            workers = [
+                asyncio.ensure_future(self._send_each(left, entry, results))
+                for _ in range(self._config.batch_concurrency)
+            ]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.wait(workers)
+
+    async def _send_each(self, left: Iterator[Line], entry: Entry, results: Results) -> None:
+        """Sends one line after the other. A line is read when there is a slot for it, so that few are in memory."""
+        assert self._handle is not None
+        while True:
+            async with self._slots:
+                line = await self.in_thread(lambda: next(left, None))
+                if line is None:
+                    return
+                results.put(*await answer(self._handle, line, self._headers, entry.owner))
+                await asyncio.shield(results.flush())
+                _count(entry.body, results)
+
+    async def _add_unsent(self, body: Json, results: Results, code: str, message: str) -> None:
+        """Adds an error for each line without an outcome."""
+
+        def add_some() -> bool:
+            found = list(islice(left, PIECE_LINES))
+            for line in found:
+                results.put(row(line.custom_id, error={"code": code, "message": message}), failed=True)
+            return bool(found)
+
+        with self.storage.open_data(body["input_file_id"]) as file:
+            left = _left(file, body, results)
+            while await self.in_thread(add_some):
+                await results.flush()
+
+    async def _finish(self, entry: Entry, status: str) -> None:
+        """Makes files of the results, and ends the batch."""
+        body, storage = entry.body, self.storage
+        results = self._results.get(body["id"])
+        if results is not None:
+            _count(body, results)
+            for kind in KINDS:
+                name = _result_file(body, kind)
+                size = storage.data(name).stat().st_size
+                if size:
+                    file = Entry(
+                        entry.owner, file_body(name, f"{body['id']}_{kind}.jsonl", "batch_output", size, entry.keep_s)
+                    )
+                    await self.in_thread(partial(storage.put, file, file.to_json()))
+                    body[f"{kind}_file_id"] = name
+                else:
+                    await self.in_thread(partial(storage.drop_data, name))
+        await self._set(entry, status)
+
+
+def _left(file: BinaryIO, body: Json, results: Results) -> Iterator[Line]:
+    """Returns the lines of a batch that have no outcome."""
+    lines = (read_line(raw, (body["endpoint"],)) for _, raw in read_lines(file))
+    return (line for line in lines if line.custom_id not in results.done)
+
+
+def _result_file(body: Json, kind: str) -> str:
+    """Returns the id of a batch's file of answers or of errors."""
+    return f"{FILE}-{body['id'].removeprefix(f'{BATCH}_')}-{kind}"
+
+
+def _count(body: Json, results: Results) -> None:
+    """Says in a batch how many of its lines are done."""
+    body["request_counts"]["completed"], body["request_counts"]["failed"] = results.counts
+
+
+def file_body(name: str, filename: str, purpose: str, size: int, keep_s: int | None) -> Json:
+    """Returns the object of a new file. keep_s: seconds until it is deleted, None for never."""
+    return {
+        "id": name,
+        "object": FILE,
+        "bytes": size,
+        "created_at": now(),
+        "expires_at": None if keep_s is None else now() + keep_s,
+        "filename": filename,
+        "purpose": purpose,
+        "status": "processed",
+        "status_details": None,
+    }

@@ -1,0 +1,227 @@
+"""The directory of --files_path: files that clients have uploaded, batches, and the results of batches.
+
+ID.json has an object of the API and its owner, and is replaced at once; ID.data has the bytes of a file. Ids cannot be
+guessed: who knows one may use what it names, as with responses, and lists have what the same client has made. All
+methods that change something wait for the disk: they are called in one thread. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from ....config import Config
+from ....errors import BadRequest, NotFound, StoreFailure
+from ....media.file_slice import FileSlice
+from ....types import Json
+from ....util import atomic_file
+from ....util.files import open_regular
+from ..responses.pages import PageQuery
+from ..responses.store import Page
+
+logger = logging.getLogger("lean_ovms.batches")
+
+FILE, BATCH = "file", "batch"
+"""The values of `object` in what is stored."""
+UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
+RETENTION_S = 30 * 24 * 3600
+"""How long batches and their files stay, as at OpenAI."""
+PIECE = 1 << 18
+_DATA = re.compile(r"file-([0-9a-f]{48})(-output|-error)?\.data")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or a batch. owner: the name of its client. body: the object that clients get. keep_s: how many seconds
+    the results of a batch stay."""
+
+    owner: str
+    body: Json
+    keep_s: int = RETENTION_S
+
+    def to_json(self) -> str:
+        """Returns what is stored of it."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @property
+    def expires(self) -> float:
+        """When it is deleted, in seconds since 1970."""
+        if self.body["object"] == FILE:
+            return float(self.body["expires_at"] or "inf")
+        return float("inf") if self.body["status"] in UNFINISHED else self.body["created_at"] + float(RETENTION_S)
+
+
+class Storage:
+    """What is in the directory. used: bytes of all files."""
+
+    def __init__(self, config: Config) -> None:
+        self._directory = Path(config.files_path)
+        self._most_bytes = config.max_files_mb << 20
+        self._most = config.max_files_per_client
+        self._entries: dict[str, Entry] = {}
+        self._lock = -1
+        self.used = 0
+
+    def open(self) -> bool:
+        """Reads the directory. Returns False while another server uses it. Raises OSError."""
+        self._directory.mkdir(0o700, parents=True, exist_ok=True)
+        lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        except OSError as error:  # a file system without locks
+            logger.warning("--files_path cannot be locked: %s", error.strerror)
+        self._lock = lock
+        for path in self._directory.glob("*.json"):
+            try:
+                entry = Entry(**orjson.loads(path.read_bytes()))
+                self._entries[entry.body["id"]] = entry
+            except (ValueError, TypeError, KeyError):
+                logger.error("%s is damaged, and ignored", path)
+        for path in self._directory.glob("*.data"):
+            if self._is_orphan(path):
+                path.unlink()
+            else:
+                self.used += path.stat().st_size
+        self._drop_expired()
+        return True
+
+    def _is_orphan(self, path: Path) -> bool:
+        """Returns whether an upload, or a deletion, was broken off."""
+        found = _DATA.fullmatch(path.name)
+        if found is None or path.with_suffix(".json").exists():
+            return False
+        batch = self._entries.get(f"{BATCH}_{found[1]}")
+        return batch is None or batch.body["status"] not in UNFINISHED
+
+    def close(self) -> None:
+        """Lets another server use the directory. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # --- what is there
+
+    def find(self, kind: str, name: str) -> Entry:
+        """Returns a file or a batch. Raises NotFound."""
+        entry = self._entries.get(name)
+        if entry is None or entry.body["object"] != kind or entry.expires <= time.time():
+            raise NotFound(f"No {kind} with id {name[:100]!r}.")
+        return entry
+
+    def page(self, kind: str, owner: str, query: PageQuery, purpose: str | None = None) -> Page:
+        """Returns files or batches of a client. Raises BadRequest."""
+        now = time.time()
+        found = [
+            entry.body
+            for entry in list(self._entries.values())
+            if (entry.owner, entry.body["object"]) == (owner, kind)
+            and entry.expires > now
+            and purpose in (None, entry.body.get("purpose"))
+        ]
+        found.sort(key=lambda body: (body["created_at"], body["id"]), reverse=query.newest_first)
+        if query.after is not None:
+            places = [place for place, body in enumerate(found) if body["id"] == query.after]
+            if not places:
+                raise BadRequest(f"after is not the id of a {kind} in this list", param="after")
+            found = found[places[0] + 1 :]
+        page = [(body["id"], orjson.dumps(body)) for body in found[: query.limit]]
+        return page, len(found) > query.limit
+
+    def unfinished(self) -> list[Entry]:
+        """Returns the batches that are not finished, the oldest first."""
+        found = [entry for entry in list(self._entries.values()) if entry.body.get("status") in UNFINISHED]
+        return sorted(found, key=lambda entry: float(entry.body["created_at"]))
+
+    def data(self, name: str) -> Path:
+        """Returns where the bytes of a file are."""
+        return self._directory / f"{name}.data"
+
+    def open_data(self, name: str) -> BinaryIO:
+        """Opens a file to read it. Raises NotFound."""
+        try:
+            return open_regular(self.data(name))
+        except OSError:
+            raise NotFound(f"The content of file {name[:100]!r} is gone.") from None
+
+    # --- changes
+
+    def count(self, size: int) -> None:
+        """Counts bytes that are to be written, which may be negative. Raises StoreFailure if there is no room."""
+        if size > 0 and self.used + size > self._most_bytes:
+            raise StoreFailure("The files of this server take all the room that they may.", code="storage_full")
+        self.used += size
+
+    def add(self, entry: Entry, data: memoryview | FileSlice | None = None) -> None:
+        """Stores a new batch, or a file with these bytes. Raises StoreFailure and BadRequest."""
+        self._drop_expired()
+        kind = entry.body["object"]
+        if sum((one.owner, one.body["object"]) == (entry.owner, kind) for one in self._entries.values()) >= self._most:
+            raise BadRequest(
+                f"there are {self._most} of your {kind} objects already; delete some", code="too_many_files"
+            )
+        if data is not None:
+            self.count(len(data))
+            self._write(entry.body["id"], data)
+        self.put(entry, entry.to_json())
+
+    def _write(self, name: str, data: memoryview | FileSlice) -> None:
+        path = self.data(name)
+        try:
+            with path.open("xb") as file:
+                for start in range(0, len(data), PIECE):
+                    file.write(data[start : start + PIECE])
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self.count(-len(data))
+            path.unlink(missing_ok=True)
+            raise _failure(error) from None
+
+    def put(self, entry: Entry, text: str) -> None:
+        """Stores a file or a batch. text: its JSON, made before another thread changes it. Raises StoreFailure."""
+        name = entry.body["id"]
+        try:
+            atomic_file.write(self._directory / f"{name}.json", text)
+        except OSError as error:
+            raise _failure(error) from None
+        self._entries[name] = entry
+
+    def drop(self, name: str) -> None:
+        """Deletes a file, or a batch without its files. Raises BadRequest for the input of a batch that runs."""
+        batch = next((one.body["id"] for one in self.unfinished() if one.body["input_file_id"] == name), None)
+        if batch:
+            raise BadRequest(f"The file is the input of {batch}, which is not finished; cancel that first.")
+        del self._entries[name]
+        (self._directory / f"{name}.json").unlink(missing_ok=True)
+        self.drop_data(name)
+
+    def drop_data(self, name: str) -> None:
+        """Deletes the bytes of a file. Idempotent."""
+        path = self.data(name)
+        if path.exists():
+            self.count(-path.stat().st_size)
+            path.unlink()
+
+    def _drop_expired(self) -> None:
+        now = time.time()
+        inputs = {one.body["input_file_id"] for one in self.unfinished()}
+        for name in [name for name, one in self._entries.items() if one.expires <= now and name not in inputs]:
+            self.drop(name)
+
+
+def _failure(error: OSError) -> StoreFailure:
+    logger.error("--files_path cannot be written: %s", error)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StoreFailure("The file could not be stored.", code="storage_full" if full else None)

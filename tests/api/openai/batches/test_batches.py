@@ -1,0 +1,263 @@
+"""Batches: one outcome for each line, whatever happens to the server, to the client's patience and to the day."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.api.openai.batches import endpoint, lines
+from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
+from lean_ovms.types import Request
+from tests.api.openai.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
+
+
+async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
+    client, engine = await make_client()
+    rows = [line(str(number), f"Text {number}") for number in range(30)]
+    rows[7]["body"]["temperature"] = 99
+    batch = await client.start(*rows, metadata={"night": "1"})
+    assert batch["status"] == "validating"
+    assert batch["metadata"] == {"night": "1"}
+    done = await client.finished(batch)
+    assert done["status"] == "completed"
+    assert done["request_counts"] == {"total": 30, "completed": 29, "failed": 1}
+    assert done["created_at"] <= done["in_progress_at"] <= done["finalizing_at"] <= done["completed_at"]
+    assert done["expires_at"] == done["created_at"] + 24 * 3600
+    answers, errors = await client.rows(done["output_file_id"]), await client.rows(done["error_file_id"])
+    assert answers.keys() | errors.keys() == {str(number) for number in range(30)}
+    assert answers["3"]["response"]["body"]["choices"][0]["message"]["content"] == "hello"
+    assert answers["3"]["response"]["status_code"] == 200
+    assert answers["3"]["response"]["request_id"]
+    assert answers["3"]["error"] is None
+    assert errors["7"]["response"]["status_code"] == 400
+    assert errors["7"]["response"]["body"]["error"]["param"] == "temperature"
+    file = await client.call("GET", f"/v1/files/{done['output_file_id']}")
+    assert file["purpose"] == "batch_output"
+    assert file["bytes"] == len(await client.content(file["id"]))
+    assert file["filename"] == f"{batch['id']}_output.jsonl"
+
+
+async def test_lines_have_the_lowest_priority_and_the_client_of_the_batch(make_client: MakeClient) -> None:
+    client, engine = await make_client()
+    own = line("own")
+    own["body"]["priority"] = 3
+    data = jsonl(line("none"), own)
+    file = await client.upload(data, peer="10.0.0.9:77")
+    batch = await client.create(file["id"], peer="10.0.0.9:78")
+    await client.finished(batch)
+    assert sorted((origin[0], origin[2]) for origin in engine.origins) == [("10.0.0.9", 3), ("10.0.0.9", (1 << 31) - 1)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "param"),
+    [
+        (b"{no json\n", "invalid_json_line", None),
+        (b"[]\n", "invalid_json_line", None),
+        (line("a", method="GET"), "invalid_method", "method"),
+        (line("a", url="/v1/embeddings"), "invalid_url", "url"),
+        (line("ok"), "duplicate_custom_id", "custom_id"),
+        (line(""), "missing_required_parameter", "custom_id"),
+        (line("x" * 513), "invalid_custom_id", "custom_id"),
+        (line("a", body={"messages": []}), "missing_required_parameter", "body.model"),
+        (line("a", body=None), "missing_required_parameter", "body"),
+    ],
+)
+async def test_a_wrong_line_fails_the_batch(make_client: MakeClient, bad: Any, code: str, param: str | None) -> None:
+    client, engine = await make_client()
+    done = await client.finished(await client.start(line("ok"), b"\n", bad))
+    assert done["status"] == "failed"
+    assert done["failed_at"]
+    [error] = done["errors"]["data"]
+    assert (error["code"], error["param"], error["line"]) == (code, param, 3)
+    assert not engine.submitted
+
+
+async def test_a_file_without_lines_or_with_too_many_fails(make_client: MakeClient) -> None:
+    client, _ = await make_client(max_batch_lines=2)
+    for data, code in ((b"\n", "empty_file"), (jsonl(*map(line, "abc")), "too_many_requests")):
+        done = await client.finished(await client.create((await client.upload(data))["id"]))
+        assert [error["code"] for error in done["errors"]["data"]] == [code]
+
+
+async def test_the_errors_of_a_file_are_limited() -> None:
+    total, errors = lines.check([b"x\n"] * 5000, (CHAT,), 50000)
+    assert len(errors) == lines.MAX_ERRORS
+    assert total < 5000
+
+
+@pytest.mark.parametrize("field", ["stream", "background"])
+async def test_streams_are_refused(make_client: MakeClient, field: str) -> None:
+    client, _ = await make_client()
+    row = line("a")
+    row["body"][field] = True
+    done = await client.finished(await client.start(row))
+    assert done["status"] == "completed"
+    errors = await client.rows(done["error_file_id"])
+    assert errors["a"]["response"]["body"]["error"]["param"] == field
+
+
+async def test_a_busy_server_gets_the_line_again(make_client: MakeClient) -> None:
+    refusals = [TooManyRequests("full", retry_after_s=0)] * 3
+    client, _ = await make_client(lambda *_: [refusals.pop()] if refusals else list(HELLO[:]))
+    done = await client.finished(await client.start(line("a")))
+    assert done["request_counts"] == {"total": 1, "completed": 1, "failed": 0}
+    assert not refusals
+
+
+async def test_an_engine_that_fails_is_an_outcome(make_client: MakeClient) -> None:
+    client, _ = await make_client([EngineFailure("it broke")])
+    done = await client.finished(await client.start(line("a")))
+    errors = await client.rows(done["error_file_id"])
+    assert errors["a"]["response"]["status_code"] == 500
+    assert done["output_file_id"] is None
+
+
+def _some_hang(started: asyncio.Event) -> Any:
+    """A script that answers prompts with an "ok" in it, and lets all others wait for ever."""
+
+    def script(prompt: Any, sampling: Any) -> Any:
+        if "ok" in prompt:
+            return list(HELLO)
+        started.set()
+        return []
+
+    return script
+
+
+async def test_what_is_done_stays_when_a_batch_is_cancelled(make_client: MakeClient) -> None:
+    started = asyncio.Event()
+    client, engine = await make_client(_some_hang(started), batch_concurrency=1)
+    batch = await client.start(line("1", "ok"), line("2", "ok"), line("3"), line("4"))
+    await asyncio.wait_for(started.wait(), 60)
+    running = await client.call("GET", f"/v1/batches/{batch['id']}")
+    assert running["status"] == "in_progress"
+    assert running["request_counts"] == {"total": 4, "completed": 2, "failed": 0}
+    cancelled = await client.call("POST", f"/v1/batches/{batch['id']}/cancel")
+    assert cancelled["status"] in ("cancelling", "cancelled")
+    done = await client.finished(batch)
+    assert done["status"] == "cancelled"
+    assert done["cancelling_at"] <= done["cancelled_at"]
+    assert done["request_counts"] == {"total": 4, "completed": 2, "failed": 2}
+    assert (await client.rows(done["output_file_id"])).keys() == {"1", "2"}
+    errors = await client.rows(done["error_file_id"])
+    assert {name: row["error"]["code"] for name, row in errors.items()} == dict.fromkeys("34", "batch_cancelled")
+    assert len(engine.cancelled) == 1
+    await client.call("POST", f"/v1/batches/{batch['id']}/cancel", status=409)
+
+
+async def test_a_batch_expires(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, _ = await make_client(_some_hang(asyncio.Event()))
+    monkeypatch.setattr(endpoint, "WINDOW_S", 0)
+    done = await client.finished(await client.start(line("1"), line("2")))
+    assert done["status"] == "expired"
+    assert done["expired_at"]
+    errors = await client.rows(done["error_file_id"])
+    assert {name: row["error"]["code"] for name, row in errors.items()} == dict.fromkeys("12", "batch_expired")
+
+
+async def test_a_batch_goes_on_after_a_restart(make_client: MakeClient, tmp_path: Path) -> None:
+    started = asyncio.Event()
+    client, _ = await make_client(_some_hang(started), batch_concurrency=1)
+    batch = await client.start(*(line(str(number), "ok" * (number < 5)) for number in range(20)))
+    await asyncio.wait_for(started.wait(), 60)
+    await client.app.close()
+    [output] = (tmp_path / "files").glob("*-output.data")
+    torn = output.read_bytes() + orjson.dumps(lines.row("7", {"status_code": 200}))[:-3]
+    output.write_bytes(torn)  # as a power cut leaves it
+    client, engine = await make_client()
+    done = await client.finished(batch)
+    assert done["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
+    assert (await client.rows(done["output_file_id"])).keys() == {str(number) for number in range(20)}
+    assert len(engine.submitted) == 15
+
+
+async def test_a_cancelled_batch_stays_cancelled_after_a_restart(make_client: MakeClient) -> None:
+    started = asyncio.Event()
+    client, _ = await make_client(_some_hang(started))
+    batch = await client.start(line("1"))
+    await asyncio.wait_for(started.wait(), 60)
+    cancelling = asyncio.ensure_future(client.call("POST", f"/v1/batches/{batch['id']}/cancel"))
+    await cancelling
+    await client.app.close()
+    client, engine = await make_client()
+    done = await client.finished(batch)
+    assert done["status"] == "cancelled"
+    assert not engine.submitted
+
+
+async def test_a_second_server_waits_for_the_directory(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lean_ovms.api.openai.batches.service.LOCK_POLL_S", 0.0)
+    first, _ = await make_client()
+    file = await first.upload(b"x")
+    second, _ = await make_client()
+    await second.call("GET", "/v1/files", status=503)
+    await first.app.close()
+    deadline = time.monotonic() + 60
+    while (response := await _status(second.app, file["id"])) == 503 and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert response == 200
+
+
+async def _status(app: App, name: str) -> int:
+    return (await app.handle(Request("GET", f"/v1/files/{name}"))).status
+
+
+async def test_a_full_directory_fails_the_batch_and_keeps_what_is_done(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await make_client(batch_concurrency=1)
+    storage = client.app.services.get(endpoint.BatchService).storage
+    file = await client.upload(jsonl(*(line(str(number)) for number in range(9))))
+    monkeypatch.setattr(storage, "_most_bytes", storage.used + 2000)
+    done = await client.finished(await client.create(file["id"]))
+    assert done["status"] == "failed"
+    assert done["errors"]["data"][0]["code"] == "storage_full"
+    assert 0 < len(await client.rows(done["output_file_id"])) < 9
+
+
+async def test_the_body_of_a_batch_is_checked(make_client: MakeClient) -> None:
+    client, _ = await make_client()
+    other, file = await client.upload(b"x", purpose="user_data"), await client.upload(jsonl(line("a")))
+    assert (await client.create(other["id"], status=400))["error"]["param"] == "input_file_id"
+    assert (await client.create("file-none", status=404))["error"]["code"] == "not_found"
+    for changes in ({"endpoint": "/v1/audio"}, {"completion_window": "1h"}, {"completion_window": None}):
+        [name] = changes
+        assert (await client.create(file["id"], status=400, **changes))["error"]["param"] == name
+
+
+def test_a_line_keeps_a_url_of_its_batch() -> None:
+    with pytest.raises(BadRequest, match="endpoint of the batch"):
+        lines.read_line(orjson.dumps(line("a", url="/v1/models")), (CHAT,))
+
+
+async def test_lists_have_what_the_same_client_made(make_client: MakeClient) -> None:
+    client, _ = await make_client()
+    made = [await client.start(line("a")) for _ in range(3)]
+    for batch in made:
+        await client.finished(batch)
+    names = {batch["id"] for batch in made}
+    first = await client.call("GET", "/v1/batches?limit=2")
+    assert first["has_more"]
+    rest = await client.call("GET", f"/v1/batches?limit=2&after={first['last_id']}")
+    assert {one["id"] for one in first["data"] + rest["data"]} == names
+    assert (await client.call("GET", "/v1/batches", peer="10.1.1.1:5"))["data"] == []
+    await client.call("GET", f"/v1/batches/{made[0]['id']}", peer="10.1.1.1:5")
+    await client.call("GET", "/v1/batches?after=none", status=400)
+
+
+async def test_embeddings(make_client: MakeClient, make_pooling: Any, tmp_path: Path) -> None:
+    app, _ = await make_pooling(files_path=str(tmp_path / "p"))
+    await app.open()
+    client = Client(app)
+    row = line("a", url="/v1/embeddings", body={"model": "e", "input": "text"})
+    done = await client.finished(await client.start(row, endpoint="/v1/embeddings"))
+    answers = await client.rows(done["output_file_id"])
+    assert answers["a"]["response"]["body"]["data"][0]["embedding"]
