@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....errors import BadRequest
 from ....types import Request, Response
-from ...fields import Field, FieldSet, read
+from ...fields import Field, FieldSet
 from ...response import json, now
 from ...route_doc import RouteDoc
 from ...routes import id_in
@@ -12,9 +12,9 @@ from ...services import Services
 from ..responses.fields import METADATA
 from ..responses.output_items import item_id
 from ..responses.pages import PAGE, PageQuery, page_response
-from .files import expires_after, owner, service_of
+from .fields import complete, expires_after
 from .lines import ENDPOINTS
-from .service import BatchService
+from .service import BatchService, owner
 from .storage import BATCH, FILE, RETENTION_S, Entry
 
 ONE = "/batches/{id}"
@@ -37,11 +37,8 @@ async def prepare(services: Services) -> None:
 
 @RouteDoc("Start a batch, with --files_path", body=FIELDS, errors=(404, 501))
 async def handle_create(request: Request, services: Services) -> Response:
-    service = service_of(services)
-    values = await services.parse_body(request, lambda body, _: read(FIELDS, body))
-    for field in FIELDS:
-        if field.required and values[field.name] is None:
-            raise BadRequest(f"{field.name} is missing", param=field.name)
+    service = BatchService.of(services)
+    values = await services.parse_body(request, lambda body, _: complete(FIELDS, body))
     source = service.storage.find(FILE, values["input_file_id"])
     if source.body["purpose"] != BATCH:
         raise BadRequest("input_file_id is not a file of purpose batch", param="input_file_id")
@@ -69,15 +66,15 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 @RouteDoc("The batches that this client has made", query=PAGE, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
-    page = service_of(services).storage.page(BATCH, owner(), PageQuery.of(request.query))
+    page = BatchService.of(services).storage.page(BATCH, owner(), PageQuery.of(request.query))
     return page_response(*page)
 
 
 @RouteDoc("A batch, and how many of its requests are done", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(service_of(services).storage.find(BATCH, id_in(request.path, ONE)).body)
+    return json(BatchService.of(services).storage.find(BATCH, id_in(request.path, ONE)).body)
 
 
 @RouteDoc("Cancel a batch; what is done stays", errors=(409, 501))
 async def handle_cancel(request: Request, services: Services) -> Response:
-    return json(await service_of(services).cancel(id_in(request.path, CANCEL)))
+    return json(await BatchService.of(services).cancel(id_in(request.path, CANCEL)))

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
-from ....errors import BadRequest, RequestError
+from ....errors import BadRequest
 from ....observability.logging import safe
-from ....observability.records import current_record
 from ....push_types import Sink
-from ....types import Json, Request, Response
-from ...fields import Field, FieldSet, read
+from ....types import Request, Response
+from ...fields import Field, FieldSet
 from ...forms import FilePart, body_of, read_form
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import INLINE_BYTES, Services
 from ..responses.pages import PAGE, PageQuery, page_response, parameters
-from .service import BatchService, file_body
+from .fields import complete, expires_after
+from .service import BatchService, file_body, owner
 from .storage import FILE, PIECE, RETENTION_S, Entry
 
 ONE = "/files/{id}"
 CONTENT = "/files/{id}/content"
-PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_NAME = 255
+PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_PAGE = 10000
 
 
@@ -35,56 +36,24 @@ def _file(value: object) -> FilePart:
     return value
 
 
-def expires_after(name: str) -> Field:
-    """Returns the field that says how long a file stays."""
-    anchor = Field("anchor", "string", "from when on", choices=("created_at",))
-    return Field(
-        name, "object", "how long the file, or the files of results, stay", fields=(anchor, SECONDS), read=_seconds
-    )
-
-
-SECONDS = Field("seconds", "uint", "an hour to 30 days", low=3600, high=RETENTION_S, required=True)
-
-
-def _seconds(value: Json) -> int:
-    found = read(FieldSet((SECONDS,)), value)["seconds"]
-    if found is None:
-        raise BadRequest("expires_after has no seconds", param="expires_after")
-    return int(found)
-
-
 FIELDS = FieldSet((
     Field("file", "any", "the file", required=True, read=_file, schema={"type": "string", "format": "binary"}),
     Field("purpose", "string", "what it is for: only batch has a use here", required=True, choices=PURPOSES),
     expires_after("expires_after"),
 ))  # fmt: skip
-
-
-def service_of(services: Services) -> BatchService:
-    """Raises RequestError where the server keeps no files."""
-    if not services.config.files_path:
-        raise RequestError("this server keeps no files: it has no --files_path", status=501, code="no_files")
-    service = services.get(BatchService)
-    service.require_open()
-    return service
-
-
-def owner() -> str:
-    """Returns the name of the client of this request."""
-    record = current_record.get()
-    return record.client if record else ""
+PAGE_OF_FILES = (
+    *(replace(field, high=MAX_PAGE, default=MAX_PAGE) if field.name == "limit" else field for field in PAGE),
+    Field("purpose", "string", "of these files only"),
+)
 
 
 @RouteDoc("Upload a file, with --files_path", body=FIELDS, form=True, errors=(413, 501))
 async def handle_upload(request: Request, services: Services) -> Response:
-    service = service_of(services)
+    service = BatchService.of(services)
     body = await services.offload.run(
         request.size, lambda: body_of(FIELDS, read_form(request)), inline_below=INLINE_BYTES
     )
-    values = read(FIELDS, body)
-    for name in ("file", "purpose"):
-        if values[name] is None:
-            raise BadRequest(f"{name} is missing", param=name)
+    values = complete(FIELDS, body)
     file, purpose = values["file"], values["purpose"]
     keep_s = values["expires_after"] or (RETENTION_S if purpose == "batch" else None)
     made = file_body(f"{FILE}-{secrets.token_hex(24)}", safe(file.name, MAX_NAME), purpose, len(file.data), keep_s)
@@ -93,21 +62,21 @@ async def handle_upload(request: Request, services: Services) -> Response:
     return json(made)
 
 
-@RouteDoc("The files that this client has made", query=(*PAGE, Field("purpose", "string", "of these files only")))
+@RouteDoc("The files that this client has made", query=PAGE_OF_FILES, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
-    storage = service_of(services).storage
+    storage = BatchService.of(services).storage
     query = PageQuery.of(request.query, MAX_PAGE, MAX_PAGE)
     return page_response(*storage.page(FILE, owner(), query, parameters(request.query).get("purpose")))
 
 
 @RouteDoc("A file's object", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(service_of(services).storage.find(FILE, id_in(request.path, ONE)).body)
+    return json(BatchService.of(services).storage.find(FILE, id_in(request.path, ONE)).body)
 
 
 @RouteDoc("Delete a file", errors=(400, 501))
 async def handle_delete(request: Request, services: Services) -> Response:
-    service, name = service_of(services), id_in(request.path, ONE)
+    service, name = BatchService.of(services), id_in(request.path, ONE)
     service.storage.find(FILE, name)
     await service.in_thread(partial(service.storage.drop, name))
     return json({"id": name, "object": FILE, "deleted": True})
@@ -115,7 +84,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("A file's content", answer="application/octet-stream", errors=(501,))
 async def handle_content(request: Request, services: Services) -> Response:
-    service, name = service_of(services), id_in(request.path, CONTENT)
+    service, name = BatchService.of(services), id_in(request.path, CONTENT)
     service.storage.find(FILE, name)
     file = await service.in_thread(partial(service.storage.open_data, name))
     headers = [

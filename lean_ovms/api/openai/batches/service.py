@@ -17,8 +17,10 @@ from typing import BinaryIO, TypeVar
 
 from ....config import Config
 from ....errors import InternalError, RequestError, StartError, StoreFailure, Unavailable
+from ....observability.records import current_record
 from ....types import Handle, Json
 from ...response import now
+from ...services import Services
 from .lines import Line, Results, answer, check, read_line, read_lines, row
 from .storage import BATCH, FILE, Entry, Storage
 
@@ -80,10 +82,15 @@ class BatchService:
         for entry in self.storage.unfinished():
             self._start(entry)
 
-    def require_open(self) -> None:
-        """Raises Unavailable."""
-        if not self._opened:
+    @staticmethod
+    def of(services: Services) -> BatchService:
+        """The service, open. Raises RequestError where the server keeps no files, and Unavailable."""
+        if not services.config.files_path:
+            raise RequestError("this server keeps no files: it has no --files_path", status=501, code="no_files")
+        service = services.get(BatchService)
+        if not service._opened:
             raise Unavailable("another server uses the files", code="files_in_use")
+        return service
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Runs a function that waits for the disk; all of them run in one thread."""
@@ -252,6 +259,12 @@ class BatchService:
                 else:
                     await self.in_thread(partial(storage.drop_data, name))
         await self._set(entry, status)
+
+
+def owner() -> str:
+    """Returns the name of the client of this request."""
+    record = current_record.get()
+    return record.client if record else ""
 
 
 def _left(file: BinaryIO, body: Json, results: Results) -> Iterator[Line]:

@@ -8,7 +8,6 @@ methods that change something wait for the disk: they are called in one thread. 
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import re
@@ -73,6 +72,8 @@ class Storage:
 
     def open(self) -> bool:
         """Reads the directory. Returns False while another server uses it. Raises OSError."""
+        import fcntl  # POSIX only
+
         self._directory.mkdir(0o700, parents=True, exist_ok=True)
         lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         try:

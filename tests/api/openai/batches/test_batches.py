@@ -18,7 +18,7 @@ from tests.api.openai.batches.conftest import CHAT, HELLO, Client, MakeClient, j
 
 
 async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
-    client, engine = await make_client()
+    client, _ = await make_client()
     rows = [line(str(number), f"Text {number}") for number in range(30)]
     rows[7]["body"]["temperature"] = 99
     batch = await client.start(*rows, metadata={"night": "1"})
