@@ -33,6 +33,7 @@ COMMANDS = {
     "rm": Command("NAME ...", "delete models that were pulled", "rm"),
     "ps": Command("[URL]", "show the models of a running server", "ps"),
     "stop": Command("NAME [URL]", "unload a model of a running server", "stop"),
+    "run-batch": Command("-i FILE -o FILE [MODEL]", "answer the requests of a file", "run_batch"),
     "bench": Command("[URL]", "measure a running server with a small load", "bench"),
     "healthcheck": Command("", "exit with status 0 if the server with these options is ready", "healthcheck"),
     "version": Command("", "show the versions of this program and of its libraries", "version"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from ....config import Config
 from ....errors import BadRequest, StoreFailure, error_response
 from ....push_types import StreamIterator
 from ....types import Handle, Json, Request, Response
@@ -126,7 +127,12 @@ async def _whole(response: Response) -> bytes:
         await response.aclose()
 
 
-def row(custom_id: str, response: Json | None = None, error: Json | None = None) -> Json:
+def headers(config: Config) -> Json:
+    """Returns the headers of the requests that this server sends to itself."""
+    return {"content-type": "application/json", "authorization": f"Bearer {config.api_key}"}
+
+
+def row(custom_id: str | None, response: Json | None = None, error: Json | None = None) -> Json:
     """Returns the outcome of a line."""
     return {"id": f"batch_req_{os.urandom(12).hex()}", "custom_id": custom_id, "response": response, "error": error}
 

@@ -21,7 +21,7 @@ from ....observability.records import current_record
 from ....types import Handle, Json
 from ...response import now
 from ...services import Services
-from .lines import Line, Results, answer, check, read_line, read_lines, row
+from .lines import Line, Results, answer, check, headers, read_line, read_lines, row
 from .storage import BATCH, FILE, Entry, Storage
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -47,7 +47,7 @@ class BatchService:
         self._config = config
         self._thread = ThreadPoolExecutor(1, "files")
         self._slots = asyncio.Semaphore(config.batch_concurrency)
-        self._headers = {"content-type": "application/json", "authorization": f"Bearer {config.api_key}"}
+        self._headers = headers(config)
         self._handle: Handle | None = None
         self._opened = False
         self._opening: asyncio.Task[None] | None = None

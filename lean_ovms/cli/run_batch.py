@@ -1,0 +1,87 @@
+"""`lean-ovms run-batch -i FILE -o FILE [MODEL]`: answers the requests of a file, as vLLM's command does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from ..api.app import App
+from ..api.openai.batches.lines import ENDPOINTS, answer, headers, read_line, read_lines, row
+from ..config import Config
+from ..embed import opened
+from ..errors import BadRequest, StartError
+from ..observability import logging as log
+from ..server import exit_status
+from ..types import Json
+from ..util.files import open_regular
+from .arguments import own, parse
+from .client import CommandFailed
+from .command_table import CommandParser, parser
+from .commands import available
+
+URLS = (*ENDPOINTS, "/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")
+NOTES = """Each line of the input is a request as for OpenAI's batches: custom_id, method, url, body. The output has a
+line for each, in the same order. All other options are the server's, such as --cache_size."""
+NO_EFFECT = ("response_role", "output_tmp_dir")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Returns the exit status. Raises StartError or CommandFailed."""
+    given, words, options = own(_arguments(), argv)
+    config = replace(parse(["serve", *words, *options], environ), access_log=False)
+    if os.path.realpath(given.input_file) == os.path.realpath(given.output_file):
+        raise StartError("the output is the input")
+    log.setup(config.log_level, config.log_format, config.log_path)
+    try:
+        with open_regular(given.input_file) as source, Path(given.output_file).open("wb") as target:
+            answers, errors = asyncio.run(_run(available(config), source, target))
+    except OSError as error:
+        raise CommandFailed(f"{error.filename}: {error.strerror}") from None
+    except StartError as error:
+        raise CommandFailed(str(error)) from None
+    print(f"{given.output_file}: {answers} answers, {errors} errors", file=sys.stderr)
+    return exit_status.OK
+
+
+def _arguments() -> CommandParser:
+    result = parser("run-batch", NOTES)
+    result.add_argument("-i", "--input_file", required=True, metavar="FILE", help="the requests")
+    result.add_argument("-o", "--output_file", required=True, metavar="FILE", help="the answers; it is replaced")
+    for name in NO_EFFECT:
+        result.add_argument(f"--{name}", metavar="X", help="vLLM's; no effect")
+    return result
+
+
+async def _run(config: Config, source: BinaryIO, target: BinaryIO) -> tuple[int, int]:
+    """Writes an outcome for each line. Returns how many are answers and errors."""
+    counts = [0, 0]
+    running: deque[asyncio.Task[tuple[Json, bool]]] = deque()
+
+    async def write() -> None:
+        outcome, failed = await running.popleft()
+        counts[failed] += 1
+        target.write(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
+
+    async with opened(config) as app:
+        for _, raw in read_lines(source):
+            running.append(asyncio.create_task(_outcome(app, raw)))
+            if len(running) == config.max_num_seqs:
+                await write()
+        while running:
+            await write()
+    return counts[0], counts[1]
+
+
+async def _outcome(app: App, raw: bytes) -> tuple[Json, bool]:
+    try:
+        return await answer(app.handle, read_line(raw, URLS), headers(app.config))
+    except BadRequest as error:
+        return row(None, error={"code": error.code, "message": error.message}), True
