@@ -127,7 +127,7 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     if most_values and _values(request.body, most_values) > most_values:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
-        body = _parsed_body(request.body)
+        body = parsed_body(request.body)
     except TooDeep:
         raise BadRequest("JSON body exceeds maximum nesting depth", code="invalid_json") from None
     except TextTooLong as error:
@@ -146,7 +146,7 @@ def require_identity(request: Request) -> None:
         raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
 
 
-def _parsed_body(data: bytes) -> Any:
+def parsed_body(data: bytes) -> Any:
     """Parses a body as `parsed` does, without the byte order mark that PowerShell writes (RFC 8259 8.1 allows this)."""
     return chunked_json.loads(data) if len(data) > chunked_json.PIECE_BYTES else parsed(data.removeprefix(BOM_UTF8))
 

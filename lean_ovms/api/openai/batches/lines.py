@@ -16,7 +16,8 @@ from ....config import Config
 from ....errors import BadRequest, StoreFailure, error_response
 from ....push_types import StreamIterator
 from ....types import Handle, Json, Request, Response
-from ...fields import parsed
+from ....util import chunked_json
+from ...fields import parsed_body
 from ...generation.sampling import MAX_PRIORITY
 from .storage import Storage
 
@@ -31,11 +32,12 @@ WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One request of a batch. custom_id: its name, for the client."""
+    """One request of a batch. custom_id: its name, for the client. body: JSON. refused: a field that no batch has."""
 
     custom_id: str
     url: str
-    body: Json
+    body: bytes
+    refused: str
 
 
 def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -44,9 +46,12 @@ def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def read_line(raw: bytes, urls: Collection[str]) -> Line:
-    """Reads a line. urls: of these paths it names one. Raises BadRequest."""
+    """Reads a line. urls: of these paths it names one. Raises BadRequest.
+
+    Its priority is the lowest one, unless it has one. Large ones are read in pieces, so that other threads have turns.
+    """
     try:
-        row = parsed(raw)
+        row = parsed_body(raw)
     except ValueError:
         raise BadRequest("This line is not parseable as valid JSON.", code="invalid_json_line") from None
     if not isinstance(row, dict):
@@ -64,7 +69,9 @@ def read_line(raw: bytes, urls: Collection[str]) -> Line:
         raise BadRequest(text, param="url", code="invalid_url")
     if not isinstance(row["body"].get("model"), str):
         raise BadRequest("Missing required parameter: 'model'.", param="body.model", code="missing_required_parameter")
-    return Line(row["custom_id"], row["url"], row["body"])
+    refused = next((name for name in ("stream", "background") if row["body"].get(name)), "")
+    body = chunked_json.dumps({"priority": MAX_PRIORITY, **row["body"]})
+    return Line(row["custom_id"], row["url"], body, refused)
 
 
 def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int, list[Json]]:
@@ -96,17 +103,12 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
 
 
 async def answer(handle: Handle, line: Line, headers: Mapping[str, str], peer: str = "") -> tuple[Json, bool]:
-    """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed.
-
-    Its priority is the lowest one, unless it has one.
-    """
-    refused = next((name for name in ("stream", "background") if line.body.get(name)), None)
-    body = orjson.dumps({"priority": MAX_PRIORITY, **line.body})
+    """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
     while True:
-        if refused:
-            response = error_response(BadRequest(f"{refused} is not possible in a batch", param=refused))
+        if line.refused:
+            response = error_response(BadRequest(f"{line.refused} is not possible in a batch", param=line.refused))
         else:
-            response = await handle(Request("POST", line.url, headers=headers, body=body, peer=peer))
+            response = await handle(Request("POST", line.url, headers=headers, body=line.body, peer=peer))
         data = await _whole(response)
         named = dict(response.headers)
         if response.status not in BUSY:
