@@ -78,7 +78,7 @@ async def handle_get(request: Request, services: Services) -> Response:
 async def handle_delete(request: Request, services: Services) -> Response:
     service, name = BatchService.of(services), id_in(request.path, ONE)
     service.storage.find(FILE, name)
-    await service.in_thread(partial(service.storage.drop, name))
+    await service.in_thread(partial(service.storage.delete, name))
     return json({"id": name, "object": FILE, "deleted": True})
 
 

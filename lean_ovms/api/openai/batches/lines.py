@@ -168,7 +168,7 @@ class Results:
                     end += len(raw)
                     self.counts[number] += 1
                 file.truncate(end)
-            storage.count(end - size)
+            storage.used += end - size
         self._files = [path.open("ab", buffering=0) for path in paths]
 
     def put(self, outcome: Json, failed: bool) -> None:
@@ -195,7 +195,7 @@ class Results:
             if not rows:
                 continue
             data = b"".join(rows)
-            self._storage.count(len(data))
+            self._storage.require_room(len(data))
             size = os.fstat(file.fileno()).st_size
             try:
                 left = memoryview(data)
@@ -204,8 +204,8 @@ class Results:
                 os.fsync(file.fileno())
             except OSError:
                 os.ftruncate(file.fileno(), size)
-                self._storage.count(-len(data))
                 raise
+            self._storage.used += len(data)
 
     async def close(self) -> None:
         """Writes what is not written yet, and closes the files."""

@@ -52,7 +52,7 @@ class BatchService:
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
         self._runs: dict[str, asyncio.Task[None]] = {}
-        self._lines: dict[str, asyncio.Task[None]] = {}  # of the batches that have got so far
+        self._lines: dict[str, asyncio.Future[list[None]]] = {}  # of the batches that have got so far
         self._results: dict[str, Results] = {}
 
     async def open(self, handle: Handle) -> None:
@@ -113,7 +113,7 @@ class BatchService:
 
     async def create(self, entry: Entry) -> None:
         """Stores a batch and starts it. Raises StoreFailure and BadRequest."""
-        await self.in_thread(lambda: self.storage.add(entry))
+        await self.in_thread(partial(self.storage.add, entry))
         self._start(entry)
 
     async def cancel(self, name: str) -> Json:
@@ -191,29 +191,17 @@ class BatchService:
 
     async def _send(self, entry: Entry, results: Results) -> None:
         """Returns when all lines have an outcome, or the batch is cancelled or expires."""
-        name = entry.body["id"]
-        lines = self._lines[name] = asyncio.get_running_loop().create_task(self._send_lines(entry, results))
-        try:
-            await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
-        finally:
-            lines.cancel()
-            await asyncio.wait({lines})
-        if not lines.cancelled():
-            lines.result()
-
-    async def _send_lines(self, entry: Entry, results: Results) -> None:
         with self.storage.open_data(entry.body["input_file_id"]) as file:
-            left = _left(file, entry.body, results)
-            workers = [
-                asyncio.ensure_future(self._send_each(left, entry, results))
-                for _ in range(self._config.batch_concurrency)
-            ]
+            left, count = _left(file, entry.body, results), self._config.batch_concurrency
+            lines = asyncio.gather(*(self._send_each(left, entry, results) for _ in range(count)))
+            self._lines[entry.body["id"]] = lines
             try:
-                await asyncio.gather(*workers)
+                await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
             finally:
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.wait(workers)
+                lines.cancel()
+                await asyncio.wait({lines})
+        with contextlib.suppress(asyncio.CancelledError):
+            lines.result()
 
     async def _send_each(self, left: Iterator[Line], entry: Entry, results: Results) -> None:
         """Sends one line after the other. A line is read when there is a slot for it, so that few are in memory."""
@@ -251,9 +239,8 @@ class BatchService:
                 name = _result_file(body, kind)
                 size = storage.data(name).stat().st_size
                 if size:
-                    file = Entry(
-                        entry.owner, file_body(name, f"{body['id']}_{kind}.jsonl", "batch_output", size, entry.keep_s)
-                    )
+                    made = file_body(name, f"{body['id']}_{kind}.jsonl", "batch_output", size, entry.keep_s)
+                    file = Entry(entry.owner, made)
                     await self.in_thread(partial(storage.put, file, file.to_json()))
                     body[f"{kind}_file_id"] = name
                 else:

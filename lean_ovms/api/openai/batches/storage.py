@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +34,6 @@ UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 RETENTION_S = 30 * 24 * 3600
 """How long batches and their files stay, as at OpenAI."""
 PIECE = 1 << 18
-_DATA = re.compile(r"file-([0-9a-f]{48})(-output|-error)?\.data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +88,13 @@ class Storage:
                 self._entries[entry.body["id"]] = entry
             except (ValueError, TypeError, KeyError):
                 logger.error("%s is damaged, and ignored", path)
-        for path in self._directory.glob("*.data"):
-            if self._is_orphan(path):
-                path.unlink()
-            else:
-                self.used += path.stat().st_size
+        sizes = {path.stem: path.stat().st_size for path in self._directory.glob(f"{FILE}-*.data")}
+        self.used = sum(sizes.values())
+        for name, entry in list(self._entries.items()):
+            if entry.body["object"] == FILE and sizes.get(name) != entry.body["bytes"]:
+                self._drop(name)  # its upload was broken off
         self._drop_expired()
         return True
-
-    def _is_orphan(self, path: Path) -> bool:
-        """Returns whether an upload, or a deletion, was broken off."""
-        found = _DATA.fullmatch(path.name)
-        if found is None or path.with_suffix(".json").exists():
-            return False
-        batch = self._entries.get(f"{BATCH}_{found[1]}")
-        return batch is None or batch.body["status"] not in UNFINISHED
 
     def close(self) -> None:
         """Lets another server use the directory. Idempotent."""
@@ -158,11 +148,10 @@ class Storage:
 
     # --- changes
 
-    def count(self, size: int) -> None:
-        """Counts bytes that are to be written, which may be negative. Raises StoreFailure if there is no room."""
-        if size > 0 and self.used + size > self._most_bytes:
+    def require_room(self, size: int) -> None:
+        """Raises StoreFailure if there is no room for more bytes."""
+        if self.used + size > self._most_bytes:
             raise StoreFailure("The files of this server take all the room that they may.", code="storage_full")
-        self.used += size
 
     def add(self, entry: Entry, data: memoryview | FileSlice | None = None) -> None:
         """Stores a new batch, or a file with these bytes. Raises StoreFailure and BadRequest."""
@@ -173,22 +162,23 @@ class Storage:
                 f"there are {self._most} of your {kind} objects already; delete some", code="too_many_files"
             )
         if data is not None:
-            self.count(len(data))
-            self._write(entry.body["id"], data)
+            self.require_room(len(data))
         self.put(entry, entry.to_json())
+        if data is not None:
+            self._write(entry.body["id"], data)
 
     def _write(self, name: str, data: memoryview | FileSlice) -> None:
-        path = self.data(name)
         try:
-            with path.open("xb") as file:
+            with self.data(name).open("xb") as file:
                 for start in range(0, len(data), PIECE):
                     file.write(data[start : start + PIECE])
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            self.count(-len(data))
-            path.unlink(missing_ok=True)
+            self.data(name).unlink(missing_ok=True)
+            self._drop(name)
             raise _failure(error) from None
+        self.used += len(data)
 
     def put(self, entry: Entry, text: str) -> None:
         """Stores a file or a batch. text: its JSON, made before another thread changes it. Raises StoreFailure."""
@@ -199,27 +189,30 @@ class Storage:
             raise _failure(error) from None
         self._entries[name] = entry
 
-    def drop(self, name: str) -> None:
-        """Deletes a file, or a batch without its files. Raises BadRequest for the input of a batch that runs."""
+    def delete(self, name: str) -> None:
+        """Deletes a file. Raises BadRequest for the input of a batch that runs."""
         batch = next((one.body["id"] for one in self.unfinished() if one.body["input_file_id"] == name), None)
         if batch:
             raise BadRequest(f"The file is the input of {batch}, which is not finished; cancel that first.")
-        del self._entries[name]
-        (self._directory / f"{name}.json").unlink(missing_ok=True)
+        self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._entries.pop(name, None)
         self.drop_data(name)
+        (self._directory / f"{name}.json").unlink(missing_ok=True)
 
     def drop_data(self, name: str) -> None:
         """Deletes the bytes of a file. Idempotent."""
         path = self.data(name)
         if path.exists():
-            self.count(-path.stat().st_size)
+            self.used -= path.stat().st_size
             path.unlink()
 
     def _drop_expired(self) -> None:
         now = time.time()
         inputs = {one.body["input_file_id"] for one in self.unfinished()}
         for name in [name for name, one in self._entries.items() if one.expires <= now and name not in inputs]:
-            self.drop(name)
+            self._drop(name)
 
 
 def _failure(error: OSError) -> StoreFailure:

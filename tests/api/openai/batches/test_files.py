@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
 import pytest
 
 from lean_ovms.api.openai.batches import storage
@@ -31,15 +32,14 @@ async def test_files_outlive_the_server(make_client: MakeClient, tmp_path: Path)
     client, _ = await make_client()
     made = await client.upload(b"abc")
     await client.app.close()
-    orphan = tmp_path / "files" / f"file-{'0' * 48}.data"
-    orphan.write_bytes(b"broken off")
-    foreign = tmp_path / "files" / "mine.data"
-    foreign.write_bytes(b"of the operator")
+    broken = {**made, "id": f"file-{'0' * 48}"}
+    (tmp_path / "files" / f"{broken['id']}.json").write_bytes(orjson.dumps({"owner": "", "body": broken}))
+    (tmp_path / "files" / f"{broken['id']}.data").write_bytes(b"a")
     (tmp_path / "files" / "bad.json").write_bytes(b"{}")
     client, _ = await make_client()
     assert await client.content(made["id"]) == b"abc"
-    assert not orphan.exists()
-    assert foreign.exists()
+    await client.call("GET", f"/v1/files/{broken['id']}", status=404)
+    assert not list((tmp_path / "files").glob(f"{broken['id']}*"))
 
 
 async def test_lists(make_client: MakeClient) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.openai.batches import lines
@@ -17,6 +17,7 @@ from lean_ovms.api.openai.batches.storage import Storage
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from tests.api.openai.batches.conftest import CHAT, line
+from tests.fuzz import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
@@ -27,7 +28,7 @@ CHANGED = st.dictionaries(st.sampled_from(sorted(line("a"))), JSON)
 
 
 @given(st.binary(max_size=40) | st.builds(lambda changes: orjson.dumps(line("a") | changes), CHANGED))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_a_line_is_a_request_or_a_bad_one(raw: bytes) -> None:
     with contextlib.suppress(BadRequest):
         found = lines.read_line(raw, (CHAT,))
@@ -48,7 +49,7 @@ async def test_results_that_were_cut_anywhere(tmp_path: Path) -> None:
     rows = [orjson.dumps(lines.row(str(number), {"status_code": 200})) + b"\n" for number in range(3)]
     whole = b"".join(rows)
     paths = [tmp_path / "output", tmp_path / "error"]
-    for cut in range(0, len(whole) + 1, 5):
+    for cut in range(0, len(whole) + 1, 13):
         paths[0].write_bytes(whole[:cut])
         storage = Storage(Config(files_path=str(tmp_path)))
         storage.used = cut
