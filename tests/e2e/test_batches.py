@@ -52,7 +52,7 @@ def wait(client: openai.OpenAI, name: str, done: int = sys.maxsize) -> Any:
 
 
 @pytest.mark.slow
-def test_kills_lose_no_line_and_double_none(tmp_path: Path) -> None:
+def test_stops_and_kills_lose_no_line_and_double_none(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(line(number) + "\n" for number in range(LINES)))
     process = server(tmp_path / "files")
@@ -62,10 +62,10 @@ def test_kills_lose_no_line_and_double_none(tmp_path: Path) -> None:
             batch = client.batches.create(
                 input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"a": "b"}
             )
-        for done in (LINES // 5, LINES // 2):
+        for done, number in ((LINES // 5, signal.SIGKILL), (LINES // 2, signal.SIGTERM)):
             with client_of(process) as client:
                 wait(client, batch.id, done)
-            process.stop(signal.SIGKILL)
+            assert process.stop(number) in (0, -number)
             process.end()
             process = server(tmp_path / "files")
         with client_of(process) as client:

@@ -19,7 +19,7 @@ from ....types import Handle, Json, Request, Response
 from ....util import chunked_json
 from ...fields import parsed_body
 from ...generation.sampling import MAX_PRIORITY
-from .storage import Storage
+from .storage import Storage, failure
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 MAX_ERRORS = 100
@@ -155,7 +155,7 @@ class Results:
         self._storage, self._in_thread = storage, in_thread
         self._pending: tuple[list[bytes], list[bytes]] = ([], [])
         self._turn = asyncio.Lock()
-        self._error: Exception | None = None
+        self._error: StoreFailure | None = None
         for number, path in enumerate(paths):
             with path.open("ab+") as file:
                 size, end = file.tell(), 0
@@ -177,15 +177,15 @@ class Results:
         self._pending[failed].append(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
 
     async def flush(self) -> None:
-        """Returns when all outcomes are on the disk. Those that come meanwhile are written together. Raises OSError
-        and StoreFailure, and then each time."""
+        """Returns when all outcomes are on the disk. Those that come meanwhile are written together. Raises
+        StoreFailure, and then each time."""
         async with self._turn:
             if self._error is not None:
                 raise self._error
             pending, self._pending = self._pending, ([], [])
             try:
                 await self._in_thread(lambda: self._write(pending))
-            except Exception as error:
+            except StoreFailure as error:
                 self._error = error
                 raise
             self.counts = [count + len(rows) for count, rows in zip(self.counts, pending, strict=True)]
@@ -202,14 +202,14 @@ class Results:
                 while left:
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
-            except OSError:
+            except OSError as error:
                 os.ftruncate(file.fileno(), size)
-                raise
+                raise failure(error) from None
             self._storage.used += len(data)
 
     async def close(self) -> None:
         """Writes what is not written yet, and closes the files."""
-        with contextlib.suppress(OSError, StoreFailure):
+        with contextlib.suppress(StoreFailure):
             await self.flush()
         for file in self._files:
             await self._in_thread(file.close)

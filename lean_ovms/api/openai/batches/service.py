@@ -246,6 +246,7 @@ class BatchService:
                 else:
                     await self.in_thread(partial(storage.drop_data, name))
         await self._set(entry, status)
+        logger.info("%s is %s: %s", body["id"], status, body["request_counts"])
 
 
 def owner() -> str:

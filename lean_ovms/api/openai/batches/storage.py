@@ -177,7 +177,7 @@ class Storage:
         except OSError as error:
             self.data(name).unlink(missing_ok=True)
             self._drop(name)
-            raise _failure(error) from None
+            raise failure(error) from None
         self.used += len(data)
 
     def put(self, entry: Entry, text: str) -> None:
@@ -186,7 +186,7 @@ class Storage:
         try:
             atomic_file.write(self._directory / f"{name}.json", text)
         except OSError as error:
-            raise _failure(error) from None
+            raise failure(error) from None
         self._entries[name] = entry
 
     def delete(self, name: str) -> None:
@@ -215,7 +215,8 @@ class Storage:
             self._drop(name)
 
 
-def _failure(error: OSError) -> StoreFailure:
+def failure(error: OSError) -> StoreFailure:
+    """Returns the error for clients; the log has the details."""
     logger.error("--files_path cannot be written: %s", error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return StoreFailure("The file could not be stored.", code="storage_full" if full else None)
+    return StoreFailure("A file could not be stored.", code="storage_full" if full else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,35 @@ async def test_a_full_directory_fails_the_batch_and_keeps_what_is_done(
     assert done["status"] == "failed"
     assert done["errors"]["data"][0]["code"] == "storage_full"
     assert 0 < len(await client.rows(done["output_file_id"])) < 9
+
+
+async def test_a_disk_that_fails_ends_the_batch(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, _ = await make_client()
+    file = await client.upload(jsonl(line("a"), line("b")))
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(lines.os, "fsync", full)
+    refused = await client.upload(b"x", status=500)
+    assert refused["error"]["code"] == "storage_full"
+    batch = await client.create(file["id"], status=500)
+    assert batch["error"]["code"] == "storage_full"
+    monkeypatch.undo()
+    written = lines.Results._write
+    monkeypatch.setattr(lines.Results, "_write", lambda self, rows: _failing(monkeypatch, full, written, self, rows))
+    done = await client.finished(await client.create(file["id"]))
+    assert done["status"] == "failed"
+    assert done["errors"]["data"][0]["code"] == "storage_full"
+    assert (done["output_file_id"], done["request_counts"]["completed"]) == (None, 0)
+    assert len((await client.call("GET", "/v1/files"))["data"]) == 1
+
+
+def _failing(monkeypatch: pytest.MonkeyPatch, full: Any, written: Any, *args: Any) -> None:
+    """Writes results while the disk is full."""
+    with monkeypatch.context() as patch:
+        patch.setattr(lines.os, "fsync", full)
+        written(*args)
 
 
 async def test_the_body_of_a_batch_is_checked(make_client: MakeClient) -> None:

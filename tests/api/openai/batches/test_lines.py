@@ -49,7 +49,7 @@ async def test_results_that_were_cut_anywhere(tmp_path: Path) -> None:
     rows = [orjson.dumps(lines.row(str(number), {"status_code": 200})) + b"\n" for number in range(3)]
     whole = b"".join(rows)
     paths = [tmp_path / "output", tmp_path / "error"]
-    for cut in range(0, len(whole) + 1, 13):
+    for cut in range(0, len(whole) + 1, 29):
         paths[0].write_bytes(whole[:cut])
         storage = Storage(Config(files_path=str(tmp_path)))
         storage.used = cut
