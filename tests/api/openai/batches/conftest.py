@@ -38,16 +38,19 @@ class Client:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.headers: dict[str, str] = {}
 
     async def call(self, method: str, path: str, peer: str = "", status: int = 200) -> Any:
         path, _, query = path.partition("?")
-        return await self._whole(await self.app.handle(Request(method, path, query, peer=peer)), status)
+        return await self._whole(await self.app.handle(Request(method, path, query, self.headers, peer=peer)), status)
 
     async def upload(
         self, data: bytes, purpose: str = "batch", status: int = 200, peer: str = "", **fields: str
     ) -> Any:
         named = [(name.replace("__", "[") + "]" * ("__" in name), value) for name, value in fields.items()]
-        request = form_request("/v1/files", [("purpose", purpose), *named, ("file", ("in.jsonl", data))])
+        request = form_request(
+            "/v1/files", [("purpose", purpose), *named, ("file", ("in.jsonl", data))], **self.headers
+        )
         request.peer = peer
         return await self._whole(await self.app.handle(request), status)
 
@@ -55,7 +58,7 @@ class Client:
         self, input_file_id: str, endpoint: str = CHAT, status: int = 200, peer: str = "", **fields: Any
     ) -> Any:
         body = {"input_file_id": input_file_id, "endpoint": endpoint, "completion_window": "24h", **fields}
-        request = Request("POST", "/v1/batches", body=orjson.dumps(body), peer=peer)
+        request = Request("POST", "/v1/batches", headers=self.headers, body=orjson.dumps(body), peer=peer)
         return await self._whole(await self.app.handle(request), status)
 
     async def start(self, *rows: Any, **fields: Any) -> Any:
@@ -71,7 +74,7 @@ class Client:
         return found
 
     async def content(self, file_id: str) -> bytes:
-        response = await self.app.handle(Request("GET", f"/v1/files/{file_id}/content"))
+        response = await self.app.handle(Request("GET", f"/v1/files/{file_id}/content", headers=self.headers))
         assert response.status == 200
         return b"".join([part async for part in parts(response)])
 

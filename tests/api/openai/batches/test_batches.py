@@ -183,8 +183,7 @@ async def test_a_cancelled_batch_stays_cancelled_after_a_restart(make_client: Ma
     client, _ = await make_client(_some_hang(started))
     batch = await client.start(line("1"))
     await asyncio.wait_for(started.wait(), 60)
-    cancelling = asyncio.ensure_future(client.call("POST", f"/v1/batches/{batch['id']}/cancel"))
-    await cancelling
+    await client.call("POST", f"/v1/batches/{batch['id']}/cancel")
     await client.app.close()
     client, engine = await make_client()
     done = await client.finished(batch)
@@ -281,6 +280,15 @@ async def test_lists_have_what_the_same_client_made(make_client: MakeClient) -> 
     assert (await client.call("GET", "/v1/batches", peer="10.1.1.1:5"))["data"] == []
     await client.call("GET", f"/v1/batches/{made[0]['id']}", peer="10.1.1.1:5")
     await client.call("GET", "/v1/batches?after=none", status=400)
+
+
+async def test_with_an_api_key(make_client: MakeClient) -> None:
+    client, _ = await make_client(api_key="secret")
+    await client.call("GET", "/v1/files", status=401)
+    await client.call("GET", "/v1/batches", status=401)
+    client.headers["authorization"] = "Bearer secret"
+    done = await client.finished(await client.start(line("a")))
+    assert (await client.rows(done["output_file_id"])).keys() == {"a"}
 
 
 async def test_embeddings(make_client: MakeClient, make_pooling: Any, tmp_path: Path) -> None:
