@@ -46,6 +46,7 @@ class Request:
     headers: lower-case names; repeated fields joined with ", ". body: empty once it is parsed, to free its memory.
     spool: has a large form instead of `body`; whoever answers the request drops it (drop_body).
     peer: host:port of the client, for the access line. websocket: it asks for one, and the transport can open it.
+    on_behalf_of: the name of the client for which the server itself sends it; no transport sets this.
     """
 
     method: str
@@ -56,6 +57,7 @@ class Request:
     peer: str = ""
     websocket: bool = False
     spool: StoredBody | None = None
+    on_behalf_of: str = ""
 
     @property
     def size(self) -> int:

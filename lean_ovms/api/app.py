@@ -122,7 +122,8 @@ class App:
         record = self._records.start(request)
         key = record.key = self._keys.find(request)
         record.peer = self._clients.source(request)
-        record.client = key.client if key is not None and key.client else self._clients.identify(request)
+        named = request.on_behalf_of or (key.client if key is not None else "")
+        record.client = named or self._clients.identify(request)
         token, inline_token = current_record.set(record), inline_time.set(InlineTime(record.client))
         try:
             response = await self._respond(request, record, key)

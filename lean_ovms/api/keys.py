@@ -153,9 +153,11 @@ class ApiKeys:
 
     def find(self, request: Request) -> ApiKey | None:
         """Returns the key of a request: a bearer token or, as Anthropic's clients send it, x-api-key. All keys are
-        compared, so that the time tells nothing."""
+        compared, so that the time tells nothing. Of what the server sends itself, the key of that client."""
         if not self._by_name:
             return None
+        if client := request.on_behalf_of:
+            return next((key for key in self._by_name.values() if key.client in ("", client)), None)
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         given = [bearer] if scheme.lower() == "bearer" else []
         given += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []

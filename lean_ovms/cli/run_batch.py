@@ -14,7 +14,7 @@ from typing import BinaryIO
 import orjson
 
 from ..api.app import App
-from ..api.openai.batches.lines import ENDPOINTS, answer, headers, read_line, read_lines, row
+from ..api.openai.batches.lines import ENDPOINTS, answer, read_line, read_lines, row
 from ..config import Config
 from ..embed import opened
 from ..errors import BadRequest, StartError
@@ -30,13 +30,14 @@ from .commands import available
 URLS = (*ENDPOINTS, "/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")
 NOTES = """Each line of the input is a request as for OpenAI's batches: custom_id, method, url, body. The output has a
 line for each, in the same order. All other options are the server's, such as --cache_size."""
+CLIENT = "run-batch"
 NO_EFFECT = ("response_role", "output_tmp_dir")
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
     given, words, options = own(_arguments(), argv)
-    config = replace(parse(["serve", *words, *options], environ), access_log=False)
+    config = replace(parse(["serve", *words, *options], environ), access_log=False, api_key="", api_key_file="")
     if os.path.realpath(given.input_file) == os.path.realpath(given.output_file):
         raise StartError("the output is the input")
     log.setup(config.log_level, config.log_format, config.log_path)
@@ -82,6 +83,6 @@ async def _run(config: Config, source: BinaryIO, target: BinaryIO) -> tuple[int,
 
 async def _outcome(app: App, raw: bytes) -> tuple[Json, bool]:
     try:
-        return await answer(app.handle, read_line(raw, URLS), headers(app.config))
+        return await answer(app.handle, read_line(raw, URLS), CLIENT)
     except BadRequest as error:
         return row(None, error={"code": error.code, "message": error.message}), True

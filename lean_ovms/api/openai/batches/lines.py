@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from ....config import Config
 from ....errors import BadRequest, StoreFailure, error_response
 from ....push_types import StreamIterator
 from ....types import Handle, Json, Request, Response
@@ -102,13 +101,13 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
     return {"code": code, "message": message, "param": param, "line": line}
 
 
-async def answer(handle: Handle, line: Line, headers: Mapping[str, str], peer: str = "") -> tuple[Json, bool]:
+async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
     """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
     while True:
         if line.refused:
             response = error_response(BadRequest(f"{line.refused} is not possible in a batch", param=line.refused))
         else:
-            response = await handle(Request("POST", line.url, headers=headers, body=line.body, peer=peer))
+            response = await handle(Request("POST", line.url, body=line.body, on_behalf_of=client))
         data = await _whole(response)
         named = dict(response.headers)
         if response.status not in BUSY:
@@ -127,11 +126,6 @@ async def _whole(response: Response) -> bytes:
             return b"".join([piece async for piece in pieces])
     finally:
         await response.aclose()
-
-
-def headers(config: Config) -> Json:
-    """Returns the headers of the requests that this server sends to itself."""
-    return {"content-type": "application/json", "authorization": f"Bearer {config.api_key}"}
 
 
 def row(custom_id: str | None, response: Json | None = None, error: Json | None = None) -> Json:

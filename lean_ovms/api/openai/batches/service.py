@@ -21,13 +21,15 @@ from ....observability.records import current_record
 from ....types import Handle, Json
 from ...response import now
 from ...services import Services
-from .lines import Line, Results, answer, check, headers, read_line, read_lines, row
+from .lines import Line, Results, answer, check, read_line, read_lines, row
 from .storage import BATCH, FILE, Entry, Storage
 
 logger = logging.getLogger("lean_ovms.batches")
 T = TypeVar("T")
 
 LOCK_POLL_S = 1.0
+UNKNOWN = "unknown"
+"""The client of a transport that does not know the peer."""
 PIECE_LINES = 1000
 """Outcomes of lines that were not sent are written in pieces of so many."""
 KINDS = ("output", "error")
@@ -47,7 +49,6 @@ class BatchService:
         self._config = config
         self._thread = ThreadPoolExecutor(1, "files")
         self._slots = asyncio.Semaphore(config.batch_concurrency)
-        self._headers = headers(config)
         self._handle: Handle | None = None
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
@@ -211,7 +212,7 @@ class BatchService:
                 line = await self.in_thread(lambda: next(left, None))
                 if line is None:
                     return
-                results.put(*await answer(self._handle, line, self._headers, entry.owner))
+                results.put(*await answer(self._handle, line, entry.owner))
                 await asyncio.shield(results.flush())
                 _count(entry.body, results)
 
@@ -252,7 +253,7 @@ class BatchService:
 def owner() -> str:
     """Returns the name of the client of this request."""
     record = current_record.get()
-    return record.client if record else ""
+    return (record.client if record else "") or UNKNOWN
 
 
 def _left(file: BinaryIO, body: Json, results: Results) -> Iterator[Line]:

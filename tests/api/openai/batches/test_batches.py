@@ -16,6 +16,7 @@ from lean_ovms.api.openai.batches import endpoint, lines
 from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
 from lean_ovms.types import Request
 from tests.api.openai.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
+from tests.api.test_keys import written
 
 
 async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
@@ -289,6 +290,37 @@ async def test_with_an_api_key(make_client: MakeClient) -> None:
     client.headers["authorization"] = "Bearer secret"
     done = await client.finished(await client.start(line("a")))
     assert (await client.rows(done["output_file_id"])).keys() == {"a"}
+
+
+async def test_a_batch_has_the_key_of_its_client(make_client: MakeClient, tmp_path: Path) -> None:
+    file = written(tmp_path, {"a": {}, "b": {"models": ["x"]}})
+    client, engine = await make_client(api_key_file=file)
+    client.headers["authorization"] = "Bearer sk-a"
+    done = await client.finished(await client.start(line("1"), line("2")))
+    assert done["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
+    assert {client for client, _, _ in engine.origins} == {"key:a"}
+    client.headers["authorization"] = "Bearer sk-b"
+    assert (await client.call("GET", "/v1/batches"))["data"] == []
+    refused = await client.finished(await client.start(line("1")))
+    [row] = (await client.rows(refused["error_file_id"])).values()
+    assert row["response"]["status_code"] == 404
+
+
+async def test_a_revoked_key_ends_what_its_batches_may_do(make_client: MakeClient, tmp_path: Path) -> None:
+    started = asyncio.Event()
+    file = written(tmp_path, {"a": {}, "b": {}})
+    client, _ = await make_client(_some_hang(started), api_key_file=file)
+    client.headers["authorization"] = "Bearer sk-a"
+    batch = await client.start(line("1"))
+    await asyncio.wait_for(started.wait(), 60)
+    await client.app.close()
+    written(tmp_path, {"b": {}})
+    client, engine = await make_client(api_key_file=file)
+    client.headers["authorization"] = "Bearer sk-b"
+    done = await client.finished(batch)
+    [row] = (await client.rows(done["error_file_id"])).values()
+    assert row["response"]["status_code"] == 401
+    assert not engine.submitted
 
 
 async def test_embeddings(make_client: MakeClient, make_pooling: Any, tmp_path: Path) -> None:

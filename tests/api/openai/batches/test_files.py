@@ -33,7 +33,7 @@ async def test_files_outlive_the_server(make_client: MakeClient, tmp_path: Path)
     made = await client.upload(b"abc")
     await client.app.close()
     broken = {**made, "id": f"file-{'0' * 48}"}
-    (tmp_path / "files" / f"{broken['id']}.json").write_bytes(orjson.dumps({"owner": "", "body": broken}))
+    (tmp_path / "files" / f"{broken['id']}.json").write_bytes(orjson.dumps({"owner": "unknown", "body": broken}))
     (tmp_path / "files" / f"{broken['id']}.data").write_bytes(b"a")
     (tmp_path / "files" / "bad.json").write_bytes(b"{}")
     client, _ = await make_client()
