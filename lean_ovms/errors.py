@@ -240,7 +240,7 @@ class InternalError(RequestError):
 
 
 class StoreFailure(RequestError):
-    """500: a stored response could not be written, or cannot be read again."""
+    """500: what a request stores could not be written, or cannot be read again."""
 
     status = 500
     kind = "server_error"

@@ -78,6 +78,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/files/{id}", "openai.batches.files:handle_get", BASES),
     Route("DELETE", "/files/{id}", "openai.batches.files:handle_delete", BASES),
     Route("GET", "/files/{id}/content", "openai.batches.files:handle_content", BASES),
+    Route("POST", "/prewarm", "openai.prewarm:handle", changes=True),
     Route("GET", "/models", "openai.models:handle_list", EVERYWHERE, auth="models"),
     Route("GET", "/models/{id}", "openai.models:handle_one", BASES, auth="models"),
     Route("POST", "/responses/compact", "openai.responses.compact:handle", EVERYWHERE),

@@ -98,6 +98,12 @@ class EngineOptions(Options):
         group="engine",
         low=0.001,
     )
+    prewarm: str = option(
+        "",
+        "JSON file with the body of a chat or completions request, or a list of them (.jsonl: one in each line): their "
+        "prompts are computed, or read from prefix_cache_path, whenever the model is loaded, before it is ready",
+        group="engine",
+    )
     cache_eviction_config: str = option(
         "",
         "JSON object with settings of KV cache eviction (docs/engine.md); empty: off",

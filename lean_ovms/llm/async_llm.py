@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from ..api.fields import UINT32_MAX, FieldSet
 from ..api.forms import FilePart
 from ..api.generation.request import GenerationBody
-from ..api.openai import audio_speech, completions, embeddings
+from ..api.openai import audio_speech, completion_request, completions, embeddings
 from ..api.openai.audio import transcriptions
 from ..api.openai.audio.fields import TRANSCRIPTIONS
 from ..api.openai.audio.request import parse as parse_audio
@@ -154,9 +154,12 @@ class AsyncLLM:
             check_names(prompt, frozenset(("prompt", "prompt_token_ids")), "a prompt")
             text, prompt = prompt.get("prompt"), prompt.get("prompt_token_ids") or prompt.get("prompt", "")
         given = {**vars(sampling_params or SamplingParams()), "prompt": prompt}
-        default = completions.DEFAULT_MAX_TOKENS
+        default = completion_request.DEFAULT_MAX_TOKENS
         completion = await self._read(
-            partial(completions.parse_completion, default_max_tokens=default), completions.ALL_FIELDS, given, fields
+            partial(completion_request.parse_completion, default_max_tokens=default),
+            completion_request.ALL_FIELDS,
+            given,
+            fields,
         )
         completion, [generation] = await completions.start(completion)
         return self._running(generation, completion.generation, generation, text)

@@ -13,7 +13,7 @@ from ..api.generation.common_fields import PROMPT_LOGPROBS
 from ..api.generation.sampling import SAMPLING
 from ..api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..api.generation.unsupported import UNSUPPORTED, similar
-from ..api.openai.completions import LOGPROBS
+from ..api.openai.completion_request import LOGPROBS
 from ..errors import BadRequest
 from ..types import Json
 

@@ -158,6 +158,7 @@ class ModelLifecycle:
             raise StartError("the model was stopped before it was loaded")
         await asyncio.gather(asyncio.to_thread(self._import), *([] if self.adapter else [self.engine.start()]))
         self._update(self.engine.info, self.engine.vocabulary)
+        await self._warm_up()
         self.loaded = True
 
     def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
@@ -201,6 +202,9 @@ class ModelLifecycle:
 
     def _prepare(self, info: ModelInfo) -> None:
         """Builds what requests need besides the engine, which is ready. Raises StartError."""
+
+    async def _warm_up(self) -> None:
+        """Computes what is to be computed before the model is ready. Raises StartError."""
 
     async def unload(self) -> None:
         """Stop the engine, and those of adapters; requests load it again. None may be running."""

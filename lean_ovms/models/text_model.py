@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ..config import Config
 from ..engine.client.engine import ReplyStream
 from ..engine_types import ModelInfo
 from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
@@ -20,7 +21,8 @@ from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
 from ..repository import model_config, model_dir, weights
-from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt
+from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
+from .collect import collect
 from .generation import Generation
 from .token_model import TokenModel
 
@@ -40,12 +42,26 @@ MAX_OTHER_CHARS = 1 << 20
 decides."""
 
 
+class Prewarmer(Protocol):
+    """What knows the requests in the file of --prewarm."""
+
+    def check(self, config: Config) -> None:
+        """Raises WrongOptions for a file that cannot be used."""
+
+    async def compute(self, model: TextModel) -> None:
+        """Computes the prompts for a model that is being loaded. Raises StartError."""
+
+
 class TextModel(TokenModel):
-    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`)."""
+    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`).
+
+    prewarm: None: nothing is computed before it is ready.
+    """
 
     task = "text generation"
     endpoints = "/v1/chat/completions, /v1/completions and /v1/responses"
 
+    prewarm: Prewarmer | None = None
     _max_prompt_chars = 0
     _precision = ""
 
@@ -63,6 +79,8 @@ class TextModel(TokenModel):
             from . import chat_format
 
             chat_format.check_options(self.config)
+        if self.config.prewarm and self.prewarm is not None:
+            self.prewarm.check(self.config)
 
     @property
     def summary(self) -> str:
@@ -87,6 +105,10 @@ class TextModel(TokenModel):
         if problem := self.chat_format.template.problem:
             self.endpoints = "/v1/completions"
             log.warning("%s serves no chat: %s", self.name, problem)
+
+    async def _warm_up(self) -> None:
+        if self.config.prewarm and self.prewarm is not None:
+            await self.prewarm.compute(self)
 
     @property
     def template_source(self) -> str:
@@ -174,51 +196,90 @@ class TextModel(TokenModel):
         generation knows the prompt's text and ids (prompt, prompt_ids). priority: the lower one starts first.
         """
         with await self.hold() as model:
-            requested_at, record = time.monotonic(), current_record.get()
-            text, add_special_tokens = await model._prompt_input(prompt, truncate, truncation_side)
-            if model.config.log_prompts:
-                log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
-            tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
-            structured = model.chat_format.structured_output(output, tail, model.offload)
-            sampling, without_effect = model.chat_format.with_thinking(sampling, tail)
-            submit = partial(
-                model.engine.submit,
-                text,
-                add_special_tokens=add_special_tokens,
-                truncate=model._max_prompt_tokens(sampling) if truncate == -1 else truncate,
+            return await model._start(
+                prompt,
+                sampling,
+                output,
+                truncate=truncate,
                 truncation_side=truncation_side,
-                want_tokens=echo,
-                sampling=sampling,
-                images=prompt.images if isinstance(prompt, ChatPrompt) else (),
-                timeout_s=model.config.request_timeout_s,
+                echo=echo,
                 priority=priority,
-                adapter=model.adapter,
-                **_origin(record),
+                timeout_s=model.config.request_timeout_s,
             )
-            reply = await (submit() if structured is None else _submit_constrained(structured, submit))
-            try:  # not before it is accepted: for many choices they cost more than a refusal
-                decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
-            except BaseException:
-                reply.cancel()
-                raise
-            generation = Generation(
-                model.engine,
-                reply,
-                decoders,
-                partial(model._generation_closed, record),
-                requested_at=requested_at,
-                token_timer=model.metrics.token_timer(),
-                warnings=without_effect + (structured.warnings if structured is not None else []),
-                progress=sampling.report_progress,
-                prompt=text if echo and isinstance(text, str) else "",
-            )
-            if structured is not None and structured.warnings:
-                structured.log_warnings()
-                model.metrics.constraint_relaxed(model.name)
-            model.retain()  # until it is closed
-            if model.config.request_timeout_s:
-                generation.end_after(model.config.request_timeout_s)
-            return generation
+
+    async def prefill(
+        self, prompt: Prompt, sampling: SamplingParams, *, truncate: int | None = None, truncation_side: str = "left"
+    ) -> Usage:
+        """Computes a prompt and what sampling wants after it, within a Hold or while this model is being loaded.
+
+        Raises RequestError.
+        """
+        generation = await self._start(
+            prompt, sampling, OutputParams(), truncate=truncate, truncation_side=truncation_side
+        )
+        try:
+            await collect(generation, 1)
+            return generation.usage
+        finally:
+            await generation.aclose()
+
+    async def _start(
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        output: OutputParams,
+        *,
+        truncate: int | None,
+        truncation_side: str,
+        echo: bool = False,
+        priority: int = 0,
+        timeout_s: float = 0.0,
+    ) -> Generation:
+        requested_at, record = time.monotonic(), current_record.get()
+        text, add_special_tokens = await self._prompt_input(prompt, truncate, truncation_side)
+        if self.config.log_prompts:
+            log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
+        tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
+        structured = self.chat_format.structured_output(output, tail, self.offload)
+        sampling, without_effect = self.chat_format.with_thinking(sampling, tail)
+        submit = partial(
+            self.engine.submit,
+            text,
+            add_special_tokens=add_special_tokens,
+            truncate=self._max_prompt_tokens(sampling) if truncate == -1 else truncate,
+            truncation_side=truncation_side,
+            want_tokens=echo,
+            sampling=sampling,
+            images=prompt.images if isinstance(prompt, ChatPrompt) else (),
+            timeout_s=timeout_s,
+            priority=priority,
+            adapter=self.adapter,
+            **_origin(record),
+        )
+        reply = await (submit() if structured is None else _submit_constrained(structured, submit))
+        try:  # not before it is accepted: for many choices they cost more than a refusal
+            decoders = self.chat_format.decoders(output, sampling, tail, self.vocabulary)
+        except BaseException:
+            reply.cancel()
+            raise
+        generation = Generation(
+            self.engine,
+            reply,
+            decoders,
+            partial(self._generation_closed, record),
+            requested_at=requested_at,
+            token_timer=self.metrics.token_timer(),
+            warnings=without_effect + (structured.warnings if structured is not None else []),
+            progress=sampling.report_progress,
+            prompt=text if echo and isinstance(text, str) else "",
+        )
+        if structured is not None and structured.warnings:
+            structured.log_warnings()
+            self.metrics.constraint_relaxed(self.name)
+        self.retain()  # until it is closed
+        if timeout_s:
+            generation.end_after(timeout_s)
+        return generation
 
     def _generation_closed(
         self, record: RequestRecord | None, generation: GenerationRecord, timer: TokenTimer | None

@@ -24,6 +24,7 @@ from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
+from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util import memory, resources
@@ -72,12 +73,20 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     try:
         config = checked(server_config(config))
         app = App(config)
-        app.services.manager = DeploymentManager(config, app.registry, make=make)
+        app.services.manager = DeploymentManager(config, app.registry, make=lambda one: _with_prewarm(app, make(one)))
         return app
     except WrongOptions:
         raise
     except StartError as error:
         raise WrongOptions(str(error), reason=error.reason) from error
+
+
+def _with_prewarm(app: App, model: Model) -> Model:
+    if isinstance(model, TextModel) and model.config.prewarm:
+        from ..api.openai.prewarm import RequestPrewarmer  # with the parsers of requests: not part of every start
+
+        model.prewarm = RequestPrewarmer(app.services)
+    return model
 
 
 async def load(app: App) -> None:

@@ -19,6 +19,7 @@ CHANGES = {
     "/sleep",
     "/wake_up",
     "/reset_prefix_cache",
+    "/prewarm",
     "/models/load",
     "/models/unload",
     "/api/pull",

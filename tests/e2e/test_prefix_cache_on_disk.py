@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -114,3 +115,40 @@ def test_what_an_engine_has_written_is_there_after_it_was_killed(tmp_path: Path)
         again, cached = complete(process, prompt)
         assert again == answer
         assert cached == metric(process, "hit_tokens_total") > 0
+
+
+def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_unloading(tmp_path: Path) -> None:
+    system = (
+        "You answer all questions of the user in a short and friendly manner, and never forget to say goodbye. " * 2
+    )
+    chat = {"messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hello!"}], "max_tokens": 4}
+    file = tmp_path / "prewarm.json"
+    file.write_text(json.dumps([chat]))
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable", "--prewarm", str(file)]
+
+    def cached(process: Process, user: str) -> int:
+        asked = {**chat, "messages": [chat["messages"][0], {"role": "user", "content": user}]}
+        answer = httpx.post(process.url + "/v1/chat/completions", json=asked, timeout=300).raise_for_status().json()
+        found = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert isinstance(found, int)
+        return found
+
+    with start_process(*flags, "--prefix_cache_path", str(tmp_path / "cache")) as process:
+        process.wait_for("ready: m")
+        first = cached(process, "What is a cache?")
+        assert first >= 2 * BLOCK
+        prompt = list(range(20, 320))
+        captured = httpx.post(process.url + "/prewarm", json={"prompt": prompt}, timeout=300).raise_for_status().json()
+        assert (captured["saved"], captured["usage"]["prompt_tokens"]) == (2, 300)
+        answer, found = complete(process, prompt)
+        assert found == 288
+        for path in ("/models/unload", "/models/load"):
+            httpx.post(process.url + path, json={"model": "m"}, timeout=300).raise_for_status()
+        assert complete(process, prompt) == (answer, 288)
+        assert metric(process, "hit_tokens_total") >= 288  # they were read from disk, not computed again
+        assert cached(process, "And what is not?") == first
+        assert process.stop() == 0
+    with start_process(*flags) as process:
+        process.wait_for("ready: m")
+        assert complete(process, prompt) == (answer, 288)
+        assert cached(process, "What else?") == first

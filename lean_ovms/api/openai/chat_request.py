@@ -37,7 +37,7 @@ from ..generation.messages import chat_prompt, map_developer_role, read_messages
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..generation.tools import read_offer
+from ..generation.tools import ToolOffer, read_offer
 from ..generation.unsupported import UNSUPPORTED
 from ..response import logprob_entry
 from ..schemas import VOICE
@@ -121,13 +121,11 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     """Raises RequestError."""
     reader = BodyReader(ALL_FIELDS, body, services)
     values, renamed = reader.values, sampling_names(reader.values)
-    functions = chat_functions.read_functions(values)
     reader.check_max_tokens(MAX_TOKENS.name)
     if (most := values[MAX_TOKENS.name]) is not None:
         renamed["max_tokens"] = most
-    tools, choice = functions or (values["tools"], values["tool_choice"])
-    offer = read_offer(tools, choice, functions is None and values["parallel_tool_calls"])
-    messages = map_developer_role(read_messages(values["messages"]), reader.model)
+    functions, offer, messages = conversation(values)
+    messages = map_developer_role(messages, reader.model)
     generation = reader.generation(
         renamed,
         offer=offer,
@@ -140,7 +138,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     metrics = services.config.enable_per_request_metrics and generation.sampling.n == 1
     options = ChunkOptions.of(values, generation, metrics=metrics)
-    return ChatRequest(prompt, generation, options, functions is not None, _audio_output(values, generation, services))
+    return ChatRequest(prompt, generation, options, functions, _audio_output(values, generation, services))
 
 
 def _audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
@@ -149,6 +147,14 @@ def _audio_output(values: Values, generation: GenerationBody, services: Services
     from .chat_audio import read_audio_output
 
     return read_audio_output(values, generation, services)
+
+
+def conversation(values: Values) -> tuple[bool, ToolOffer, list[Json]]:
+    """Returns whether calls are in the older form, the tools, and the messages. Raises BadRequest."""
+    functions = chat_functions.read_functions(values)
+    tools, choice = functions or (values["tools"], values["tool_choice"])
+    offer = read_offer(tools, choice, functions is None and values["parallel_tool_calls"])
+    return functions is not None, offer, read_messages(values["messages"])
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:

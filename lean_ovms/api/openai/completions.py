@@ -1,88 +1,31 @@
 """POST …/completions: OpenAI's older API, text in, text out, with OVMS's and vLLM's parameters.
 
 https://platform.openai.com/docs/api-reference/completions,
-https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. A prompt may
-be a string, a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in
-(generation/fim.py).
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. suffix is for
+models that fill in (generation/fim.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import orjson
 
-from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined
-from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
-from ..fields import Field, Values
 from ..generation import logprobs_request
-from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
 from ..generation.fim import filled_in
-from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
-from ..generation.logprobs_request import LogprobsRequest
-from ..generation.request import BodyReader, GenerationBody, check_sequences
-from ..generation.sampling import SAMPLING, GenerationFields
-from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..generation.token_fields import token_ids
-from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
+from ..response import json, prompt_logprobs, warning_headers
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
-from ..schemas import PROMPT
 from ..services import INLINE_BYTES, Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-
-NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
-DEFAULT_MAX_TOKENS = 16
-"""OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
-LOGPROBS = Field(
-    "logprobs",
-    "int",
-    "return the log probability of each chosen token and of this many of the likeliest, at most --max_logprobs; "
-    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone",
-    low=-1,
-    wrong="logprobs accepts integer values",
-)
-FIELDS = (
-    Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
-    replace(
-        SAMPLING.named("max_tokens"),
-        help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
-    ),
-    Field("echo", "bool", "begin the answer with the prompt", default=False),
-    Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
-    LOGPROBS,
-    PROMPT_LOGPROBS,
-    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
-)
-_SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
-ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
-
-TokenPrompts = Sequence[TextPrompt | TokenPrompt]
-MAX_ECHOED = 8 << 20
-"""Bytes of the prompts in a response: writing them is one call, 1 ms for each MB."""
-
-
-@dataclass(slots=True, kw_only=True)
-class CompletionRequest:
-    """The body of a completions request. Not changed once it is built.
-
-    echoed: bytes of the prompts in the answer, roughly. score_only: max_tokens 0 with echo.
-    """
-
-    prompts: TokenPrompts
-    suffix: str
-    generation: GenerationBody
-    echo: bool
-    echoed: int
-    score_only: bool
-    options: ChunkOptions
+from .completion_request import ALL_FIELDS, DEFAULT_MAX_TOKENS, NOT_WITH_VISION, CompletionRequest, parse_completion
 
 
 @RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)
@@ -110,85 +53,6 @@ async def handle(request: Request, services: Services) -> Response:
         raise
     await group.aclose()
     return body
-
-
-def parse_completion(body: Json, services: Services, default_max_tokens: int) -> CompletionRequest:
-    """Raises RequestError."""
-    reader = BodyReader(ALL_FIELDS, body, services)
-    values, renamed = reader.values, sampling_names(reader.values)
-    if values["suffix"] and (values["echo"] or values["prompt_logprobs"] is not None):
-        raise BadRequest("suffix cannot be combined with echo and prompt_logprobs", param="suffix")
-    score_only = values["max_tokens"] == 0
-    if score_only:
-        if not values["echo"]:
-            raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
-        renamed["max_tokens"] = 1  # the engine always generates; this token is not shown
-    number = values["logprobs"]
-    generation = reader.generation(
-        renamed,
-        logprobs=LogprobsRequest(
-            chosen=number is not None,  # 0 requests them, too
-            top=number or 0,
-            param="logprobs",
-            prompt=values["prompt_logprobs"],
-            echoed=values["echo"],
-        ),
-        parsing=OutputParams(),
-        default_max_tokens=default_max_tokens if values["n_predict"] is None else 0,
-    )
-    prompts = _prompts(values, services.config)
-    check_sequences(len(prompts), generation.sampling, services.config)
-    metrics = services.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
-    options = ChunkOptions.of(values, generation, metrics=metrics)
-    return CompletionRequest(
-        prompts=prompts,
-        suffix=values["suffix"] or "",
-        generation=generation,
-        echo=values["echo"],
-        echoed=_echoed(prompts, generation.sampling.n, echo=values["echo"], ids=options.token_ids),
-        score_only=score_only,
-        options=options,
-    )
-
-
-def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
-    """Returns the bytes of the prompts in the response, roughly: each choice repeats its own. Raises BadRequest."""
-    if not (echo or ids):
-        return 0
-    parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]
-    size = n * sum(parts)
-    if size > MAX_ECHOED:
-        what = f"{len(parts)} prompts in {n} answers each"
-        param = "echo" if echo else "return_token_ids"
-        raise BadRequest(f"{what} would be {size} bytes; the limit is {MAX_ECHOED}", param=param)
-    return size
-
-
-def _prompts(values: Values, config: Config) -> TokenPrompts:
-    prompt = values["prompt"]
-    special = values["add_special_tokens"]
-    if prompt is None or prompt in ("", []):
-        raise BadRequest("prompt is missing" if prompt is None else "prompt is empty", param="prompt")
-    if isinstance(prompt, str):
-        return [TextPrompt(prompt, special)]
-    if not isinstance(prompt, list):
-        raise BadRequest("prompt is not a string, an array of strings or an array of token ids", param="prompt")
-    if type(prompt[0]) in (int, float):
-        return [TokenPrompt(token_ids(prompt, "prompt"))]
-    if len(prompt) > config.max_prompts:
-        raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
-    return [_one_prompt(item, i, special) for i, item in enumerate(prompt)]
-
-
-def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPrompt:
-    param = f"prompt[{index}]"
-    if not item:
-        raise BadRequest(f"{param} is empty", param=param)
-    if isinstance(item, str):
-        return TextPrompt(item, special)
-    if isinstance(item, list):
-        return TokenPrompt(token_ids(item, param))
-    raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
 
 
 async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:

@@ -1,0 +1,148 @@
+"""Prompts that are computed before a model is ready, so that requests which begin alike find them in the prefix cache.
+
+--prewarm names a file of chat bodies and completions bodies. POST /prewarm computes one more at once, and adds it to
+the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ...config import Config
+from ...errors import BadRequest, RequestError, StartError, StoreFailure, WrongOptions
+from ...models import prewarm_file
+from ...models.registry import ModelRegistry
+from ...models.text_model import TextModel
+from ...observability.records import current_record
+from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
+from .. import response
+from ..fields import FieldSet, read
+from ..generation.common_fields import MESSAGES
+from ..generation.images import refuse_images
+from ..generation.request import GenerationBody
+from ..route_doc import RouteDoc
+from ..services import Services
+from . import chat_request, completion_request
+
+log = logging.getLogger("lean_ovms.models")
+
+NO_IMAGES = "prompts with images cannot be computed ahead"
+
+
+FIELDS = FieldSet(
+    (
+        *(field for field in chat_request.ALL_FIELDS if field.name != "messages"),
+        replace(MESSAGES, required=False, help="messages of a chat"),
+        replace(
+            completion_request.ALL_FIELDS.named("prompt"),
+            required=False,
+            help="the prompt of a completion, without messages",
+        ),
+    )
+)
+
+
+@RouteDoc(
+    "Compute a prompt at once and whenever the model is loaded: it is added to the file of --prewarm", body=FIELDS
+)
+async def handle(request: Request, services: Services) -> Response:
+    """Computes the prompt of a chat body or completions body."""
+    body, generation, prompts = await services.parse_body(request, lambda body, own: (body, *_parsed(body, own)))
+    with await generation.model.hold() as model:
+        if model.parent:
+            raise BadRequest("prompts of adapters are not computed ahead", param="model")
+        if not (model.config.prewarm and model.info.prefix_caching):
+            raise BadRequest(
+                "this needs a server with --prewarm, and a model with a prefix cache", code="not_supported"
+            )
+        total = await _compute(model, generation, prompts)
+        try:
+            saved = await asyncio.to_thread(prewarm_file.add, model.config.prewarm, body)
+        except (OSError, WrongOptions) as error:
+            log.error("%s", error)
+            raise StoreFailure("the file of --prewarm cannot be changed; the server's log says why") from None
+    answer = {"object": "prewarm", "model": model.name, "saved": saved, "usage": response.usage(total)}
+    return response.json(answer, generation.headers)
+
+
+@dataclass(frozen=True)
+class RequestPrewarmer:
+    """Implements text_model.Prewarmer with the parsers of requests."""
+
+    services: Services
+
+    def check(self, config: Config) -> None:
+        """Checks what can be checked of the file without the model. Raises WrongOptions."""
+        for index, body in enumerate(prewarm_file.read(config.prewarm)):
+            try:
+                if not isinstance(body, dict):
+                    raise BadRequest("it is not a JSON object")
+                if "messages" in body:
+                    _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
+                    refuse_images(messages, NO_IMAGES)
+                else:
+                    completion_request.read_prompts(read(completion_request.ALL_FIELDS, body), config)
+            except RequestError as error:
+                raise WrongOptions(_text(config, index, error)) from None
+
+    async def compute(self, model: TextModel) -> None:
+        """Computes the prompts of the file for a model that is being loaded. Raises StartError."""
+        config, began, total = model.config, time.monotonic(), Usage(cached_tokens=0)
+        if not model.info.prefix_caching:
+            log.warning("--prewarm has no effect: %s keeps no prefix cache", model.name)
+            return
+        await asyncio.to_thread(self.check, config)
+        registry = ModelRegistry(self.services.metrics, self.services.offload)
+        registry.install(model)  # that of the server may have another model of this name still
+        services, token = replace(self.services, registry=registry), current_record.set(None)
+        try:
+            bodies = await asyncio.to_thread(prewarm_file.read, config.prewarm)
+            for index, body in enumerate(bodies):
+                if (name := body.get("model")) and name not in config.served_names:
+                    log.warning("--prewarm %s: [%d].model: not computed by %s", config.prewarm, index, model.name)
+                    continue
+                try:
+                    total = _sum(total, await _compute(model, *_parsed({**body, "model": model.name}, services)))
+                except RequestError as error:
+                    raise StartError(_text(config, index, error)) from None
+        finally:
+            current_record.reset(token)
+        counts = (total.prompt_tokens, total.cached_tokens, time.monotonic() - began)
+        log.info("%s: prompts of %d tokens computed ahead, %d of them cached, in %.2f s", model.name, *counts)
+
+
+def _text(config: Config, index: int, error: RequestError) -> str:
+    return f"--prewarm {config.prewarm}: [{index}]{'.' if error.param else ''}{error.param or ''}: {error.message}"
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    cached = (one.cached_tokens or 0) + (other.cached_tokens or 0)
+    return Usage(one.prompt_tokens + other.prompt_tokens, cached_tokens=cached)
+
+
+def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Prompt]]:
+    """Returns a request and its prompts. Raises RequestError."""
+    if "messages" in body:
+        chat = chat_request.parse_chat(body, services)
+        refuse_images(chat.prompt.messages, NO_IMAGES)
+        return chat.generation, [chat.prompt]
+    completion = completion_request.parse_completion(body, services, completion_request.DEFAULT_MAX_TOKENS)
+    if completion.generation.model.info.vision:
+        raise BadRequest(completion_request.NOT_WITH_VISION, param="prompt")
+    return completion.generation, completion.prompts
+
+
+async def _compute(model: TextModel, generation: GenerationBody, prompts: Iterable[Prompt]) -> Usage:
+    """Computes prompts, and one token after each. Returns their tokens. Raises RequestError."""
+    sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=generation.sampling.cache_salt)
+    total = Usage(cached_tokens=0)
+    for prompt in prompts:
+        usage = await model.prefill(
+            prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side
+        )
+        total = _sum(total, usage)
+    return total
