@@ -220,6 +220,14 @@ class MissingExtra(RequestError):
         super().__init__(f"{what}, which is not installed on this server: {install_command(extra)}")
 
 
+class NotSupported(RequestError):
+    """501: what the server was not started for; the message says how it can be."""
+
+    status = 501
+    kind = "not_supported_error"
+    code = "not_supported"
+
+
 class EngineFailure(RequestError):
     """500: the engine gave up on this request; the message gives the reason in one sentence."""
 

@@ -249,6 +249,7 @@ class SamplingParams:
     longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
     of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
     ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only.
+    id_slot: llama.cpp's slot, whose text can be saved.
     report_progress: after each step, how much of the prompt is computed.
     num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: for speculative decoding and prompt lookup,
     ignored without; 0: the engine's default.
@@ -283,6 +284,7 @@ class SamplingParams:
     thinking_tags: tuple[str, str] = ("", "")
     thinking_open: bool = False
     cache_salt: str = ""
+    id_slot: int = 0
     report_progress: bool = False
     num_assistant_tokens: int = 0
     assistant_confidence_threshold: float = 0.0

@@ -81,6 +81,7 @@ class FakeEngine:
         self.truncated: list[tuple[int | None, str]] = []
         self.cancelled: list[protocol.Cancel] = []
         self.resets: list[bool] = []  # of the prefix cache, on disk too
+        self.slot_actions: list[tuple[str, int, str]] = []
         self.mail = ReplyRouter(self._sent)
 
     async def start(self) -> ModelInfo:
@@ -94,6 +95,12 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         self.resets.append(disk)
+
+    async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
+        if self.refusal is not None:
+            raise self.refusal
+        self.slot_actions.append((action, slot, file))
+        return protocol.SlotDone(1, 64, 0 if action == "erase" else 1000, 1.5)
 
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")

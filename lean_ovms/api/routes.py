@@ -140,6 +140,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/models/unload", "llama_cpp.models:handle_unload", changes=True),
     Route("GET", "/props", "llama_cpp.props:handle"),
     Route("GET", "/slots", "llama_cpp.slots:handle"),
+    Route("POST", "/slots/{id}", "llama_cpp.slots:handle_action", changes=True),
     # ollama
     Route("POST", "/api/show", "ollama.models:handle_show"),
     Route("GET", "/api/version", "ollama.models:handle_version", auth="open"),

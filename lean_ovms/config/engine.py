@@ -98,6 +98,12 @@ class EngineOptions(Options):
         group="engine",
         low=0.001,
     )
+    slot_save_path: str = option(
+        "",
+        "directory for files of llama.cpp's POST /slots/{id}, in which PAGED saves what is cached of a text; together "
+        "they have at most prefix_cache_disk_gb; empty: there is no such endpoint",
+        group="engine",
+    )
     prewarm: str = option(
         "",
         "JSON file with the body of a chat or completions request, or a list of them (.jsonl: one in each line): their "

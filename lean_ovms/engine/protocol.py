@@ -168,6 +168,17 @@ class ResetPrefixCache(Record):
     disk: bool
 
 
+@dataclass(slots=True)
+class SlotAction(Record):
+    """Save, restore or erase what a slot has in the prefix cache. Answered by one SlotDone or Refused. file: a name."""
+
+    kind: ClassVar[str] = "slot_action"
+    id: int
+    action: str
+    slot: int
+    file: str
+
+
 # --- engine -> front end -------------------------------------------------------------------------------------------
 
 
@@ -329,6 +340,17 @@ class Spoken(DataRecord):
     kind: ClassVar[str] = "spoken"
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})
+
+
+@dataclass(slots=True)
+class SlotDone(Record):
+    """A slot was saved, restored or erased. bytes: of its file."""
+
+    kind: ClassVar[str] = "slot_done"
+    id: int
+    tokens: int
+    bytes: int
+    ms: float
 
 
 @dataclass(slots=True)

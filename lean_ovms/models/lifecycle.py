@@ -190,7 +190,7 @@ class ModelLifecycle:
 
     def _check_options(self) -> None:
         """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
-        for option, mode in (("cache_dir", 0o777), ("prefix_cache_path", 0o700)):
+        for option, mode in (("cache_dir", 0o777), ("prefix_cache_path", 0o700), ("slot_save_path", 0o700)):
             if directory := getattr(self.config, option):
                 try:
                     Path(directory).mkdir(mode=mode, parents=True, exist_ok=True)

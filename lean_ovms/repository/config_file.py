@@ -41,7 +41,7 @@ CLASSIC = (
     "custom_loader_options",
 )  # fmt: skip
 """Options of models that are not generative; OVMS ignores them for graphs too."""
-FILES = ("draft_model_path", "cache_dir", "prefix_cache_path", "prewarm")
+FILES = ("draft_model_path", "cache_dir", "prefix_cache_path", "slot_save_path", "prewarm")
 """Options that are paths."""
 CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 

@@ -20,6 +20,7 @@ CHANGES = {
     "/wake_up",
     "/reset_prefix_cache",
     "/prewarm",
+    "/slots/{id}",
     "/models/load",
     "/models/unload",
     "/api/pull",

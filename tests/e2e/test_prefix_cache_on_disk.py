@@ -152,3 +152,39 @@ def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_un
         process.wait_for("ready: m")
         assert complete(process, prompt) == (answer, 288)
         assert cached(process, "What else?") == first
+
+
+def test_a_slot_is_saved_erased_and_restored_also_after_a_restart(flags: list[str], tmp_path: Path) -> None:
+    options = [*flags[:3], *flags[7:], "--slot_save_path", str(tmp_path / "slots")]  # without --prefix_cache_path
+    dice = random.Random(2)
+    prompt = [dice.randrange(12, VOCAB) for _ in range(300)]
+
+    def act(process: Process, action: str, slot: int = 1, **body: str) -> dict[str, object]:
+        answer = httpx.post(f"{process.url}/slots/{slot}", params={"action": action}, json=body, timeout=300)
+        found: dict[str, object] = answer.raise_for_status().json()
+        return found
+
+    with start_process(*options) as process:
+        process.wait_for("ready: m")
+        answer, _ = complete(process, prompt, id_slot=1)
+        saved = act(process, "save", filename="a.bin")
+        assert saved["n_saved"] == (len(prompt) + 19) // BLOCK * BLOCK
+        assert act(process, "erase")["n_erased"] == saved["n_saved"]
+        assert complete(process, prompt, id_slot=1) == (answer, 0)
+        act(process, "erase")
+        assert act(process, "restore", slot=2, filename="a.bin")["n_restored"] == saved["n_saved"]
+        assert complete(process, prompt) == (answer, 288)
+        assert process.stop() == 0
+    file = tmp_path / "slots" / "a.bin"
+    assert file.stat().st_mode & 0o777 == 0o600
+    with start_process(*options) as process:
+        process.wait_for("ready: m")
+        restored = act(process, "restore", filename="a.bin")
+        assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
+        assert complete(process, prompt) == (answer, 288)
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        wrong = httpx.post(f"{process.url}/slots/0", params={"action": "restore"}, json={"filename": "a.bin"})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "filename")
+        assert complete(process, prompt) == (answer, 288)

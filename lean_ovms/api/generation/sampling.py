@@ -63,6 +63,7 @@ def _salt(value: str) -> str:
 
 
 MAX_PRIORITY = (1 << 31) - 1
+MAX_SLOT = 4095
 
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 STOPS = array(_STOP) | {"maxItems": MAX_STOPS}
@@ -104,6 +105,8 @@ SAMPLING = FieldSet((
         low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0),
     Field("cache_salt", "string", "vLLM's: cached prompts are shared with requests of the same salt only; "
         "without PAGED it needs --enable_prefix_caching false, else a Warning header", read=_salt, schema=SOME_TEXT),
+    Field("id_slot", "int", "llama.cpp's: with --slot_save_path the slot that POST /slots/{id} saves; -1: 0",
+        low=-1, high=MAX_SLOT, read=lambda slot: max(0, slot)),
     *TOKEN_FIELDS,
     Field("num_assistant_tokens", "uint", "tokens proposed per step; draft model or prompt lookup only", high=64),
     Field("assistant_confidence_threshold", "number",

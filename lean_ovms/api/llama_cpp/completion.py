@@ -158,7 +158,7 @@ class LlamaCppRenderer:
         values, generation = self._asked.values, self._generations[delta.index]
         tokens, logprobs = self._held[delta.index]
         self._held[delta.index] = [], []
-        shown = head(generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
+        shown = head(self._asked, generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
         if delta.progress:
             shown["prompt_progress"] = prompt_progress(delta.progress)
         if values["timings_per_token"]:

@@ -32,13 +32,14 @@ SAME = (
     "stop",
     "grammar",
     "json_schema",
+    "id_slot",
 )
 MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
 """Most entries of logit_bias, and characters of a text in it."""
 RENAMED = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 WITHOUT_EFFECT = (
-    *("cache_prompt", "id_slot", "n_keep", "n_discard", "n_indent", "samplers", "repeat_last_n", "typical_p"),
+    *("cache_prompt", "n_keep", "n_discard", "n_indent", "samplers", "repeat_last_n", "typical_p"),
     *("t_max_prompt_ms", "min_keep", "sse_ping_interval"),
 )
 
@@ -124,6 +125,7 @@ OPTIONS = (
         "pairs of a token, by id or text, and the number added to its logit, or false: never generated; "
         "or an object of such pairs", read=_bias, schema=BIAS),
     _like("ignore_eos"),
+    _like("id_slot"),
     _like("grammar"),
     replace(_like("json_schema"), kind="object", schema=None),
     Field("t_max_predict_ms", "int",

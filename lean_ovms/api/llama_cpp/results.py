@@ -30,11 +30,11 @@ class CompletionCall:
         return bool(self.values["n_predict"] == 0)
 
 
-def head(generation: Generation, index: int) -> Json:
+def head(asked: CompletionCall, generation: Generation, index: int) -> Json:
     """Returns the members that every object has, without its text."""
     usage = generation.usage
     counts = {"tokens_predicted": usage.completion_tokens, "tokens_evaluated": usage.prompt_tokens}
-    return {"index": index, "id_slot": 0, **counts}
+    return {"index": index, "id_slot": asked.generation.sampling.id_slot, **counts}
 
 
 def last(asked: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
@@ -42,7 +42,7 @@ def last(asked: CompletionCall, generation: Generation, index: int, choice: Comp
     values, prompt = asked.values, asked.prompts[index]
     word = choice.stop if isinstance(choice.stop, str) else ""
     kind = "word" if word else "limit" if choice.finish == "length" or asked.hidden else "eos"
-    found = head(generation, index)
+    found = head(asked, generation, index)
     if asked.hidden:
         found["tokens_predicted"] = 0
     probs = {"n_probs": values["n_probs"], "post_sampling": values["post_sampling_probs"]}

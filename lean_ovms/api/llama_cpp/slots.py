@@ -1,7 +1,8 @@
-"""GET /slots of llama.cpp's server: how many sequences run. A slot has nothing of the request in it.
+"""GET /slots of llama.cpp's server: how many sequences run. POST /slots/{id}: what is cached of a text, in a file.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Sequences share the KV cache here and have no
-place of their own: of --max_num_seqs slots the first ones are those that run.
+place of their own: of --max_num_seqs slots the first ones are those that run, and nothing of a request is shown. What
+is saved of a slot is the text that named it last as id_slot, and slot 0 is that of requests that name none.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import parse_qs
 
-from ...errors import Unavailable
+from ...errors import BadRequest, NotSupported, Unavailable
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..fields import Field
+from ..fields import Field, FieldSet, Values, read
 from ..generation.common_fields import MODEL
+from ..generation.sampling import MAX_SLOT
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -21,6 +23,12 @@ from .query import model_of
 
 TIMEOUT_S = 10.0
 """The engine answers between two steps."""
+MAX_NAME = 200
+"""Bytes of a file's name."""
+ACTION = Field("action", "string", "what to do", required=True, choices=("save", "restore", "erase"))
+FILENAME = Field("filename", "string", "name of the file in the directory of `--slot_save_path`; not for erase")
+FIELDS = FieldSet((MODEL, FILENAME))
+NO_VALUES: Values = read(FIELDS, {})
 FAIL = Field("fail_on_no_slot", "string", "503 if every slot is busy")
 
 
@@ -41,3 +49,41 @@ async def handle(request: Request, services: Services) -> Response:
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
     return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
+
+
+@RouteDoc(
+    "Save, restore or erase what is cached of the text that used a slot, with --slot_save_path",
+    body=FIELDS,
+    body_optional=True,
+    query=(MODEL, ACTION),
+    errors=(404, 501, 503),
+)
+async def handle_action(request: Request, services: Services) -> Response:
+    number, action = request.path.removeprefix("/slots/"), parse_qs(request.query).get("action", [""])[-1]
+    values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else NO_VALUES
+    name = values["model"] or model_of(request, services)
+    model = services.default_model({"model": name})
+    if not model.config.slot_save_path:
+        raise NotSupported("This server does not support slots action. Start it with `--slot_save_path`")
+    slot = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else MAX_SLOT + 1
+    if slot > MAX_SLOT:
+        raise BadRequest("Invalid slot ID", param="id_slot")
+    if action not in ACTION.choices:
+        raise BadRequest("Invalid action: it is save, restore or erase", param="action")
+    file = "" if action == "erase" else _checked(values["filename"])
+    with await model.hold() as held:
+        done = await held.engine.slot_action(action, slot, file)
+    if action == "erase":
+        return json({"id_slot": slot, "n_erased": done.tokens})
+    tokens, size = ("n_saved", "n_written") if action == "save" else ("n_restored", "n_read")
+    counts = {tokens: done.tokens, size: done.bytes, "timings": {f"{action}_ms": round(done.ms, 3)}}
+    return json({"id_slot": slot, "filename": file, **counts})
+
+
+def _checked(name: str | None) -> str:
+    """Returns the name of a file, which has no path. Raises BadRequest."""
+    if not name or name[0] == "." or "/" in name or "\\" in name or not name.isprintable():
+        raise BadRequest("Invalid filename", param="filename")
+    if len(name.encode()) > MAX_NAME:
+        raise BadRequest(f"filename has more than {MAX_NAME} bytes", param="filename")
+    return name

@@ -320,6 +320,12 @@ class EngineClient:
         self._begin()
         await self._replies.call(lambda n: protocol.ResetPrefixCache(n, disk))
 
+    async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
+        """Saves, restores or erases what a slot has in the prefix cache. Raises RequestError."""
+        self._begin()
+        answer: protocol.SlotDone = await self._replies.call(lambda n: protocol.SlotAction(n, action, slot, file))
+        return answer
+
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""
         if self.state == "stopped":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.Transcribe, protocol.Audio),
-    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.ResetPrefixCache),
+    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.ResetPrefixCache, protocol.SlotAction),
 )
 """Records with an id that an engine never sends."""
 
@@ -243,7 +243,7 @@ class CallReply:
     def receive(self, record: protocol.Record) -> None:
         answer: Any
         match record:
-            case protocol.Encoded():
+            case protocol.Encoded() | protocol.SlotDone():
                 answer = record
             case protocol.Decoded(text=answer) | protocol.Pong(stats=answer) | protocol.Spoken(data=answer):
                 pass

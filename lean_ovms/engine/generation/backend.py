@@ -15,6 +15,8 @@ from .fair_queue import FairQueue
 from .pipeline import ImagePlaceholders, LoadedModel
 from .sequence import GenerationRequest
 
+NO_SLOTS = "no slots are kept: that needs PAGED, its prefix cache and --slot_save_path"
+
 
 class WaitingRequests(Protocol):
     """Requests that were added and are not in the queue yet: their images are encoded first."""
@@ -80,6 +82,11 @@ class Backend(LoadedModel, Protocol):
 
     def reset_prefix_cache(self, *, disk: bool) -> None:
         """Forgets what is cached of prompts, of running requests too. disk: also on disk. Raises BadRequest."""
+        ...
+
+    def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
+        """Saves, restores or erases what a slot has in the prefix cache. Returns tokens and bytes of the file. Raises
+        RequestError."""
         ...
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ Knows no openvino: any backend.Backend will do.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -25,6 +26,8 @@ from ..protocol import (
     Record,
     Refused,
     ResetPrefixCache,
+    SlotAction,
+    SlotDone,
     Submit,
 )
 from . import grammar_limits, grammar_queue, validation
@@ -162,6 +165,8 @@ class GenerationTask:
                 self.out.append(self._decode(command))
             case ResetPrefixCache():
                 self.out.append(self._reset_prefix_cache(command))
+            case SlotAction():
+                self.out.append(self._slot_action(command))
 
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
         """tokens, bad_words: if they were tokenized in the thread."""
@@ -298,7 +303,15 @@ class GenerationTask:
             return _refusal(command, error)
         return Pong(command.id, self.stats())
 
+    def _slot_action(self, command: SlotAction) -> Record:
+        began = time.monotonic()
+        try:
+            tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
+        except Exception as error:  # an error in one request must not end the loop
+            return _refusal(command, error)
+        return SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began))
 
-def _refusal(command: Submit | Encode | Decode | ResetPrefixCache, error: Exception) -> Refused:
+
+def _refusal(command: Submit | Encode | Decode | ResetPrefixCache | SlotAction, error: Exception) -> Refused:
     """Returns the reply to a command that failed."""
     return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())

@@ -170,6 +170,15 @@ class BlockManager:
         self._free += list(self._idle)
         self._idle.clear()
 
+    def drop(self, blocks: Sequence[int]) -> int:
+        """Drops those of these cached blocks that no sequence uses from the prefix cache. Returns their number."""
+        idle = [block for block in blocks if block in self._idle]
+        for block in idle:
+            del self._idle[block]
+            self._unregister(block)
+        self._free += idle
+        return len(idle)
+
     def _unregister(self, block: int) -> None:
         key = self._keys[block]
         if key is not None:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable
 
 from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats
-from ...errors import BadRequest, EngineFailure
+from ...errors import BadRequest, EngineFailure, NotSupported
 from ..errors import last_line
+from ..generation.backend import NO_SLOTS
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
+from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
 from .drafting.prompt_lookup import PromptLookup
 from .drafting.proposer import Proposer
@@ -115,6 +117,7 @@ class Engine(StepRunner):
         self._state_bytes = 0
         self._overlapping = overlapping
         self._arrived = 0
+        self.slots: SlotFiles | None = None
 
     # --- generation.backend.Backend
 
@@ -158,6 +161,8 @@ class Engine(StepRunner):
             if asked.beams > 1:
                 sequence.search = BeamSearch(sequence)
             request.sequences.append(sequence)
+        if self.slots is not None and asked.adapter is None:
+            self.slots.use(sampling.id_slot, asked.salt, request.sequences[0].ids)
         self.scheduler.add(request)
 
     def cancel(self, request_id: int, index: int | None) -> None:
@@ -217,6 +222,18 @@ class Engine(StepRunner):
         self.blocks.clear_cache()
         if tier is not None and disk:
             tier.writer.clear()
+
+    def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
+        """Implements Backend.slot_action."""
+        if self.slots is None:
+            raise NotSupported(NO_SLOTS)
+        match action:
+            case "save":
+                return self.slots.save(slot, file)
+            case "restore":
+                return self.slots.restore(slot, file)
+            case _:
+                return self.slots.erase(slot), 0
 
     def close(self) -> None:
         """Implements Backend.close."""

@@ -33,6 +33,7 @@ from ..loading.text_encoder import TextEncoder
 from .capacity import divide, slots_for
 from .disk_cache.block_store import BlockStore
 from .disk_cache.fingerprint import fingerprint
+from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
 from .drafting.draft_model import DraftModel
 from .engine import Engine
@@ -150,7 +151,7 @@ class PagedPipeline(Engine):
             self._speculative = bool(settings.speculative)
             self._warm_up(settings)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
-        if config.prefix_cache_path and settings.prefix_caching:
+        if (config.prefix_cache_path or config.slot_save_path) and settings.prefix_caching:
             self._keep_on_disk(config, settings)
         if capacity.states:
             self._state_bytes = self._model.state_bytes
@@ -278,7 +279,9 @@ class PagedPipeline(Engine):
         )
 
     def _keep_on_disk(self, config: EngineConfig, settings: PipelineSettings) -> None:
-        """Gives the prefix cache a tier on disk; without a directory that can be used, it has none."""
+        """Gives the prefix cache a tier on disk, and slots their files; without a directory that can be used, it has
+        none."""
+        limit = int(config.prefix_cache_disk_gb * (1 << 30))
         try:
             valid_for = fingerprint(
                 config.model_dir.glob("openvino_*model.xml"),  # of vision models, what embeds tokens is apart
@@ -289,7 +292,12 @@ class PagedPipeline(Engine):
                 adapted=config.allow_runtime_lora,
                 versions=self.info.versions,
             )
-            store = BlockStore(Path(config.prefix_cache_path), valid_for, int(config.prefix_cache_disk_gb * (1 << 30)))
+            if config.slot_save_path:
+                parts = (self._model, self.blocks, self.states)
+                self.slots = SlotFiles(Path(config.slot_save_path), valid_for, limit, *parts)
+            if not config.prefix_cache_path:
+                return
+            store = BlockStore(Path(config.prefix_cache_path), valid_for, limit)
         except (OSError, StartError) as error:
             log.error("no prefix cache on disk: %s", error)
             return

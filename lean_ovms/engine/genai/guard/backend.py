@@ -16,9 +16,9 @@ from collections.abc import Iterable
 
 from ....config import EngineConfig
 from ....engine_types import EngineStats
-from ....errors import BadRequest, EngineFailure
+from ....errors import BadRequest, EngineFailure, NotSupported
 from ...errors import EngineLost, last_line
-from ...generation.backend import WaitingRequests
+from ...generation.backend import NO_SLOTS, WaitingRequests
 from ...generation.grammar_limits import too_complex
 from ...generation.pipeline import ImagePlaceholders, LongTextEncoder
 from ...generation.sequence import GenerationRequest
@@ -125,6 +125,10 @@ class GuardedPipeline(GuardedScheduler):
     def reset_prefix_cache(self, *, disk: bool) -> None:
         """Implements Backend.reset_prefix_cache: openvino_genai has no call for it."""
         raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
+
+    def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
+        """Implements Backend.slot_action: there are none."""
+        raise NotSupported(NO_SLOTS)
 
     def close(self) -> None:
         """Implements Backend.close: there is nothing to keep."""

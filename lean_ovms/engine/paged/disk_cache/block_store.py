@@ -10,13 +10,11 @@ import logging
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-from ....errors import StartError
 from . import segment as segments
 from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWriter, nbytes
 
@@ -52,14 +50,7 @@ class BlockStore:
         self._writer: SegmentWriter | None = None
         self._pause_until = 0.0
         self._lock = Lock()  # of the segments, which are read in one thread and removed in another
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            found = self._directory.lstat()
-        except OSError as error:
-            raise StartError(f"--prefix_cache_path {root}: {error.strerror}") from None
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise StartError(f"--prefix_cache_path: others could write to {self._directory}")
+        segments.private_directory(self._directory, "--prefix_cache_path")
         self.refresh()
 
     def __contains__(self, key: bytes) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import struct
 import time
 import zlib
@@ -19,6 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ....errors import StartError
 
 MAGIC = b"LOVMSKV1"
 FINGERPRINT = 32
@@ -75,7 +78,7 @@ class DiskSegment:
         """Yields the blocks whose records are new since the last call. Raises OSError and Damaged."""
         if not self.whole or self.path.with_suffix(INDEX).lstat().st_size < self._read + RECORD_BYTES:
             return
-        file = _open(self.path.with_suffix(INDEX), os.O_RDONLY)
+        file = open_file(self.path.with_suffix(INDEX), os.O_RDONLY)
         try:
             os.lseek(file, self._read, os.SEEK_SET)
             found = bytearray()
@@ -104,10 +107,10 @@ class DiskSegment:
     def read(self, key: bytes, place: Place, buffers: Sequence[Bytes]) -> None:
         """Reads a block into these buffers, which are as long together as it is. Raises OSError and Damaged."""
         if self._data is None:
-            self._data = _open(self.path.with_suffix(DATA), os.O_RDONLY)
+            self._data = open_file(self.path.with_suffix(DATA), os.O_RDONLY)
         if place.size != nbytes(buffers):
             raise Damaged("a block has another size than this model's")
-        if not _transfer(os.preadv, self._data, buffers, place.offset):
+        if not transfer(os.preadv, self._data, buffers, place.offset):
             raise Damaged("a block ends early")
         if checksum(key, buffers) != place.check:
             raise Damaged("a block is not as it was written")
@@ -125,13 +128,13 @@ class SegmentWriter:
         """Raises OSError."""
         self.segment = segment
         self.size = 0
-        self._index = _open(segment.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        self._index = open_file(segment.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._data = -1
         try:
             with contextlib.suppress(OSError):  # a file system without locks: others may remove the segment
                 fcntl.flock(self._index, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._data = _open(segment.path.with_suffix(DATA), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            _write_all(self._index, MAGIC + fingerprint)
+            self._data = open_file(segment.path.with_suffix(DATA), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            write_all(self._index, MAGIC + fingerprint)
         except BaseException:
             self.close()
             raise
@@ -139,11 +142,11 @@ class SegmentWriter:
     def add(self, key: bytes, buffers: Sequence[Bytes]) -> Place:
         """Appends a block. Raises OSError; nothing may be added then."""
         place = Place(self.segment, self.size, nbytes(buffers), checksum(key, buffers))
-        if not _transfer(os.pwritev, self._data, buffers, self.size):
+        if not transfer(os.pwritev, self._data, buffers, self.size):
             raise OSError(0, "no bytes could be written")
         self.size += place.size
         record = RECORD.pack(key, *place[1:])
-        _write_all(self._index, record + CHECKSUM.pack(zlib.crc32(record)))
+        write_all(self._index, record + CHECKSUM.pack(zlib.crc32(record)))
         self.segment.keys.append(key)
         self.segment.bytes += place.size
         return place
@@ -160,7 +163,7 @@ class SegmentWriter:
 def is_written(path: Path) -> bool:
     """Returns whether a segment is being written, here or in another process."""
     try:
-        file = _open(path.with_suffix(INDEX), os.O_RDONLY)
+        file = open_file(path.with_suffix(INDEX), os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -199,16 +202,29 @@ def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
     return found
 
 
-def _open(path: Path, flags: int) -> int:
+def private_directory(path: Path, option: str) -> None:
+    """Makes a directory, if it is not there, for this user alone. option: for the error. Raises StartError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise StartError(f"{option} {path}: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise StartError(f"{option}: others could write to {path}")
+
+
+def open_file(path: Path, flags: int) -> int:
+    """Opens a file that may be no link; a new one is for this user alone. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _write_all(file: int, data: bytes) -> None:
+def write_all(file: int, data: bytes) -> None:
+    """Writes all of these bytes. Raises OSError."""
     while data:
         data = data[os.write(file, data) :]
 
 
-def _transfer(call: object, file: int, buffers: Sequence[Bytes], offset: int) -> bool:
+def transfer(call: object, file: int, buffers: Sequence[Bytes], offset: int) -> bool:
     """Reads or writes all of these buffers; False at the end of the file. call: os.preadv or os.pwritev."""
     left = [buffer.data for buffer in buffers if buffer.nbytes]
     while left:
