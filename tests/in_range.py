@@ -14,6 +14,7 @@ COUNTS = {
     "n": (1, 512),
     "beams": (1, 512),
     "num_assistant_tokens": (0, 64),
+    "id_slot": (0, 4095),
     "max_ngram_size": (0, 64),
     "top_logprobs": (0, MAX_COUNT),
     "prompt_top_logprobs": (0, MAX_COUNT),

@@ -262,7 +262,6 @@ ALIASES = (
     Alias("model_name", LLAMA_CPP, ("-a", "alias"), further="model_aliases", separator=","),
     Alias("plugin_config", LLAMA_CPP, ("-t", "threads"), read=_threads),
     Alias("target_device", LLAMA_CPP, ("-dev", "device")),
-    Alias("slot_save_path", LLAMA_CPP, ("-sps",)),
     Alias("key_cache_precision", LLAMA_CPP, ("-ctk", "cache_type_k"), read=_cache_type),
     Alias("value_cache_precision", LLAMA_CPP, ("-ctv", "cache_type_v"), read=_cache_type),
     Alias("draft_model_path", LLAMA_CPP, ("-md", "model_draft", "spec_draft_model")),

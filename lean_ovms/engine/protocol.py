@@ -21,6 +21,9 @@ from typing import Any, ClassVar
 
 import orjson
 
+from .cache_records import ResetPrefixCache as ResetPrefixCache
+from .cache_records import SlotAction as SlotAction
+from .cache_records import SlotDone as SlotDone
 from .record import DataRecord
 from .record import Record as Record
 from .speech_records import Audio as Audio
@@ -157,26 +160,6 @@ class Ping(Record):
 
     kind: ClassVar[str] = "ping"
     id: int
-
-
-@dataclass(slots=True)
-class ResetPrefixCache(Record):
-    """Forget what is cached of prompts. Answered by one Pong or Refused. disk: what is on disk, too."""
-
-    kind: ClassVar[str] = "reset_prefix_cache"
-    id: int
-    disk: bool
-
-
-@dataclass(slots=True)
-class SlotAction(Record):
-    """Save, restore or erase what a slot has in the prefix cache. Answered by one SlotDone or Refused. file: a name."""
-
-    kind: ClassVar[str] = "slot_action"
-    id: int
-    action: str
-    slot: int
-    file: str
 
 
 # --- engine -> front end -------------------------------------------------------------------------------------------
@@ -340,17 +323,6 @@ class Spoken(DataRecord):
     kind: ClassVar[str] = "spoken"
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})
-
-
-@dataclass(slots=True)
-class SlotDone(Record):
-    """A slot was saved, restored or erased. bytes: of its file."""
-
-    kind: ClassVar[str] = "slot_done"
-    id: int
-    tokens: int
-    bytes: int
-    ms: float
 
 
 @dataclass(slots=True)

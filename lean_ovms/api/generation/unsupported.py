@@ -78,7 +78,7 @@ HARMLESS = frozenset((
     *("access_programs", "background_options", "image"),
     *("prompt_cache_options", "prediction", "client_metadata", "session_id", "stream_interval", "mm_payload"),
     *("billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "user_profile_id", "workspace_id"),
-    *("cache_prompt", "id_slot", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
+    *("cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
 ))  # fmt: skip
 """Other servers' fields without effect on generated text; the Responses API declares some of them."""
 

@@ -30,7 +30,7 @@ HEAD = struct.Struct("<8s32sIIQQ")
 Then come the salt, the tokens, behind how many blocks each state is, the blocks and the states.
 """
 NUMBER_BYTES = 8
-"""Of a token, and of a state's place."""
+"""Bytes of a token, and of a state's place."""
 MOST_SLOTS = 64
 """Slots of which it is known what used them last; those used longest ago are forgotten."""
 MOST_SALT = 1 << 16
