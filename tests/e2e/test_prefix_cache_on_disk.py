@@ -188,3 +188,14 @@ def test_a_slot_is_saved_erased_and_restored_also_after_a_restart(flags: list[st
         wrong = httpx.post(f"{process.url}/slots/0", params={"action": "restore"}, json={"filename": "a.bin"})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "filename")
         assert complete(process, prompt) == (answer, 288)
+
+
+def test_the_cache_of_an_idle_model_that_was_unloaded_is_read_when_it_is_loaded_again(tmp_path: Path) -> None:
+    prompt = list(range(20, 320))
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--model_idle_timeout_s", "1"]
+    with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
+        process.wait_for("ready: m")
+        answer, _ = complete(process, prompt)
+        while httpx.get(process.url + "/api/ps").json()["models"]:
+            pass
+        assert complete(process, prompt) == (answer, 288)

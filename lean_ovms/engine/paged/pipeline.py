@@ -279,30 +279,28 @@ class PagedPipeline(Engine):
         )
 
     def _keep_on_disk(self, config: EngineConfig, settings: PipelineSettings) -> None:
-        """Gives the prefix cache a tier on disk, and slots their files; without a directory that can be used, it has
-        none."""
-        limit = int(config.prefix_cache_disk_gb * (1 << 30))
+        """Gives the prefix cache a tier on disk, which it has not without a directory that can be used, and slots their
+        files. Raises StartError for the directory of these."""
+        limit, network = int(config.prefix_cache_disk_gb * (1 << 30)), self._model
         try:
             valid_for = fingerprint(
                 config.model_dir.glob("openvino_*model.xml"),  # of vision models, what embeds tokens is apart
-                self._model.layout,
+                network.layout,
                 settings.properties,
-                precision=self._model.precision,
+                precision=network.precision,
                 block_size=settings.block_size,
                 adapted=config.allow_runtime_lora,
                 versions=self.info.versions,
             )
-            if config.slot_save_path:
-                parts = (self._model, self.blocks, self.states)
-                self.slots = SlotFiles(Path(config.slot_save_path), valid_for, limit, *parts)
-            if not config.prefix_cache_path:
-                return
-            store = BlockStore(Path(config.prefix_cache_path), valid_for, limit)
+            if config.prefix_cache_path:
+                store = BlockStore(Path(config.prefix_cache_path), valid_for, limit)
+                self.keep_on_disk(DiskTier(store, network, self.blocks, self.states))
+                log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
         except (OSError, StartError) as error:
             log.error("no prefix cache on disk: %s", error)
             return
-        self.keep_on_disk(DiskTier(store, self._model, self.blocks, self.states))
-        log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
+        if config.slot_save_path:
+            self.slots = SlotFiles(Path(config.slot_save_path), valid_for, limit, network, self.blocks, self.states)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8

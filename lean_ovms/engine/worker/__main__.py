@@ -68,8 +68,9 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if backend is None:
-        if config.prefix_cache_path:
-            log.warning("--prefix_cache_path has no effect: %s keeps no prefix cache on disk", choice.pipeline)
+        for option in ("prefix_cache_path", "slot_save_path"):
+            if getattr(config, option):
+                log.warning("--%s has no effect: %s keeps no prefix cache on disk", option, choice.pipeline)
         backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
     backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return backend

@@ -99,15 +99,13 @@ class SlotFiles:
         RequestError."""
         try:
             file = open_file(self._directory / name, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                require_regular(file, name)
+                return self._read(slot, file)
+            finally:
+                os.close(file)
         except OSError as error:
             raise BadRequest(f"the file cannot be read: {error.strerror}", param="filename") from None
-        try:
-            require_regular(file, name)
-            return self._read(slot, file)
-        except OSError as error:
-            raise BadRequest(f"the file cannot be read: {error.strerror}", param="filename") from None
-        finally:
-            os.close(file)
 
     def erase(self, slot: int) -> int:
         """Drops the blocks of a slot's text that no sequence uses from the prefix cache. Returns their tokens."""
