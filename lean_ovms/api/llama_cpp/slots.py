@@ -34,12 +34,7 @@ FAIL = Field("fail_on_no_slot", "string", "503 if every slot is busy")
 
 @RouteDoc("How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), errors=(404, 503), answer="array")
 async def handle(request: Request, services: Services) -> Response:
-    name = model_of(request, services)
-
-    async def find() -> TextModel:
-        return services.default_model({"model": name}).serving()
-
-    model = await services.when_known(find)
+    model = await _model(model_of(request, services), services)
     try:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
@@ -61,8 +56,7 @@ async def handle(request: Request, services: Services) -> Response:
 async def handle_action(request: Request, services: Services) -> Response:
     number, action = request.path.removeprefix("/slots/"), parse_qs(request.query).get("action", [""])[-1]
     values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else NO_VALUES
-    name = values["model"] or model_of(request, services)
-    model = services.default_model({"model": name})
+    model = await _model(values["model"] or model_of(request, services), services)
     if not model.config.slot_save_path:
         raise NotSupported("This server does not support slots action. Start it with `--slot_save_path`")
     slot = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else MAX_SLOT + 1
@@ -87,3 +81,12 @@ def _checked(name: str | None) -> str:
     if len(name.encode()) > MAX_NAME:
         raise BadRequest(f"filename has more than {MAX_NAME} bytes", param="filename")
     return name
+
+
+async def _model(name: str, services: Services) -> TextModel:
+    """Returns the model of this name, or the default one. Raises RequestError."""
+
+    async def find() -> TextModel:
+        return services.default_model({"model": name}).serving()
+
+    return await services.when_known(find)

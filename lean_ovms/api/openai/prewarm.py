@@ -31,8 +31,6 @@ from . import chat_request, completion_request
 log = logging.getLogger("lean_ovms.models")
 
 NO_IMAGES = "prompts with images cannot be computed ahead"
-
-
 FIELDS = FieldSet(
     (
         *(field for field in chat_request.ALL_FIELDS if field.name != "messages"),
@@ -76,31 +74,20 @@ class RequestPrewarmer:
     services: Services
 
     def check(self, config: Config) -> None:
-        """Checks what can be checked of the file without the model. Raises WrongOptions."""
-        for index, body in enumerate(prewarm_file.read(config.prewarm)):
-            try:
-                if not isinstance(body, dict):
-                    raise BadRequest("it is not a JSON object")
-                if "messages" in body:
-                    _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
-                    refuse_images(messages, NO_IMAGES)
-                else:
-                    completion_request.read_prompts(read(completion_request.ALL_FIELDS, body), config)
-            except RequestError as error:
-                raise WrongOptions(_text(config, index, error)) from None
+        """Implements Prewarmer.check."""
+        _bodies(config)
 
     async def compute(self, model: TextModel) -> None:
-        """Computes the prompts of the file for a model that is being loaded. Raises StartError."""
+        """Implements Prewarmer.compute."""
         config, began, total = model.config, time.monotonic(), Usage(cached_tokens=0)
         if not model.info.prefix_caching:
             log.warning("--prewarm has no effect: %s keeps no prefix cache", model.name)
             return
-        await asyncio.to_thread(self.check, config)
+        bodies = await asyncio.to_thread(_bodies, config)
         registry = ModelRegistry(self.services.metrics, self.services.offload)
         registry.install(model)  # that of the server may have another model of this name still
         services, token = replace(self.services, registry=registry), current_record.set(None)
         try:
-            bodies = await asyncio.to_thread(prewarm_file.read, config.prewarm)
             for index, body in enumerate(bodies):
                 if (name := body.get("model")) and name not in config.served_names:
                     log.warning("--prewarm %s: [%d].model: not computed by %s", config.prewarm, index, model.name)
@@ -113,6 +100,23 @@ class RequestPrewarmer:
             current_record.reset(token)
         counts = (total.prompt_tokens, total.cached_tokens, time.monotonic() - began)
         log.info("%s: prompts of %d tokens computed ahead, %d of them cached, in %.2f s", model.name, *counts)
+
+
+def _bodies(config: Config) -> list[Json]:
+    """Returns the bodies of the file; what can be checked without the model is. Raises WrongOptions."""
+    bodies = prewarm_file.read(config.prewarm)
+    for index, body in enumerate(bodies):
+        try:
+            if not isinstance(body, dict):
+                raise BadRequest("it is not a JSON object")
+            if "messages" in body:
+                _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
+                refuse_images(messages, NO_IMAGES)
+            else:
+                completion_request.read_prompts(read(completion_request.ALL_FIELDS, body), config)
+        except RequestError as error:
+            raise WrongOptions(_text(config, index, error)) from None
+    return bodies
 
 
 def _text(config: Config, index: int, error: RequestError) -> str:
