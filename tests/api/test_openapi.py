@@ -13,7 +13,7 @@ from lean_ovms.api import routes
 from lean_ovms.api.app import App
 from lean_ovms.api.cohere import embed
 from lean_ovms.api.fields import Field, FieldSet, read_one
-from lean_ovms.api.openai import chat_request, completions, embeddings
+from lean_ovms.api.openai import chat_request, completion_request, embeddings
 from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS, TRANSLATIONS
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import REFERENCES, schema
@@ -24,7 +24,7 @@ from tests.api.conftest import MakeApp, get, post, whole
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 ENDPOINTS = {
     "chat": chat_request,
-    "completions": completions,
+    "completions": completion_request,
     "responses": responses,
     "tokenize": tokenize,
     "embeddings": embeddings,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation.sampling import SAMPLING
-from lean_ovms.api.openai import chat_request, completions
+from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
@@ -89,7 +89,7 @@ BODIES = {
     "/v1/chat/completions": body_of(
         (*chat_request.FIELDS, *SAMPLING), {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     ),
-    "/v3/completions": body_of((*completions.FIELDS, *SAMPLING), {"model": "m", "prompt": "hi"}),
+    "/v3/completions": body_of((*completion_request.FIELDS, *SAMPLING), {"model": "m", "prompt": "hi"}),
     "/v1/tokenize": body_of(tokenize.FIELDS, {"model": "m", "text": "hi"}),
     "/v1/detokenize": body_of(tokenize.DETOKENIZE_FIELDS, {"model": "m", "tokens": [65]}),
 }

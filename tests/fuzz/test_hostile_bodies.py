@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lean_ovms.api.anthropic.fields import ALL_FIELDS as ANTHROPIC
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import chat_request, completions
+from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.api.openai.responses import conversations
 from lean_ovms.api.openai.responses.fields import ALL_FIELDS as RESPONSES
 from lean_ovms.api.vllm import tokenize
@@ -35,7 +35,7 @@ HI = b'{"model":"m","messages":' + MESSAGES.encode()
 ENDPOINTS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
     "/v1/chat/completions": (chat_request.ALL_FIELDS, {"model": '"m"', "messages": MESSAGES}),
     "/v1/messages": (ANTHROPIC, {"model": '"m"', "max_tokens": "9", "messages": MESSAGES}),
-    "/v1/completions": (completions.ALL_FIELDS, {"model": '"m"', "prompt": '"hi"'}),
+    "/v1/completions": (completion_request.ALL_FIELDS, {"model": '"m"', "prompt": '"hi"'}),
     "/v1/responses": (RESPONSES, {"model": '"m"', "input": '"hi"'}),
     "/v1/tokenize": (tokenize.FIELDS, {"model": '"m"', "text": '"hi"'}),
     "/v1/detokenize": (tokenize.DETOKENIZE_FIELDS, {"model": '"m"', "tokens": "[65]"}),

@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
-from lean_ovms.api.openai import chat_request, completions
+from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Response
@@ -111,7 +111,7 @@ async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
 def test_every_field_is_tried() -> None:
     assert set(ASKED) == UNSUPPORTED.names | set(NEEDS)
     assert not HARMLESS & UNSUPPORTED.names
-    for rows in (chat_request.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
+    for rows in (chat_request.ALL_FIELDS, completion_request.ALL_FIELDS, responses.ALL_FIELDS):
         assert not (UNSUPPORTED.names - ELSEWHERE) & rows.names
         assert not set(NEEDS) - ELSEWHERE - rows.names
 
