@@ -203,9 +203,13 @@ def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
 
 
 def private_directory(path: Path, option: str) -> None:
-    """Makes a directory, if it is not there, for this user alone. option: for the error. Raises StartError."""
+    """Makes a directory and the one above, if they are not there, for this user alone. option: for the error.
+
+    Raises StartError.
+    """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
     except OSError as error:
         raise StartError(f"{option} {path}: {error.strerror}") from None
