@@ -22,7 +22,7 @@ from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
 from .. import response
 from ..fields import FieldSet, read
 from ..generation.common_fields import MESSAGES
-from ..generation.images import refuse_images
+from ..generation.images import refuse_media
 from ..generation.request import GenerationBody
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -111,7 +111,7 @@ def _bodies(config: Config) -> list[Json]:
                 raise BadRequest("it is not a JSON object")
             if "messages" in body:
                 _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
-                refuse_images(messages, NO_IMAGES)
+                refuse_media(messages, NO_IMAGES)
             else:
                 completion_request.read_prompts(read(completion_request.ALL_FIELDS, body), config)
         except RequestError as error:
@@ -132,7 +132,7 @@ def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Pr
     """Returns a request and its prompts. Raises RequestError."""
     if "messages" in body:
         chat = chat_request.parse_chat(body, services)
-        refuse_images(chat.prompt.messages, NO_IMAGES)
+        refuse_media(chat.prompt.messages, NO_IMAGES)
         return chat.generation, [chat.prompt]
     completion = completion_request.parse_completion(body, services, completion_request.DEFAULT_MAX_TOKENS)
     if completion.generation.model.info.vision:
