@@ -248,11 +248,9 @@ class SamplingParams:
     early_stopping: of beam search: True, False (by an estimate) or "never" (by a bound). repetition: (shortest pattern,
     longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
     of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
-    ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only.
-    id_slot: llama.cpp's slot, whose text can be saved.
-    report_progress: after each step, how much of the prompt is computed.
-    num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: for speculative decoding and prompt lookup,
-    ignored without; 0: the engine's default.
+    ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only. id_slot:
+    llama.cpp's. report_progress: after each step, how much of the prompt is computed. num_assistant_tokens,
+    assistant_confidence_threshold, max_ngram_size: for drafts, ignored without; 0: the engine's default.
     """
 
     max_tokens: int | None = None
