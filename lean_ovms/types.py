@@ -108,9 +108,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image. pixels: RGB, height * width * 3 bytes, rows from the top. param: the request's field with it.
+    """A decoded image, or frames of a video. param: the request's field with it.
 
+    pixels: RGB, height * width * 3 bytes, rows from the top; of a video, those of each frame.
     digest: what `content` returns, "" before it is computed.
+    times: the second at which each frame is shown; () of an image. seconds: the video's length.
     """
 
     height: int
@@ -118,12 +120,17 @@ class Image:
     pixels: bytes = field(repr=False)
     param: str = "messages"
     digest: str = ""
+    times: tuple[float, ...] = ()
+    seconds: float = 0.0
 
     def content(self) -> str:
-        """Returns a digest of size and pixels, which takes 4 ms for a megapixel, or 0 where it is known."""
+        """Returns a digest of size, times and pixels, which takes 4 ms for a megapixel, or 0 where it is known."""
         if self.digest:
             return self.digest
-        return hashlib.blake2b(self.pixels, digest_size=32, salt=b"%x %x" % (self.height, self.width)).hexdigest()
+        digest = hashlib.blake2b(self.pixels, digest_size=32, salt=b"%x %x" % (self.height, self.width))
+        if self.times:
+            digest.update(repr((self.seconds, self.times)).encode())
+        return digest.hexdigest()
 
 
 IMAGE_TAG_START = "<ov_genai_"
