@@ -15,7 +15,7 @@ import copy
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from .push_types import Sink
@@ -133,6 +133,15 @@ class Image:
         return digest.hexdigest()
 
 
+class FrameSampling(NamedTuple):
+    """Which frames of a video a client asks for. num_frames: at most, -1: all; fps: of them in a second. None: any."""
+
+    num_frames: int | None = None
+    fps: float | None = None
+
+
+ANY_FRAMES = FrameSampling()
+
 IMAGE_TAG_START = "<ov_genai_"
 """How every placeholder begins that openvino_genai knows; no other text of a prompt may hold it."""
 IMAGE_TAG = IMAGE_TAG_START + "image_{}>"
@@ -146,7 +155,8 @@ class ChatPrompt:
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
     template: the client's chat template; "": the model's.
-    images: one for each image tag in the messages. num_chars: of the texts of all messages, but image data.
+    images: one for each image tag in the messages. frames: those of its videos.
+    num_chars: of the texts of all messages, but image data.
     other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
     construction, because that takes long for many, and prompts of many messages are built in a worker thread.
     shared_chars: of tools and template_kwargs.
@@ -161,6 +171,7 @@ class ChatPrompt:
     add_special_tokens: bool = False
     template: str = ""
     images: tuple[Image, ...] = ()
+    frames: FrameSampling = ANY_FRAMES
     num_chars: int = field(init=False)
     other_chars: int = field(init=False)
     shared_chars: int = field(init=False, default=0)

@@ -74,7 +74,9 @@ class Qwen2Vl:
         return tall, wide
 
     def encode(self, image: Image) -> Rows:
-        return self._encoded([pixels.pixels(image)] * self.repeat, self.resized((image.height, image.width)), self._scale)
+        return self._encoded(
+            [pixels.pixels(image)] * self.repeat, self.resized((image.height, image.width)), self._scale
+        )
 
     def split(self, video: Image) -> list[Part]:
         """Implements VideoFamily.split. All frames are between two tokens, and each has its time."""
