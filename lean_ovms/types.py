@@ -15,7 +15,7 @@ import copy
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .push_types import Sink
@@ -108,11 +108,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image, or frames of a video. param: the request's field with it.
+    """A decoded image, or frames of a video. param: the request's field with it. digest: of `content`, if computed.
 
-    pixels: RGB, height * width * 3 bytes, rows from the top; of a video, those of each frame.
-    digest: what `content` returns, "" before it is computed.
-    times: the second at which each frame is shown; () of an image. seconds: the video's length.
+    pixels: RGB, height * width * 3 bytes, rows from the top, of each frame. times: of a video's; seconds: its length.
     """
 
     height: int
@@ -128,19 +126,9 @@ class Image:
         if self.digest:
             return self.digest
         digest = hashlib.blake2b(self.pixels, digest_size=32, salt=b"%x %x" % (self.height, self.width))
-        if self.times:
-            digest.update(repr((self.seconds, self.times)).encode())
+        digest.update(repr((self.seconds, self.times)).encode())
         return digest.hexdigest()
 
-
-class FrameSampling(NamedTuple):
-    """Which frames of a video a client asks for. num_frames: at most, -1: all; fps: of them in a second. None: any."""
-
-    num_frames: int | None = None
-    fps: float | None = None
-
-
-ANY_FRAMES = FrameSampling()
 
 IMAGE_TAG_START = "<ov_genai_"
 """How every placeholder begins that openvino_genai knows; no other text of a prompt may hold it."""
@@ -154,9 +142,8 @@ class ChatPrompt:
 
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
-    template: the client's chat template; "": the model's.
-    images: one for each image tag in the messages. frames: those of its videos.
-    num_chars: of the texts of all messages, but image data.
+    template: the client's chat template; "": the model's. images: one for each image tag in the messages.
+    frames: num_frames (-1: all) and fps of its videos, if given. num_chars: of all messages' texts, but image data.
     other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
     construction, because that takes long for many, and prompts of many messages are built in a worker thread.
     shared_chars: of tools and template_kwargs.
@@ -171,7 +158,7 @@ class ChatPrompt:
     add_special_tokens: bool = False
     template: str = ""
     images: tuple[Image, ...] = ()
-    frames: FrameSampling = ANY_FRAMES
+    frames: Json = field(default_factory=dict)
     num_chars: int = field(init=False)
     other_chars: int = field(init=False)
     shared_chars: int = field(init=False, default=0)
@@ -197,8 +184,7 @@ class ChatPrompt:
         return prompt
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
-        """Returns this prompt with an image tag for each image in messages; num_chars stays that of the client's
-        messages."""
+        """Returns this prompt with an image tag for each image in messages; num_chars stays the client's."""
         prompt = copy.copy(self)
         prompt.messages, prompt.images = messages, images
         return prompt

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from ...errors import BadRequest
-from ...types import ANY_FRAMES, FrameSampling, Json
+from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field, Values
 from ..response import MAX_REQUEST_ID, is_safe_id
@@ -168,10 +168,11 @@ CONTINUE_FINAL_MESSAGE = Field(
 )
 
 
-def _frame_sampling(value: Json) -> FrameSampling:
+def _frames(value: Json) -> Json:
+    """Returns what ChatPrompt.frames has."""
     video = value.get("video")
     if video is None:
-        return ANY_FRAMES
+        return {}
     if not isinstance(video, dict):
         raise BadRequest("media_io_kwargs.video must be an object", param="media_io_kwargs.video")
     count, rate = video.get("num_frames"), video.get("fps")
@@ -179,7 +180,7 @@ def _frame_sampling(value: Json) -> FrameSampling:
         raise BadRequest("num_frames must be an integer above 0, or -1", param="media_io_kwargs.video.num_frames")
     if rate is not None and (type(rate) not in (int, float) or not (0 < rate <= MAX_FPS or rate == -1)):
         raise BadRequest(f"fps must be a number above 0, at most {MAX_FPS}, or -1", param="media_io_kwargs.video.fps")
-    return FrameSampling(count, rate if rate != -1 else None)
+    return {"num_frames": count, "fps": rate if rate != -1 else None}
 
 
 MAX_FPS = 1000
@@ -187,7 +188,7 @@ MEDIA_IO_KWARGS = Field(
     "media_io_kwargs",
     "object",
     "vLLM's: video.num_frames and video.fps: at most so many frames of a video, and of its seconds; others are ignored",
-    read=_frame_sampling,
+    read=_frames,
 )
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from ...errors import BadRequest
 from ...models.model import Model
 from ...models.text_model import TextModel
-from ...types import ANY_FRAMES, ChatPrompt, Json
+from ...types import ChatPrompt, Json
 from ..fields import Values
 from .audio_input import PARTS, check_audio
 from .common_fields import template_kwargs
@@ -182,7 +182,7 @@ def chat_prompt(
         continue_final_message=carry_on,
         add_special_tokens=add_special_tokens,
         template=values["chat_template"] or "",
-        frames=values.get("media_io_kwargs") or ANY_FRAMES,
+        frames=values.get("media_io_kwargs") or {},
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...config import Config
 from ...errors import BadRequest
-from ...types import ANY_FRAMES, FrameSampling, Image
+from ...types import Image, Json
 from ...util.budget import Budget, Lease
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
@@ -67,12 +67,10 @@ class ImageLoader:
             "too_many_images",
         )
 
-    async def load(
-        self, requested: list[ImageRequest], sampling: FrameSampling = ANY_FRAMES
-    ) -> tuple[list[Image], Lease]:
+    async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
         """Returns the images in order, and their pixels' part of the budget: to be released when the request is done.
 
-        sampling: of the videos among them. Raises BadRequest that names the field at fault, and Unavailable.
+        frames: as ChatPrompt.frames. Raises BadRequest that names the field at fault, and Unavailable.
 
         A request takes as much as it may need, so that none waits while it keeps others waiting, and gives back the
         rest when its images are decoded.
@@ -84,16 +82,16 @@ class ImageLoader:
             )
         lease = await self._pixels.acquire(self._config.max_image_pixels)
         try:
-            images = await self._load_all(requested, self._frame_limits(sampling))
+            images = await self._load_all(requested, self._frame_limits(frames or {}))
         except BaseException:
             lease.release()
             raise
         lease.shrink(sum(_count_pixels(image) for image in {id(image): image for image in images}.values()))
         return images, lease
 
-    def _frame_limits(self, sampling: FrameSampling) -> FrameLimits:
+    def _frame_limits(self, frames: Json) -> FrameLimits:
         """Raises BadRequest."""
-        most, count = self._config.max_video_frames, sampling.num_frames
+        most, count = self._config.max_video_frames, frames.get("num_frames")
         if count is not None and count > most:
             raise BadRequest(
                 f"{count} frames of a video are more than this server's limit: {most}",
@@ -101,7 +99,7 @@ class ImageLoader:
             )
         return FrameLimits(
             num_frames=min(most, self._config.video_num_frames) if count is None else count if count > 0 else most,
-            fps=sampling.fps or 0.0,
+            fps=frames.get("fps") or 0.0,
             total_pixels=self._config.max_video_pixels,
             max_s=self._config.max_video_s,
             images=False,

@@ -66,6 +66,24 @@ async def test_a_video_becomes_a_tag_and_its_frames(video_app: tuple[App, FakeEn
     assert jobs[1].video is None
 
 
+async def test_options_of_videos(make_app: MakeApp, jobs: list[DecodeJob], monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    init = DecoderPool.__init__
+
+    def noted(pool: DecoderPool, most: int, timeout_s: float) -> None:
+        limits.append(timeout_s)
+        init(pool, most, timeout_s)
+
+    monkeypatch.setattr(DecoderPool, "__init__", noted)
+    options = {"max_video_s": 9.0, "max_video_pixels": 5000, "video_num_frames": 3, "video_timeout_s": 7.0}
+    app, engine = await make_app(say("fine"), **options)
+    engine.info = replace(INFO, vision=True, video=True)
+    assert (await chat(app, part(FILM))).status == 200
+    assert jobs[0].video is not None
+    assert (jobs[0].video.max_s, jobs[0].video.total_pixels, jobs[0].video.num_frames) == (9.0, 5000, 3)
+    assert 7.0 in limits
+
+
 async def test_an_address_alone_is_taken(video_app: tuple[App, FakeEngine], jobs: list[DecodeJob]) -> None:
     assert (await chat(video_app[0], {"type": "video_url", "video_url": FILM})).status == 200
     assert len(jobs) == 1
