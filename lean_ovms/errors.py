@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .types import Response
 
 
+NO_VIDEO = "This servable does not support video input, but video_url has been provided"
+
+
 @cache
 def install_command(extra: str) -> str:
     """Returns how to install an extra of setup.cfg, for messages. Its packages are named where this one is installed:

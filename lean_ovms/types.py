@@ -108,9 +108,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image. pixels: RGB, height * width * 3 bytes, rows from the top. param: the request's field with it.
+    """A decoded image, or frames of a video. param: the request's field with it. digest: of `content`, if computed.
 
-    digest: what `content` returns, "" before it is computed.
+    pixels: RGB, height * width * 3 bytes of each frame. times: when a video's are shown, in s; seconds: its length.
     """
 
     height: int
@@ -118,12 +118,13 @@ class Image:
     pixels: bytes = field(repr=False)
     param: str = "messages"
     digest: str = ""
+    times: tuple[float, ...] = ()
+    seconds: float = 0.0
 
     def content(self) -> str:
-        """Returns a digest of size and pixels, which takes 4 ms for a megapixel, or 0 where it is known."""
-        if self.digest:
-            return self.digest
-        return hashlib.blake2b(self.pixels, digest_size=32, salt=b"%x %x" % (self.height, self.width)).hexdigest()
+        """Returns a digest of size, times and pixels, which takes 4 ms for a megapixel, or 0 where it is known."""
+        key = hashlib.blake2b(repr((self.height, self.width, self.seconds, self.times)).encode()).digest()
+        return self.digest or hashlib.blake2b(self.pixels, digest_size=32, key=key).hexdigest()
 
 
 IMAGE_TAG_START = "<ov_genai_"
@@ -138,12 +139,11 @@ class ChatPrompt:
 
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
-    template: the client's chat template; "": the model's.
-    images: one for each image tag in the messages. num_chars: of the texts of all messages, but image data.
+    template: the client's chat template; "": the model's. images: one for each image tag in the messages.
+    frames: num_frames (-1: all) and fps of its videos, if given. num_chars: of all messages' texts, but image data.
     other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
     construction, because that takes long for many, and prompts of many messages are built in a worker thread.
-    shared_chars: of tools and template_kwargs.
-    has_parts: some content is a list of parts, so there may be images.
+    shared_chars: of tools and template_kwargs. has_parts: some content is a list of parts, so there may be images.
     """
 
     messages: list[Json]
@@ -154,6 +154,7 @@ class ChatPrompt:
     add_special_tokens: bool = False
     template: str = ""
     images: tuple[Image, ...] = ()
+    frames: Json = field(default_factory=dict)
     num_chars: int = field(init=False)
     other_chars: int = field(init=False)
     shared_chars: int = field(init=False, default=0)
@@ -179,8 +180,7 @@ class ChatPrompt:
         return prompt
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
-        """Returns this prompt with an image tag for each image in messages; num_chars stays that of the client's
-        messages."""
+        """Returns this prompt with an image tag for each image in messages; num_chars stays the client's."""
         prompt = copy.copy(self)
         prompt.messages, prompt.images = messages, images
         return prompt

@@ -96,7 +96,7 @@ EVERYTHING = {"server", "embed", "cli", "asgi", "llm", "ray_serve", "__main__"}
 
 FOREIGN = {
     "h11": {"transports/http11/", "media/"},
-    "PIL": {"media/images/pillow.py", "engine/paged/vision/pixels.py"},
+    "PIL": {"media/images/pillow.py", "media/images/video.py", "engine/paged/vision/pixels.py"},
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
     "openvino": {
@@ -136,7 +136,7 @@ FOREIGN = {
     },
     "soundfile": {"media/audio/"},
     "soxr": {"media/audio/decode.py", "media/audio/live_decoder.py", "engine/voice/task.py"},
-    "av": {"media/audio/decode.py"},
+    "av": {"media/audio/decode.py", "media/images/video.py"},
     "python_multipart": {"api/forms.py"},
     "websockets": {"transports/websocket/frames.py"},
     "llguidance": {"engine/paged/grammar/guidance.py"},

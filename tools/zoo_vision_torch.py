@@ -8,6 +8,7 @@ python -m tools.zoo_vision_torch DIR [NAME...]   (needs torch, transformers and 
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 import sys
@@ -31,6 +32,17 @@ PROMPTS = {
     ),
 }
 """By the number of images; tags are openvino_genai's."""
+VIDEO = 5, 48, 64
+"""Frames, height and width of the video: no processor of VIDEOS changes its size."""
+SECONDS, TIMES = 2.5, (0.0, 0.5, 1.0, 1.5, 2.0)
+"""The video's length, and when its frames are shown."""
+VIDEOS = {"qwen2_vl": False, "qwen2_5_vl": False, "qwen3_vl": True, "qwen3_5": True, "qwen3_5_moe": True}
+"""Families that were asked about a video, and whether their prompts have the times of the frames."""
+VIDEO_TAG = TAG.format(len(SIZES))
+VIDEO_PROMPTS = {
+    "video": f"<|im_start|>user\n{VIDEO_TAG}What do you see?<|im_end|>\n<|im_start|>assistant\n",
+    "mixed": f"<|im_start|>user\n{TAG.format(0)}{VIDEO_TAG}Which colors?{VIDEO_TAG}<|im_end|>\n<|im_start|>assistant\n",
+}
 FRAMES = {
     "llava": ("", "<image>", "\n"),
     "llava_next": ("", "<image>", "\n"),
@@ -51,9 +63,9 @@ MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids", "gemma4_uni
 """Inputs that are 1 for the tokens of images and 0 for others."""
 
 
-def pixels(number: int) -> bytes:
+def pixels(number: int, size: tuple[int, int] = (0, 0)) -> bytes:
     """An image: a colour that changes along both sides, and noise."""
-    height, width = SIZES[number]
+    height, width = SIZES[number] if number < len(SIZES) else size
     dice = random.Random(number)
     base, down, across = ([dice.randrange(256) for _ in range(3)] for _ in range(3))
     return bytes(
@@ -76,10 +88,19 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
     inputs, texts = _shown(name, model, images) if images else ({}, [])
     for n, text in zip(numbers, texts, strict=True):
         prompt = prompt.replace(TAG.format(n), text)
+    if count := prompt.count(VIDEO_TAG):
+        found, text = _video_inputs(name)
+        prompt = prompt.replace(VIDEO_TAG, text)
+        inputs |= {key: torch.cat([value] * count) for key, value in found.items()}
     ids, logprobs = words.encode(prompt, add_special_tokens=False), list[float]()
     length = len(ids)
+    typed = "mm_token_type_ids" in inspect.signature(model.model.get_rope_index).parameters if kind in VIDEOS else False
     with torch.no_grad():
         for _ in range(TOKENS):
+            if typed:
+                marks = torch.tensor([ids])
+                inputs["mm_token_type_ids"] = (marks == model.config.image_token_id).int()
+                inputs["mm_token_type_ids"] += 2 * (marks == model.config.video_token_id).int()
             if kind in MARKED:
                 marks = torch.tensor([ids]) == words.convert_tokens_to_ids(FRAMES[kind][1])
                 inputs[MARKED[kind]] = marks.long()
@@ -88,6 +109,42 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
             ids.append(int(line.argmax()))
             logprobs.append(round(float(line.max()), 4))
     return length, ids[length:], logprobs
+
+
+def video() -> bytes:
+    """The frames of the video."""
+    count, *size = VIDEO
+    return b"".join(pixels(number, (size[0], size[1])) for number in range(len(SIZES), len(SIZES) + count))
+
+
+def _video_inputs(name: str) -> tuple[dict[str, Any], str]:
+    """The model's inputs of the video, and the text that stands for it.
+
+    Patches are those of transformers' processor of images: it shows each image as all frames that share patches, and
+    here these are exchanged for the video's.
+    """
+    import numpy as np
+    import torch
+
+    frames = list(np.frombuffer(video(), np.uint8).reshape(*VIDEO, 3))
+    made = [image_processor(name)(images=[frame], return_tensors="pt") for frame in [*frames, frames[-1]]]
+    patches = [torch.unflatten(one["pixel_values"], 1, (3, 2, -1)) for one in made]
+    pairs = [
+        torch.stack([first[:, :, 0], second[:, :, 1]], 2)
+        for first, second in zip(patches[::2], patches[1::2], strict=True)
+    ]
+    _, rows, columns = made[0]["image_grid_thw"][0].tolist()
+    inputs = {
+        "pixel_values_videos": torch.cat(pairs).flatten(1),
+        "video_grid_thw": torch.tensor([[len(pairs), rows, columns]]),
+    }
+    tokens, times = "<|video_pad|>" * (rows * columns // PIXELS[name]["merge_size"] ** 2), [*TIMES, TIMES[-1]]
+    if VIDEOS[name]:
+        groups = zip(times[::2], times[1::2], strict=True)
+        return inputs, "".join(f"<{sum(t) / 2:.1f} seconds><|vision_start|>{tokens}<|vision_end|>" for t in groups)
+    if name == "qwen2_5_vl":
+        inputs["second_per_grid_ts"] = torch.tensor([2 * SECONDS / len(TIMES)])
+    return inputs, f"<|vision_start|>{tokens * len(pairs)}<|vision_end|>"
 
 
 def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], list[str]]:
@@ -149,7 +206,8 @@ def main(argv: list[str]) -> int:
         for buffer, values in model.named_buffers():
             if buffer.endswith("inv_freq") and "visual" not in buffer:  # the files have them in 16 bits
                 values.copy_(values.half())
-        known[name] = {kind: answer(name, model, words, prompt) for kind, prompt in PROMPTS.items()}
+        prompts = PROMPTS | (VIDEO_PROMPTS if name in VIDEOS else {})
+        known[name] = {kind: answer(name, model, words, prompt) for kind, prompt in prompts.items()}
         print(name, {kind: (length, len(set(ids))) for kind, (length, ids, _) in known[name].items()}, flush=True)
     lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")

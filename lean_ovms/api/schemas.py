@@ -70,6 +70,7 @@ _PART = any_of(
     _AUDIO_PART,
     object_of({"type": const("audio_url"), "audio_url": any_of(STRING, object_of({"url": STRING}))}),
     object_of({"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}),
+    object_of({"type": const("video_url"), "video_url": any_of(STRING, object_of({"url": STRING}))}),
 )
 
 

@@ -105,6 +105,29 @@ class LimitOptions(Options):
         10.0, "seconds that fetching an image may take, and as many for decoding it", group="images", low=0.1
     )
 
+    max_video_bytes: int = option(100_000_000, "most bytes of a video file; more: 400", group="images", low=64)
+    max_video_s: float = option(3600.0, "most seconds of a video; more: 400", group="images", low=0.1, high=1 << 20)
+    max_video_frames: int = option(
+        128,
+        "most frames of a video that the model reads; 400 if a request asks for more",
+        group="images",
+        low=1,
+        high=4096,
+    )
+    max_video_pixels: int = option(
+        1 << 23,
+        "most pixels of all frames of a video that the model reads; larger frames are scaled down",
+        group="images",
+        low=64,
+        high=1 << 28,
+    )
+    video_num_frames: int = option(
+        32, "frames that are taken from a video, evenly, where a request does not say how many", group="images", low=1
+    )
+    video_timeout_s: float = option(
+        60.0, "seconds that fetching a video may take, and as many for decoding it", group="images", low=0.1
+    )
+
     # --- audio
     max_audio_file_bytes: int = option(25 << 20, "most bytes of an audio file; more: 413", group="audio", low=64)
     max_audio_s: float = option(

@@ -76,8 +76,8 @@ class Submit(Record):
     types.SamplingParams; others have their defaults. want_tokens: Accepted has the prompt's ids.
     constraint: a structural tag (JSON text; grammar.formats) that the answer must match, or "". One that is invalid or
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
-    images: [height, width] of each image of the tags in a text prompt. image_params, image_digests: those of
-    types.Image. pixels: their bytes, sent as attachments.
+    images: [height, width] of each image of the tags in a text prompt. image_times: a video's seconds and times.
+    image_params, image_digests: those of types.Image. pixels: their bytes, sent as attachments.
     texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
     client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
     is shared (generation.fair_queue). priority: the lower one starts first. adapter: a LoRA adapter as
@@ -93,6 +93,7 @@ class Submit(Record):
     sampling: dict[str, Any]
     constraint: str = ""
     images: list[list[int]] = field(default_factory=list)
+    image_times: list[list[float]] = field(default_factory=list)
     image_params: list[str] = field(default_factory=list)
     image_digests: list[str] = field(default_factory=list)
     client: str = ""

@@ -139,7 +139,8 @@ class TextModel(TokenModel):
         path = self.directory.path
         files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
-        return ("text", *["image"] * images, *["audio"] * bool(self.config.audio_input_model))
+        video = self.known and self.info.video
+        return ("text", *["image"] * images, *["video"] * video, *["audio"] * bool(self.config.audio_input_model))
 
     @property
     def output_modalities(self) -> tuple[str, ...]:

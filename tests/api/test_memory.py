@@ -99,7 +99,7 @@ async def test_pixels_of_all_requests_have_a_budget(monkeypatch: pytest.MonkeyPa
         running -= 1
         return Image(6, 5, bytes(90))
 
-    monkeypatch.setattr(loader._decoders, "decode", decode)
+    monkeypatch.setattr(loader._images.decoders, "decode", decode)
     loads = [asyncio.ensure_future(loader.load([IMAGE, IMAGE])) for _ in range(6)]
     for _ in range(3):
         while sum(load.done() for load in loads) < 2:
@@ -120,7 +120,7 @@ async def test_images_that_fail_give_their_pixels_back(monkeypatch: pytest.Monke
     async def decode(job: DecodeJob) -> Image:
         raise OSError("broken")
 
-    monkeypatch.setattr(loader._decoders, "decode", decode)
+    monkeypatch.setattr(loader._images.decoders, "decode", decode)
     with pytest.raises(OSError, match="broken"):
         await loader.load([IMAGE])
     assert loader._pixels.used == 0

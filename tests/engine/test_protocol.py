@@ -38,6 +38,7 @@ OF_TYPE = {
     "list[float | None]": st.lists(st.none() | floats),
     "list[Sequence[Alternative]]": st.lists(st.lists(st.lists(floats))),
     "list[list[int]]": st.lists(st.lists(ints)),
+    "list[list[float]]": st.lists(st.lists(floats)),
     "float": floats,
     "list[tuple[str, float]] | None": st.none() | st.lists(st.lists(st.text() | floats, min_size=2, max_size=2)),
     "dict[str, int]": st.dictionaries(st.text(), ints),

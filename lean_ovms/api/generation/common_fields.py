@@ -166,6 +166,30 @@ CHAT_TEMPLATE = Field(
 CONTINUE_FINAL_MESSAGE = Field(
     "continue_final_message", "bool", "continue the last message, in place of a new one", default=False
 )
+
+
+def _frames(value: Json) -> Json:
+    """Returns what ChatPrompt.frames has."""
+    video = value.get("video")
+    if video is None:
+        return {}
+    if not isinstance(video, dict):
+        raise BadRequest("media_io_kwargs.video must be an object", param="media_io_kwargs.video")
+    count, rate = video.get("num_frames"), video.get("fps")
+    if count is not None and (type(count) is not int or count < -1 or count == 0):
+        raise BadRequest("num_frames must be an integer above 0, or -1", param="media_io_kwargs.video.num_frames")
+    if rate is not None and (type(rate) not in (int, float) or not (0 < rate <= MAX_FPS or rate == -1)):
+        raise BadRequest(f"fps must be a number above 0, at most {MAX_FPS}, or -1", param="media_io_kwargs.video.fps")
+    return {"num_frames": count, "fps": rate if rate != -1 else None}
+
+
+MAX_FPS = 1000
+MEDIA_IO_KWARGS = Field(
+    "media_io_kwargs",
+    "object",
+    "vLLM's: video.num_frames and video.fps: at most so many frames of a video, and of its seconds; others are ignored",
+    read=_frames,
+)
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""
 

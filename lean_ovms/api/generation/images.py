@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...errors import BadRequest
+from ...errors import NO_VIDEO, BadRequest
 from ...media.images.loader import ImageLoader, ImageRequest
 from ...models.text_model import TextModel
 from ...observability.records import current_record
@@ -19,7 +19,8 @@ from ...types import IMAGE_TAG, IMAGE_TAG_START, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from .audio_input import refuse_audio
 
-TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
+TEXT_ONLY = "This servable supports only text input, but {} has been provided"
+_PARTS = "image_url", "video_url"
 
 
 async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader) -> ChatPrompt:
@@ -27,11 +28,11 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
     native = model.image_tokens
     if native is None and not prompt.has_parts:
         return prompt
-    search = partial(_find_images, prompt, native)
+    search = partial(_find_images, prompt, native, videos=native is not None and model.info.video)
     messages, images = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
     if not images:
         return prompt
-    loaded, lease = await loader.load(images)
+    loaded, lease = await loader.load(images, prompt.frames)
     if record := current_record.get():
         record.releases.append(lease.release)
     else:  # not on behalf of a request of a client
@@ -40,12 +41,20 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
     return prompt.with_images(messages, tuple(named))
 
 
-def _find_images(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:
-    """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest."""
+def _find_images(
+    prompt: ChatPrompt, native: list[str] | None, *, videos: bool
+) -> tuple[list[Json], list[ImageRequest]]:
+    """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest.
+
+    videos: whether the model reads them.
+    """
     refuse_audio(prompt.messages)
     images = list(_image_requests(prompt.messages))
     if native is None and images:
-        raise BadRequest(TEXT_ONLY, param=images[0].param.removesuffix(".image_url.url"))
+        part, kind, _ = images[0].param.rsplit(".", 2)
+        raise BadRequest(TEXT_ONLY.format(kind), param=part)
+    if not videos and (video := next((image for image in images if image.video), None)) is not None:
+        raise BadRequest(NO_VIDEO, param=video.param.removesuffix(".video_url.url"))
     if native is not None:
         _refuse_image_tokens(prompt, native)
     if not images:
@@ -65,11 +74,11 @@ def _image_requests(messages: list[Json]) -> Iterator[ImageRequest]:
     for m, message in enumerate(messages):
         content = message.get("content")
         for p, part in enumerate(content if isinstance(content, list) else ()):
-            if part["type"] == "image_url":
-                image = part["image_url"]
+            if (kind := part["type"]) in _PARTS:
+                image = part[kind]
                 image = {"url": image} if isinstance(image, str) else image
-                param = f"messages[{m}].content[{p}].image_url.url"
-                yield ImageRequest(url=image["url"], detail=image.get("detail") or "auto", param=param)
+                param, video = f"messages[{m}].content[{p}].{kind}.url", kind == "video_url"
+                yield ImageRequest(url=image["url"], detail=image.get("detail") or "auto", param=param, video=video)
 
 
 def _with_tags(message: Json, numbers: Iterator[int]) -> Json:
@@ -78,7 +87,7 @@ def _with_tags(message: Json, numbers: Iterator[int]) -> Json:
     if not isinstance(content, list):
         return message
     parts = [
-        {"type": "text", "text": IMAGE_TAG.format(next(numbers))} if part["type"] == "image_url" else part
+        {"type": "text", "text": IMAGE_TAG.format(next(numbers))} if part["type"] in _PARTS else part
         for part in content
     ]
     return {**message, "content": parts}
@@ -97,7 +106,7 @@ def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every string in a JSON value except image URLs; iterative, because clients choose the depth."""
+    """Every string in a JSON value except URLs of images and videos; iterative, because clients choose the depth."""
     stack = [value]
     while stack:
         value = stack.pop()
@@ -106,4 +115,4 @@ def _texts(value: Any) -> Iterator[str]:
         elif isinstance(value, list):
             stack += value
         elif isinstance(value, dict):
-            stack += [*value, *(inner for key, inner in value.items() if key != "image_url")]
+            stack += [*value, *(inner for key, inner in value.items() if key not in _PARTS)]

@@ -144,22 +144,26 @@ def _check_part(part: Any, param: str) -> None:
             raise BadRequest(start + "content text missing", param=param)
     elif kind in ("image_url", "input_image"):
         _check_image(part.get("image_url"), f"{param}.image_url")
+    elif kind == "video_url":
+        _check_image(part.get(kind), f"{param}.{kind}", kind)
     elif kind in PARTS:
         check_audio(part, param)
     else:
-        raise BadRequest(f"Unsupported content type: text, images and audio are read, not {kind[:40]!r}", param=param)
+        raise BadRequest(
+            f"Unsupported content type: text, images, videos and audio are read, not {kind[:40]!r}", param=param
+        )
 
 
-def _check_image(image: Any, param: str) -> None:
+def _check_image(image: Any, param: str, name: str = "image_url") -> None:
     start = "Invalid message structure - "
     if isinstance(image, str):  # vLLM and Mistral take the address alone, too
         return
     if not isinstance(image, dict):
-        raise BadRequest(start + "content image_url missing", param=param)
+        raise BadRequest(f"{start}content {name} missing", param=param)
     if not isinstance(image.get("url"), str):
-        raise BadRequest(start + "image_url does not have url field", param=f"{param}.url")
+        raise BadRequest(f"{start}{name} does not have url field", param=f"{param}.url")
     if image.get("detail") not in DETAILS:
-        raise BadRequest("image_url.detail must be one of: auto, low, high", param=f"{param}.detail")
+        raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{param}.detail")
 
 
 def chat_prompt(
@@ -178,6 +182,7 @@ def chat_prompt(
         continue_final_message=carry_on,
         add_special_tokens=add_special_tokens,
         template=values["chat_template"] or "",
+        frames=values.get("media_io_kwargs") or {},
     )
 
 

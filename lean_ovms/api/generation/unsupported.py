@@ -55,7 +55,7 @@ UNSUPPORTED = FieldSet((
     Field("logits_processors", "array", "vLLM's: functions that change logits"),
     Field("prompt_embeds", "any", "vLLM's: prompt as embeddings"),
     Field("mm_processor_kwargs", "object", "vLLM's: arguments of the image processor"),
-    Field("media_io_kwargs", "object", "vLLM's: arguments of the media loaders"),
+    Field("media_io_kwargs", "object", "vLLM's: arguments of the media loaders; chat has it"),
     Field("return_prompt_text", "bool", "vLLM's: rendered prompt in the response"),
     Field("kv_transfer_params", "object", "vLLM's: parameters of a KV cache transfer"),
     Field("vllm_xargs", "object", "vLLM's: arguments of extensions"),

@@ -232,6 +232,7 @@ class EngineClient:
             fields = sampling_fields(sampling)
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
+            record.image_times = [[image.seconds, *image.times] if image.times else [] for image in images]
             record.image_params = [image.param for image in images]
             record.image_digests = [image.digest for image in images]
             record.client, record.group, record.priority, record.adapter = client, group, priority, adapter

@@ -42,16 +42,18 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
 def _images(submit: Submit) -> tuple[Image, ...]:
     if len(submit.images) != len(submit.pixels):
         raise BadRequest(f"{len(submit.images)} images with the pixels of {len(submit.pixels)}", param="messages")
+    times = submit.image_times or [[]] * len(submit.images)
     params = submit.image_params or ["messages"] * len(submit.images)
     digests = submit.image_digests or [""] * len(submit.images)
-    return tuple(map(_image, submit.images, submit.pixels, params, digests))
+    return tuple(map(_image, submit.images, times, submit.pixels, params, digests))
 
 
-def _image(size: list[int], pixels: bytes, param: str, digest: str) -> Image:
+def _image(size: list[int], video: list[float], pixels: bytes, param: str, digest: str) -> Image:
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
-    if not good or len(pixels) != 3 * size[0] * size[1]:
+    seconds, *times = video or [0.0]
+    if not good or len(pixels) != 3 * size[0] * size[1] * (len(times) or 1):
         raise BadRequest("an image is not height x width x 3 bytes", param=param)
-    return Image(size[0], size[1], pixels, param, digest)
+    return Image(size[0], size[1], pixels, param, digest, tuple(times), seconds)
 
 
 def placeholder_ids(counter: ImagePlaceholders, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:

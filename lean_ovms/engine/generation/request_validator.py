@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...engine_types import ModelInfo
-from ...errors import BadRequest, too_long, too_many_characters
+from ...errors import NO_VIDEO, BadRequest, too_long, too_many_characters
 from ...types import CAPABILITIES, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
@@ -58,6 +58,8 @@ class RequestValidator:
             request.bad_words = bad_words if bad_words is not None else self.bad_words(sampling.bad_words, encode)
         if sampling.thinking_token_budget is not None:
             request.thinking = self._thinking(sampling, sampling.thinking_token_budget)
+        if any(submit.image_times) and not info.video:
+            raise BadRequest(NO_VIDEO, param="messages")
         placeholders, images = backend.image_placeholders, bool(submit.images or submit.pixels)
         if placeholders is None or (placeholders.takes_ids and not images):
             if placeholders is None:

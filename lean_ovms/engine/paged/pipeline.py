@@ -45,7 +45,7 @@ from .sampling.reductions import cores
 from .sequence import Sequence
 from .vision import families
 from .vision.networks import VisionNetworks
-from .vision.vision import Vision, in_order
+from .vision.vision import Vision
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,8 @@ class PagedPipeline(Engine):
         self.grammars = Grammars(self._compiler, self._compiler) if self._compiler is not None else None
         if sees:
             self._vision = self._load_vision(config, settings, wake)
-            self.info = replace(self.info, vision=True, image_tokens=model_info.image_tokens(self.encode))
+            tokens, video = model_info.image_tokens(self.encode), self._vision.reads_videos
+            self.info = replace(self.info, vision=True, video=video, image_tokens=tokens)
         self.image_placeholders: ImagePlaceholders | None = self._vision
         self.image_queue: WaitingRequests | None = self._vision.queue if self._vision is not None else None
 
@@ -199,7 +200,7 @@ class PagedPipeline(Engine):
         prompt, request.image_prompt = request.image_prompt, None  # its pixels are freed when they are encoded
         assert prompt is not None
         self.requests[request.id] = request
-        self._vision.queue.add(request, images, in_order(prompt))
+        self._vision.queue.add(request, images, self._vision.in_order(prompt))
 
     def cancel(self, request_id: int, index: int | None) -> None:
         if self._vision is None or not self._vision.queue.cancel(request_id, index):

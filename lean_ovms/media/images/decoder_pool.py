@@ -12,13 +12,14 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...types import Image
 from ...util.memory import reserve
 from ..helper import Helper, IdleHelpers
+from .frame_limits import FrameLimits
 
 log = logging.getLogger("lean_ovms.media")
 
@@ -33,13 +34,14 @@ START_S = 30.0
 class DecodeJob:
     """A file to decode; a text is in base64. start: where the file begins in that.
 
-    box: side in pixels of the square that the image is shrunk into; 0: as it is.
+    box: side in pixels of the square that the image is shrunk into; 0: as it is. video: None: it is an image.
     """
 
     data: bytes | str
     max_pixels: int
     start: int = 0
     box: int = 0
+    video: FrameLimits | None = None
 
     def pieces(self) -> Iterator[bytes]:
         """Yields the file in pieces: no call copies a large one at once."""
@@ -94,7 +96,8 @@ class _Decoder(Helper):
 
     async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image | RequestError:
         head = {"bytes": len(job.data) - job.start, "base64": isinstance(job.data, str)}
-        limits = {"max_pixels": job.max_pixels, "box": job.box, "seconds": timeout_s}
+        limits: dict[str, Any] = {"max_pixels": job.max_pixels, "box": job.box, "seconds": timeout_s}
+        limits["video"] = asdict(job.video) if job.video is not None else None
         await self.send({**head, **limits}, job.pieces())
         reader, _ = await self.streams()
         line = await reader.readuntil(b"\n")
@@ -103,9 +106,10 @@ class _Decoder(Helper):
             self.reusable = True
             return BadRequest(str(answer["error"]))
         height, width = int(answer["height"]), int(answer["width"])
-        pixels = await _read_exactly(reader, 3 * height * width)
+        times = tuple(map(float, answer.get("times", ())))
+        pixels = await _read_exactly(reader, 3 * height * width * (len(times) or 1))
         self.reusable = True
-        return Image(height, width, pixels)
+        return Image(height, width, pixels, times=times, seconds=float(answer.get("length", 0)))
 
     def _exit_error(self, error: Exception) -> RequestError:
         if not self.pid:

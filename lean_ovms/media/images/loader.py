@@ -12,30 +12,44 @@ from dataclasses import dataclass, replace
 
 from ...config import Config
 from ...errors import BadRequest
-from ...types import Image
+from ...types import Image, Json
 from ...util.budget import Budget, Lease
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
+from .frame_limits import FrameLimits
 from .local_files import LocalFiles
-from .source import MAX_URL, FilePath, InlineData, check_size, parse_source
+from .source import MAX_URL, FilePath, InlineData, Source, check_size, parse_source
 
 LOW_DETAIL_SIDE = 512
 """Side in pixels of the square that an image with detail "low" is shrunk into, as at OpenAI."""
-DECODERS = 2
+DECODERS, VIDEO_DECODERS = 2, 1
 WAITING_REQUESTS = 256
 """Requests with images that may wait for others; the next one is a 503."""
 DIGEST_CHARS = 1 << 18
+IMAGES = "data:video/jpeg;base64,"
+"""The beginning of a list of images as the frames of a video, as vLLM has it."""
 FETCHES = 32
 """Fetches at once, over all requests; each may take the whole time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """An image that a client asks for. url: its image_url.url. param: the field, for errors."""
+    """An image or a video that a client asks for. url: its image_url.url. param: the field, for errors."""
 
     url: str
     detail: str
     param: str
+    video: bool = False
+
+
+class _Kind:
+    """How files of images, or of videos, are read."""
+
+    def __init__(self, config: Config, decoders: int) -> None:
+        self.max_bytes = config.max_image_bytes
+        self.decoders = DecoderPool(decoders, config.image_timeout_s)
+        self.fetcher = HttpFetcher(config)
+        self.files = LocalFiles(config.allowed_local_media_path, config.max_image_bytes)
 
 
 class ImageLoader:
@@ -43,22 +57,23 @@ class ImageLoader:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._decoders = DecoderPool(DECODERS, config.image_timeout_s)
+        of_videos = replace(config, max_image_bytes=config.max_video_bytes, image_timeout_s=config.video_timeout_s)
+        self._images, self._videos = _Kind(config, DECODERS), _Kind(of_videos, VIDEO_DECODERS)
         self._fetches = asyncio.Semaphore(FETCHES)
-        self._fetcher = HttpFetcher(config)
         self._pixels = Budget(
             max(config.max_pixels_in_work, config.max_image_pixels),
             WAITING_REQUESTS * config.max_image_pixels,
             "too many images at once",
             "too_many_images",
         )
-        self._files = LocalFiles(config.allowed_local_media_path, config.max_image_bytes)
 
-    async def load(self, requested: list[ImageRequest]) -> tuple[list[Image], Lease]:
+    async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
         """Returns the images in order, and their pixels' part of the budget: to be released when the request is done.
 
-        Raises BadRequest that names the field at fault, and Unavailable. A request takes as much as it may need, so
-        that none waits while it keeps others waiting, and gives back the rest when its images are decoded.
+        frames: as ChatPrompt.frames. Raises BadRequest that names the field at fault, and Unavailable.
+
+        A request takes as much as it may need, so that none waits while it keeps others waiting, and gives back the
+        rest when its images are decoded.
         """
         limit = self._config.max_images
         if len(requested) > limit:
@@ -67,48 +82,86 @@ class ImageLoader:
             )
         lease = await self._pixels.acquire(self._config.max_image_pixels)
         try:
-            images = await self._load_all(requested)
+            images = await self._load_all(requested, self._frame_limits(frames or {}))
         except BaseException:
             lease.release()
             raise
-        lease.shrink(sum(image.height * image.width for image in {id(image): image for image in images}.values()))
+        lease.shrink(sum(_count_pixels(image) for image in {id(image): image for image in images}.values()))
         return images, lease
 
-    async def _load_all(self, requested: list[ImageRequest]) -> list[Image]:
+    def _frame_limits(self, frames: Json) -> FrameLimits:
+        """Raises BadRequest."""
+        most, count = self._config.max_video_frames, frames.get("num_frames")
+        if count is not None and count > most:
+            raise BadRequest(
+                f"{count} frames of a video are more than this server's limit: {most}",
+                param="media_io_kwargs.video.num_frames",
+            )
+        return FrameLimits(
+            num_frames=min(most, self._config.video_num_frames) if count is None else count if count > 0 else most,
+            fps=frames.get("fps") or 0.0,
+            total_pixels=self._config.max_video_pixels,
+            max_s=self._config.max_video_s,
+            images=False,
+        )
+
+    async def _load_all(self, requested: list[ImageRequest], limits: FrameLimits) -> list[Image]:
         found: dict[tuple[str | bytes | int, str], Image] = {}
         left = self._config.max_image_pixels
-        keys = [(key, request.detail) for key, request in zip(await _keys(requested), requested, strict=True)]
+        keys = [
+            (key, "video" if request.video else request.detail)
+            for key, request in zip(await _keys(requested), requested, strict=True)
+        ]
         for key, request in zip(keys, requested, strict=True):
             if key not in found:
-                found[key] = image = await self._load_one(request, left)
-                left -= image.height * image.width
+                found[key] = image = await self._load_one(request, max(0, left), limits)
+                left -= _count_pixels(image)
         return [found[key] for key in keys]
 
-    async def _load_one(self, requested: ImageRequest, max_pixels: int) -> Image:
-        try:
-            job = await self._make_job(requested, max(0, max_pixels))
-            image = await self._decoders.decode(job)
-        except BadRequest as error:
-            error.param = error.param or requested.param
-            raise
-        return replace(image, digest=await asyncio.to_thread(image.content))
-
-    async def _make_job(self, requested: ImageRequest, max_pixels: int) -> DecodeJob:
-        box = self._config.max_image_side
+    async def _load_one(self, requested: ImageRequest, max_pixels: int, limits: FrameLimits) -> Image:
+        kind, box, video = self._images, self._config.max_image_side, None
         if requested.detail == "low":
             box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
-        source = parse_source(requested.url)
+        try:
+            source = parse_source(requested.url)
+            if requested.video:
+                kind = self._videos
+                images = isinstance(source, InlineData) and source.text[: source.start].lower() == IMAGES
+                video = replace(limits, images=images, total_pixels=min(limits.total_pixels, max_pixels))
+            data, start = await self._read(source, kind)
+            job = DecodeJob(data=data, start=start, max_pixels=max_pixels, box=box, video=video)
+            image = await kind.decoders.decode(job)
+        except BadRequest as error:
+            raise BadRequest(
+                _of_video(error.message) if requested.video else error.message,
+                param=error.param or requested.param,
+                code=error.code,
+            ) from error
+        return replace(image, digest=await asyncio.to_thread(image.content))
+
+    async def _read(self, source: Source, kind: _Kind) -> tuple[bytes | str, int]:
+        """Returns a file, a text in base64, and where it begins in that. Raises BadRequest."""
         if isinstance(source, InlineData):
-            check_size((len(source.text) - source.start) // 4 * 3, self._config.max_image_bytes)
-            return DecodeJob(data=source.text, start=source.start, max_pixels=max_pixels, box=box)
+            check_size((len(source.text) - source.start) // 4 * 3, kind.max_bytes)
+            return source.text, source.start
         if isinstance(source, FilePath):
-            return DecodeJob(data=await self._files.read(source.path), max_pixels=max_pixels, box=box)
+            return await kind.files.read(source.path), 0
         async with self._fetches:
-            return DecodeJob(data=await self._fetcher.fetch(source), max_pixels=max_pixels, box=box)
+            return await kind.fetcher.fetch(source), 0
 
     def close(self) -> None:
         """End the decoder processes."""
-        self._decoders.stop()
+        self._images.decoders.stop()
+        self._videos.decoders.stop()
+
+
+def _count_pixels(image: Image) -> int:
+    return len(image.pixels) // 3
+
+
+def _of_video(text: str) -> str:
+    """Returns an error of the modules that images share with videos as one of a video."""
+    return text.replace("an image", "a video").replace("image", "video").replace("Image", "Video")
 
 
 async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:

@@ -6,6 +6,8 @@ other modes (palettes, CMYK, grey, 16 bits, black and white) become 8-bit RGB. S
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 import io
 import warnings
@@ -37,6 +39,14 @@ def decode(data: bytes, max_pixels: int, box: int = 0) -> tuple[int, int, bytes]
         raise
     except Exception as error:  # Pillow's plugins raise any exception for broken files
         raise BadRequest(f"{PARSING_FAILED}: {_reason(error)}") from error
+
+
+def decode_base64(data: bytes) -> bytes:
+    """Returns the bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
+    try:
+        return base64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
+    except binascii.Error as error:
+        raise BadRequest("Invalid base64 string in request") from error
 
 
 def _check(size: tuple[int, int], max_pixels: int) -> None:

@@ -146,10 +146,10 @@ WRONG = [
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
     (
         {"type": "file", "file": {}},
-        "Unsupported content type: text, images and audio are read, not 'file'",
+        "Unsupported content type: text, images, videos and audio are read, not 'file'",
         "",
     ),
-    ({"type": "video_url", "video_url": {}}, "Unsupported content type", ""),
+    ({"type": "video", "video": []}, "Unsupported content type", ""),
 ]
 
 

@@ -82,6 +82,7 @@ ELSEWHERE = {
     "echo",
     "functions",
     "function_call",
+    "media_io_kwargs",
     "prompt_logprobs",
     "timings",
     "timings_per_token",
@@ -126,7 +127,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
     assert response.status == 200
     honoured = {"echo"} if path == "/v1/completions" else set()
     honoured |= {"timings", "timings_per_token"}
-    honoured |= {"functions", "function_call"} if path == CHAT else set()
+    honoured |= {"functions", "function_call", "media_io_kwargs"} if path == CHAT else set()
     expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
     if path == CHAT and name == "audio":
         expected = ["audio has no effect without modalities ['text', 'audio']"]

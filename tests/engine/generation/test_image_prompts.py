@@ -11,7 +11,7 @@ from lean_ovms.engine.genai.image_tokens import LARGE, SMALL, GenAiImageTokens, 
 from lean_ovms.engine.generation import image_prompts
 from lean_ovms.engine.generation.pipeline import ImagePrompt
 from lean_ovms.engine.protocol import Submit
-from lean_ovms.errors import BadRequest
+from lean_ovms.errors import NO_VIDEO, BadRequest
 from lean_ovms.types import Image
 from tests.engine.rig import Rig
 
@@ -28,6 +28,13 @@ def test_text_and_images_become_an_image_prompt():
         submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100, 100
     )
     assert image_prompt == ImagePrompt("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
+
+
+def test_a_video_has_the_pixels_of_all_its_frames():
+    record = submit("<ov_genai_image_0>", pixels=[2 * PIXELS], image_times=[[3.0, 0.0, 1.5]])
+    [video] = image_prompts.parse(record, 100, 100).images
+    assert (video.times, video.seconds, video.pixels) == ((0.0, 1.5), 3.0, 2 * PIXELS)
+    assert video.content() != replace(video, times=(0.0, 1.0)).content()
 
 
 @pytest.mark.parametrize(
@@ -61,6 +68,7 @@ def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
         {"images": [[4.0, 5]]},
         {"pixels": [PIXELS[:-1]]},
         {"pixels": []},
+        {"image_times": [[1.0, 0.0, 0.5]]},
         {"prompt": [1, 2]},
         {"prompt": ""},
     ],
@@ -81,6 +89,15 @@ def test_a_pipeline_that_reads_text_only_refuses_images():
     rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [PIXELS]
     rig.run()
     assert "only text input" in rig.answer(request).refused[1]
+
+
+def test_a_pipeline_that_reads_images_only_refuses_videos():
+    rig = Rig(vision=True)
+    request = rig.submit("<|user|>hi <ov_genai_image_0>")
+    record = rig.transport.inbox[0][0]
+    record.images, record.image_times, record.pixels = [[4, 5]], [[1.0, 0.0]], [PIXELS]
+    rig.run()
+    assert rig.answer(request).refused[1] == NO_VIDEO
 
 
 def test_a_prompt_with_images_cannot_be_cut():

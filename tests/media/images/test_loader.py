@@ -53,7 +53,7 @@ async def test_the_same_image_is_loaded_once(monkeypatch: pytest.MonkeyPatch) ->
         digested.append(len(text))
         return digest(text)
 
-    monkeypatch.setattr(images._decoders, "decode", decode)
+    monkeypatch.setattr(images._images.decoders, "decode", decode)
     monkeypatch.setattr(loader, "_digest", digest)
     other = LONG[:-4] + "QUJE"
     urls = [LONG, other, "".join([LONG]), LONG + "QUJD", "data:,base64,QUJD", "data:,base64,QUJD", LONG]

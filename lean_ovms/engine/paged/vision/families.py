@@ -42,7 +42,8 @@ class NotReadable(Exception):
 def load(model_dir: Path, networks: Networks) -> VisionFamily:
     """Reads a model's files. Raises NotReadable."""
     config = json_file.read_object(model_dir / "config.json")
-    processor = _processor(model_dir)
+    processor = _processor(model_dir, "preprocessor_config.json", "image_processor")
+    video = _processor(model_dir, "video_preprocessor_config.json", "video_processor")
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise NotReadable(f"images of the type {kind} are not known")
@@ -50,16 +51,19 @@ def load(model_dir: Path, networks: Networks) -> VisionFamily:
     if _name(processor) != wanted:
         raise NotReadable(f"its image processor is {_name(processor) or 'not known'}, not {wanted}")
     try:
-        return family(Files(config, processor, networks))
+        return family(Files(config, processor, video or processor, networks))
     except (KeyError, TypeError, ValueError) as error:
         raise NotReadable(f"config.json or preprocessor_config.json of this {kind}: {error!r}") from error
 
 
-def _processor(model_dir: Path) -> Json:
-    """Returns the fields of a model's image processor; transformers 5 writes them into processor_config.json."""
-    if fields := json_file.read_object(model_dir / "preprocessor_config.json"):
+def _processor(model_dir: Path, file: str, name: str) -> Json:
+    """Returns the fields of a model's processor of images or videos.
+
+    They are in a file of their own, or by a name in processor_config.json, where transformers 5 writes them.
+    """
+    if fields := json_file.read_object(model_dir / file):
         return fields
-    nested = json_file.read_object(model_dir / "processor_config.json").get("image_processor")
+    nested = json_file.read_object(model_dir / "processor_config.json").get(name)
     return nested if isinstance(nested, dict) else {}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ Rows = NDArray[np.float32]
 class Layout(NamedTuple):
     """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: as text has.
 
+    time: how far it is behind the first frames of its video in positions; None: it is the first, or an image.
     texts: for each run of its tokens the text before it, and their number; (): there is no text between them.
     """
 
@@ -24,6 +25,7 @@ class Layout(NamedTuple):
     height: int = 0
     width: int = 0
     texts: tuple[tuple[str, int], ...] = ()
+    time: int | None = None
 
     @property
     def runs(self) -> tuple[tuple[str, int], ...]:
@@ -62,11 +64,37 @@ class VisionFamily(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """An image, or frames of a video that are encoded in one call. before, after: texts around their tokens.
+
+    layout: None: that of the image.
+    """
+
+    before: str
+    image: Image
+    layout: Layout | None
+    after: str
+
+
+@runtime_checkable
+class VideoFamily(VisionFamily, Protocol):
+    """A family that reads videos too."""
+
+    def split(self, video: Image) -> list[Part]:
+        """Returns the parts of a video. Raises BadRequest if it cannot be read."""
+        ...
+
+    def encode_frames(self, frames: Image, layout: Layout) -> Rows:
+        """Encodes a part as `encode` does an image."""
+        ...
+
+
 class Files(NamedTuple):
-    """config: config.json, without the fields of text_config at its top. processor: preprocessor_config.json."""
+    """config: config.json, without the fields of text_config at its top. processor, video: of images and of videos."""
 
     config: Json
     processor: Json
+    video: Json
     networks: Networks
 
     @property

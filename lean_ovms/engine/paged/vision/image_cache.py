@@ -44,8 +44,8 @@ class ImageCache:
         self._last = 0
         self.bytes = 0
 
-    def get(self, image: Image, salt: str = "") -> KnownImage:
-        """Returns what is known of an image among those with the same salt.
+    def get(self, image: Image, salt: str = "", layout: Layout | None = None) -> KnownImage:
+        """Returns what is known of an image among those with the same salt. layout: None if the family has to find it.
 
         Raises BadRequest, with its field, if the model cannot read it.
         """
@@ -54,7 +54,7 @@ class ImageCache:
         if known is None:
             self._last += 1
             try:
-                known = KnownImage(self._last, self._family.layout((image.height, image.width)))
+                known = KnownImage(self._last, layout or self._family.layout((image.height, image.width)))
             except BadRequest as error:
                 raise BadRequest(f"{image.param}: {error}", param=image.param) from error
         self._images[key] = self._by_token[known.token] = known

@@ -18,7 +18,7 @@ from ....util.turns import Turns
 from ...errors import last_line
 from ...generation.item_thread import ItemThread
 from ...generation.sequence import GenerationRequest
-from .family import Rows, VisionFamily
+from .family import Rows, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .prompt_images import PromptImages
 
@@ -131,7 +131,11 @@ class ImageQueue:
     def _encode(self, job: _Job) -> None:
         result: Rows | RequestError
         try:
-            result = self._family.encode(job.image)
+            if job.image.times:
+                assert isinstance(self._family, VideoFamily)
+                result = self._family.encode_frames(job.image, job.known.layout)
+            else:
+                result = self._family.encode(job.image)
         except RequestError as error:
             result = error
         except Exception as error:  # any error of the thread: the waiting request must get one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,29 @@ LANCZOS, BICUBIC = 1, 3
 
 def pixels(image: Image) -> Pixels:
     return np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3)
+
+
+def frames(video: Image) -> list[Pixels]:
+    return list(np.frombuffer(video.pixels, np.uint8).reshape(-1, video.height, video.width, 3))
+
+
+def groups(video: Image, size: int) -> list[Image]:
+    """Returns so many frames of a video after the other; the last one is repeated where some are missing."""
+    length, view, digest = 3 * video.height * video.width, memoryview(video.pixels), video.content()
+    found = list[Image]()
+    for first in range(0, len(video.times), size):
+        times = video.times[first : first + size]
+        part = bytes(view[first * length : (first + size) * length])
+        missing = size - len(times)
+        found.append(
+            replace(
+                video,
+                pixels=part + part[-length:] * missing,
+                digest=f"{digest} {first}",
+                times=times + times[-1:] * missing,
+            )
+        )
+    return found
 
 
 def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:

@@ -76,21 +76,23 @@ class PromptImages:
 def _positions(images: Sequence[tuple[Places, KnownImage]], length: int) -> NDArray[np.int64]:
     """Returns the positions [3, length] of a prompt's tokens.
 
-    Those of an image in rows and columns have one time; the text behind goes on after the largest number in it.
+    Those of an image in rows and columns have one time, and those of a video's frames the time of these; the text
+    behind goes on after the largest number in it.
     """
     made = np.empty((3, length), np.int64)
-    at, position = 0, 0
+    at, position, start = 0, 0, 0
     for places, known in images:
-        tokens, height, width, _ = known.layout
+        tokens, height, width, _, time = known.layout
         if not height:
             continue
         place = int(places[0])
         made[:, at:place] = np.arange(position, position + place - at)
         position += place - at
         at = place + tokens
-        made[0, place:at] = position
+        start = position if time is None else start
+        made[0, place:at] = start + (time or 0)
         made[1, place:at], made[2, place:at] = np.divmod(np.arange(tokens), width)
-        made[1:, place:at] += position
-        position += max(height, width)
+        made[1:, place:at] += start
+        position = start + max(height, width, (time or 0) + 1)
     made[:, at:] = np.arange(position, position + length - at)
     return made

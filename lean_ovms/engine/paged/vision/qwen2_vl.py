@@ -1,5 +1,7 @@
 """Qwen2-VL and Qwen2.5-VL: an image of any size, a token for each square of patches, in rows and columns.
 
+Frames of a video that follow each other share their patches; an image is as many frames that are the same.
+
 Their exports have two networks: one makes embeddings of patches, one does everything else ("merger"). What the second
 gets besides is computed here: rotary angles of the patches, masks, and for Qwen2.5 the order by windows.
 """
@@ -13,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import BadRequest
-from ....types import Image
+from ....types import Image, Json
 from . import pixels
-from .family import Files, Layout, Rows
-from .pixels import Scale, Size
+from .family import Files, Layout, Part, Rows
+from .pixels import Pixels, Scale, Size
 
 MAX_ASPECT = 200
+TOKENS_PER_SECOND = 4
 THETA = 10000.0
 
 
 class Qwen2Vl:
-    """A family.VisionFamily. unit: pixels of a side of what becomes a token."""
+    """A family.VideoFamily. unit: pixels of a side of what becomes a token. repeat: frames with the same patches."""
 
     before, after = "<|vision_start|>", "<|vision_end|>"
     whole = False
@@ -35,12 +38,10 @@ class Qwen2Vl:
         self.token_id = int(config["image_token_id"])
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["merge_size"])
-        self._repeat = int(processor["temporal_patch_size"])
+        self.repeat = int(processor["temporal_patch_size"])
         self.unit = self._patch * self._merge
-        size = processor.get("size") or {}
-        self._least = int(processor.get("min_pixels") or size["shortest_edge"])
-        self._most = int(processor.get("max_pixels") or size["longest_edge"])
-        self._scale = Scale.read(processor)
+        self._limits, self.video_limits = _limits(processor), _limits(files.video)
+        self._scale, self._video_scale = Scale.read(processor), Scale.read(files.video)
         self._resample = int(processor.get("resample", pixels.BICUBIC))
         width = vision.get("embed_dim") or vision["hidden_size"]
         turns = width // int(vision["num_heads"]) // 2
@@ -51,23 +52,56 @@ class Qwen2Vl:
         return Layout(height * width, height, width)
 
     def resized(self, size: Size) -> Size:
-        """Returns the height and the width to which an image is scaled: multiples of the unit, within the limits."""
+        return self.fitted(size, self._limits)
+
+    def fitted(self, size: Size, limits: Size, frames: int = 1, shown: int = 1) -> Size:
+        """Returns the height and the width to which an image is scaled: multiples of the unit, within the limits.
+
+        limits: pixels of all frames. shown: frames with those that are repeated.
+        """
         height, width = size
+        least, most = limits
         if max(size) > MAX_ASPECT * min(size):
             raise BadRequest(f"an image is more than {MAX_ASPECT} times as long as wide")
         unit = self.unit
         tall, wide = (round(side / unit) * unit for side in size)
-        if tall * wide > self._most:
-            by = math.sqrt(height * width / self._most)
+        if shown * tall * wide > most:
+            by = math.sqrt(frames * height * width / most)
             tall, wide = (max(unit, math.floor(side / by / unit) * unit) for side in size)
-        elif tall * wide < self._least:
-            by = math.sqrt(self._least / (height * width))
+        elif shown * tall * wide < least:
+            by = math.sqrt(least / (frames * height * width))
             tall, wide = (math.ceil(side * by / unit) * unit for side in size)
         return tall, wide
 
     def encode(self, image: Image) -> Rows:
-        size = self.resized((image.height, image.width))
-        values = self._scale(pixels.resized(pixels.pixels(image), size, self._resample))
+        return self._encoded(
+            [pixels.pixels(image)] * self.repeat, self.resized((image.height, image.width)), self._scale
+        )
+
+    def split(self, video: Image) -> list[Part]:
+        """Implements VideoFamily.split. All frames are between two tokens, and each has its time."""
+        height, width = (side // self.unit for side in self.fitted((video.height, video.width), self.video_limits))
+        groups, seconds = pixels.groups(video, self.repeat), self.repeat * video.seconds / len(video.times)
+        return [
+            Part(
+                self.before * (number == 0),
+                group,
+                Layout(height * width, height, width, time=int(number * self._interval(seconds)) if number else None),
+                self.after * (number == len(groups) - 1),
+            )
+            for number, group in enumerate(groups)
+        ]
+
+    def _interval(self, seconds: float) -> float:
+        """Returns how far frames are behind those before them in positions. seconds: in time."""
+        return 1
+
+    def encode_frames(self, frames: Image, layout: Layout) -> Rows:
+        size = layout.height * self.unit, layout.width * self.unit
+        return self._encoded(pixels.frames(frames), size, self._video_scale)
+
+    def _encoded(self, frames: list[Pixels], size: Size, scale: Scale) -> Rows:
+        values = np.stack([scale(pixels.resized(frame, size, self._resample)) for frame in frames])
         grid = size[0] // self._patch, size[1] // self._patch
         inputs = {
             "hidden_states": self._embedded(values, grid),
@@ -84,10 +118,9 @@ class Qwen2Vl:
     def patches(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns [patches, RGB x frames x patch x patch]; those of one token are next to each other."""
         side, merge = self._patch, self._merge
-        _, height, width = values.shape
-        frames = np.repeat(values[None], self._repeat, axis=0)
-        parts = frames.reshape(
-            self._repeat, 3, height // self.unit, merge, side, width // self.unit, merge, side
+        count, _, height, width = values.shape
+        parts = values.reshape(
+            count, 3, height // self.unit, merge, side, width // self.unit, merge, side
         )  # frames, colors, rows, rows in a token, in a patch, columns ...
         parts = parts.transpose(2, 5, 3, 6, 1, 0, 4, 7)
         return np.ascontiguousarray(parts.reshape(height // side * (width // side), -1))
@@ -111,12 +144,23 @@ class Qwen2Vl:
         return ordered
 
 
+def _limits(fields: Json) -> Size:
+    """Returns the fewest and the most pixels of a processor's images."""
+    size = fields.get("size") or {}
+    return int(fields.get("min_pixels") or size["shortest_edge"]), int(fields.get("max_pixels") or size["longest_edge"])
+
+
 class Qwen25Vl(Qwen2Vl):
-    """A family.VisionFamily. Most layers see windows of an image only."""
+    """A family.VideoFamily. Most layers see windows of an image only."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)
-        self._window = int(files.config["vision_config"]["window_size"]) // self.unit
+        vision = files.config["vision_config"]
+        self._window = int(vision["window_size"]) // self.unit
+        self._per_second = float(vision.get("tokens_per_second", TOKENS_PER_SECOND))
+
+    def _interval(self, seconds: float) -> float:
+        return self._per_second * seconds
 
     def _masks(self, grid: Size) -> dict[str, NDArray[Any]]:
         order, windows = self._by_windows((grid[0] // self._merge, grid[1] // self._merge))

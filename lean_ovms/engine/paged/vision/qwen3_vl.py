@@ -11,17 +11,35 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .family import Files
+from ....types import Image
+from . import pixels
+from .family import Files, Layout, Part
 from .pixels import Size
 from .qwen2_vl import Qwen2Vl
 
 
 class Qwen3Vl(Qwen2Vl):
-    """A family.VisionFamily."""
+    """A family.VideoFamily. The frames of a video are images behind texts with their times, and share a limit."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)
         self._side = math.isqrt(int(files.config["vision_config"]["num_position_embeddings"]))
+
+    def split(self, video: Image) -> list[Part]:
+        """Implements VideoFamily.split."""
+        groups = pixels.groups(video, self.repeat)
+        frames = max(len(video.times), self.repeat)
+        size = video.height, video.width
+        if min(size) < self.unit:
+            larger = self.unit / min(size)
+            size = int(size[0] * larger), int(size[1] * larger)
+        fitted = self.fitted(size, self.video_limits, frames, round(frames / self.repeat) * self.repeat)
+        height, width = (side // self.unit for side in fitted)
+        layout = Layout(height * width, height, width)
+        return [
+            Part(f"<{(group.times[0] + group.times[-1]) / 2:.1f} seconds>{self.before}", group, layout, self.after)
+            for group in groups
+        ]
 
     def _embedded(self, values: NDArray[np.float32], grid: Size) -> NDArray[np.float32]:
         return super()._embedded(values, grid) + self._positions(grid)

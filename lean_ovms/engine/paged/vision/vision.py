@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from ....types import Image
 from ...generation.image_prompts import TAG
 from ...generation.pipeline import ImagePrompt
 from .families import NotReadable
-from .family import Layout, VisionFamily
+from .family import Layout, Part, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .image_queue import ImageQueue
 from .prompt_images import Places, PromptImages
@@ -46,16 +47,24 @@ class Vision:
         self._cache = ImageCache(family, cache_bytes)
         self.queue = ImageQueue(family, self._cache, wake)
         self._token = decode([family.token_id], False)
-        if encode(self._text(Layout(1)), False).count(family.token_id) != 1:
+        trial = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
+        [part] = self._parts(trial)
+        if encode(self._text(part, Layout(1)), False).count(family.token_id) != 1:
             raise NotReadable("its tokenizer has no token for the place of an image")
-        self._try()
+        self._try(trial)
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
         salt = image_prompt.salt if self._shares else str(next(self._numbers))
-        known = [self._cache.get(image, salt) for image in in_order(image_prompt)]
-        texts = iter([self._text(image.layout) for image in known])
-        ids = self._encode(TAG.sub(lambda tag: next(texts), image_prompt.text), image_prompt.add_special_tokens)
+        known = list[KnownImage]()
+
+        def text(tag: re.Match[str]) -> str:
+            parts = self._parts(image_prompt.images[int(tag[1])])
+            found = [self._cache.get(part.image, salt, part.layout) for part in parts]
+            known.extend(found)
+            return "".join(self._text(part, one.layout) for part, one in zip(parts, found, strict=True))
+
+        ids = self._encode(TAG.sub(text, image_prompt.text), image_prompt.add_special_tokens)
         runs = [(image.token, count) for image in known for _, count in image.layout.runs]
         if ids.count(self._family.token_id) != len(runs):
             raise BadRequest("the prompt holds text that stands for an image", param="messages")
@@ -68,6 +77,10 @@ class Vision:
                 made.append(token)
         return made
 
+    @property
+    def reads_videos(self) -> bool:
+        return isinstance(self._family, VideoFamily)
+
     def images(self, ids: list[int]) -> PromptImages:
         """Returns the images of a prompt with these ids, of `placeholder_ids`."""
         found, places = list[tuple[Places, KnownImage]](), np.flatnonzero(np.array(ids) < 0)
@@ -77,19 +90,29 @@ class Vision:
             places = places[image.layout.tokens :]
         return PromptImages(found, len(ids), self._family.token_id, whole=self._family.whole)
 
-    def _text(self, layout: Layout) -> str:
-        """Returns the text of an image, with one token in the place of each run."""
-        runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
-        return f"{self._family.before}{runs}{self._family.after}"
+    def in_order(self, image_prompt: ImagePrompt) -> list[Image]:
+        """Returns what is encoded for a prompt: what `images` has."""
+        tags = TAG.finditer(image_prompt.text)
+        return [part.image for tag in tags for part in self._parts(image_prompt.images[int(tag[1])])]
 
-    def _try(self) -> None:
+    def _parts(self, image: Image) -> list[Part]:
+        """Returns the parts of a video, or an image as the only one. Raises BadRequest."""
+        family = self._family
+        if not image.times:
+            return [Part(family.before, image, None, family.after)]
+        assert isinstance(family, VideoFamily), "the request was checked"
+        try:
+            return family.split(image)
+        except BadRequest as error:
+            raise BadRequest(f"{image.param}: {error}", param=image.param) from error
+
+    def _text(self, part: Part, layout: Layout) -> str:
+        """Returns the text of a part, with one token in the place of each run."""
+        runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
+        return f"{part.before}{runs}{part.after}"
+
+    def _try(self, image: Image) -> None:
         """Encodes an image, which compiles the networks. Raises NotReadable if it has another number of tokens."""
-        image = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
         rows, tokens = self._family.encode(image), self._family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens
         if rows.shape[0] != tokens or not np.isfinite(rows).all():
             raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
-
-
-def in_order(image_prompt: ImagePrompt) -> list[Image]:
-    """Returns the images of a prompt in the order of their tags."""
-    return [image_prompt.images[int(tag[1])] for tag in TAG.finditer(image_prompt.text)]

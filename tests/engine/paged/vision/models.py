@@ -9,7 +9,7 @@ from pathlib import Path
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
-from lean_ovms.types import SamplingParams
+from lean_ovms.types import Image, SamplingParams
 from tests.engine.real import EXACT
 from tests.engine.rig import Rig
 
@@ -51,11 +51,13 @@ class ImageRig(Rig):
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")
 
     def see(self, prompt, *images, client="", group=0, **sampling):
-        """Put a Submit with images, each (height, width, pixels), into the inbox; returns its id."""
+        """Put a Submit with images, each an Image or (height, width, pixels), into the inbox; returns its id."""
+        images = [image if isinstance(image, Image) else Image(*image) for image in images]
         number = self.next_id()
         asked = asdict(SamplingParams(**{"temperature": 0.0, **sampling}))
-        sizes, pixels = [[height, width] for height, width, _ in images], [data for *_, data in images]
-        record = Submit(number, prompt, False, None, False, asked, "", sizes, pixels=pixels)
+        record = Submit(number, prompt, False, None, False, asked)
+        record.images, record.pixels = [[image.height, image.width] for image in images], [i.pixels for i in images]
+        record.image_times = [[image.seconds, *image.times] if image.times else [] for image in images]
         record.client, record.group = client, group
         record.image_params = [f"image {number}" for number in range(1, len(images) + 1)]
         self.put(record)

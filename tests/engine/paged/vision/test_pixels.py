@@ -10,7 +10,7 @@ from lean_ovms.engine.paged.vision import pixels
 from lean_ovms.engine.paged.vision.families import NotReadable, load
 from lean_ovms.types import Image
 from tools.zoo_vision import PIXELS, PLAIN, TILED
-from tools.zoo_vision_torch import image_processor
+from tools.zoo_vision_torch import VIDEOS, image_processor
 
 pytest.importorskip("transformers")
 OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
@@ -68,6 +68,73 @@ def test_the_tokens_of_an_image_are_as_many_as_its_grid(name, size, tmp_path):
     one.encode(image(size))
     assert len(networks.inputs["vision_embeddings"]["hidden_states"]) == 4 * layout.tokens
     assert layout.tokens == layout.height * layout.width
+
+
+QWEN = sorted(VIDEOS)
+
+
+def film(count, size):
+    height, width = size
+    pixels = random.Random(str(size)).randbytes(3 * count * height * width)
+    return Image(height, width, pixels, times=tuple(number / 2 for number in range(count)), seconds=count / 2)
+
+
+def of_transformers(name, frames, size):
+    """The patches of frames in pairs: its image processor shows each image as two frames, which are exchanged."""
+    scaled = [pixels.resized(frame, size) for frame in frames]
+    made = [image_processor(name)(images=[one], return_tensors="np", do_resize=False) for one in scaled]
+    first, second = (one["pixel_values"].reshape(-1, 3, 2, 64) for one in made)
+    return np.stack([first[:, :, 0], second[:, :, 1]], axis=2).reshape(len(first), -1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+@pytest.mark.parametrize("size", [(48, 64), (50, 61), (7, 90), (240, 320)])
+@pytest.mark.parametrize("name", QWEN)
+def test_the_numbers_of_a_video_are_those_of_transformers(name, size, count, tmp_path):
+    one, networks = family(name, tmp_path)
+    video = film(count, size)
+    wanted = _fitted(name, max(count, 2), size)
+    parts = one.split(video)
+    assert len(parts) == (count + 1) // 2
+    frames = [*pixels.frames(video), pixels.frames(video)[-1]]
+    for number, part in enumerate(parts):
+        assert (part.layout.height * 16, part.layout.width * 16) == wanted
+        one.encode_frames(part.image, part.layout)
+        theirs = of_transformers(name, frames[2 * number : 2 * number + 2], wanted)
+        assert networks.inputs["vision_embeddings"]["hidden_states"] == pytest.approx(theirs, abs=1e-6)
+
+
+def _fitted(name, count, size):
+    """The height and width of frames by transformers."""
+    if VIDEOS[name]:
+        least, most = PIXELS["qwen2_vl"]["min_pixels"], PIXELS["qwen2_vl"]["max_pixels"]
+        module = pytest.importorskip("transformers.models.qwen3_vl.video_processing_qwen3_vl")
+        return module.smart_resize(count, *size, 2, 16, least, most)
+    made = image_processor(name)(images=[pixels.pixels(image(size))], return_tensors="np")
+    return tuple(8 * int(patches) for patches in made["image_grid_thw"][0][1:])
+
+
+@pytest.mark.parametrize("name", QWEN)
+def test_the_texts_and_times_of_a_video(name, tmp_path):
+    one, _ = family(name, tmp_path)
+    parts = one.split(film(5, (48, 64)))
+    texts, times = [(part.before, part.after) for part in parts], [part.layout.time for part in parts]
+    start, end = "<|vision_start|>", "<|vision_end|>"
+    if VIDEOS[name]:
+        assert texts == [(f"<{time} seconds>{start}", end) for time in ("0.2", "1.2", "2.0")]
+        assert times == [None] * 3
+    else:
+        assert texts == [(start, ""), ("", ""), ("", end)]
+        assert times == ([None, 2, 4] if name == "qwen2_5_vl" else [None, 1, 2])
+    assert len({part.image.digest for part in parts}) == 3
+
+
+def test_the_processor_of_videos_may_have_a_file_of_its_own(tmp_path):
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(PIXELS["qwen2_vl"] | {"max_pixels": 1024}))
+    one, _ = family("qwen2_vl", tmp_path)
+    [part] = one.split(film(2, (64, 64)))
+    assert (part.layout.height, part.layout.width) == (2, 2)
+    assert one.layout((64, 64)).tokens == 16
 
 
 TILE, WHOLE = "<fake_token_around_image><row_{}_col_{}>", "<fake_token_around_image><global-img>"

@@ -32,6 +32,22 @@ def test_positions_with_rows_and_columns():
     assert images.positions(20, 1).tolist() == [[17]] * 3
 
 
+def test_positions_of_frames_in_time():
+    """The numbers of transformers' get_rope_index for a word, a video of 3 x 1 x 2 tokens at 2 a time, a word."""
+    frames = [known(number, Layout(2, 1, 2, time=time)) for number, time in enumerate((None, 2, 4))]
+    images = prompt([(1, frames[0]), (3, frames[1]), (5, frames[2])], 8)
+    assert images.positions(0, 8).tolist() == [
+        [0, 1, 1, 3, 3, 5, 5, 6],
+        [0, 1, 1, 1, 1, 1, 1, 6],
+        [0, 1, 2, 1, 2, 1, 2, 6],
+    ]
+
+
+def test_positions_of_two_videos_one_behind_the_other():
+    frames = [known(number, Layout(1, 1, 1, time=time)) for number, time in enumerate((None, 0, None, 1))]
+    assert prompt(list(enumerate(frames)), 5).positions(0, 5)[0].tolist() == [0, 0, 1, 2, 3]
+
+
 def test_positions_behind_an_image_at_the_end():
     images = prompt([(1, known(1, Layout(6, 2, 3)))], 7)
     assert images.positions(7, 2).tolist() == [[4, 5]] * 3

@@ -5,12 +5,14 @@ Prompts are longer than a block and a chunk, and are computed beside each other.
 """
 
 import json
+import re
 
 import pytest
 
 from lean_ovms.engine.loading.pipeline_choice import PROVEN_VISION
+from lean_ovms.types import Image
 from tests.engine.paged.vision.models import NAMES, ZOO, load, unpacked
-from tools.zoo_vision_torch import PROMPTS, SIZES, TAG, pixels
+from tools.zoo_vision_torch import PROMPTS, SECONDS, SIZES, TAG, TIMES, VIDEO, VIDEO_PROMPTS, VIDEOS, pixels, video
 
 RECORDED = json.loads((ZOO / "answers.json").read_text())
 pytestmark = pytest.mark.model
@@ -22,21 +24,23 @@ def test_every_proven_family_is_in_the_zoo():
 
 
 def shown(prompt):
-    """The prompt with its tags numbered from 0 in their order, and the images."""
-    numbers = sorted(
-        (n for n in range(len(SIZES)) if TAG.format(n) in prompt), key=lambda n: prompt.index(TAG.format(n))
-    )
-    for n in numbers:
-        prompt = prompt.replace(TAG.format(n), f"<{n}>")
-    for place, n in enumerate(numbers):
-        prompt = prompt.replace(f"<{n}>", TAG.format(place))
-    return prompt, [(*SIZES[n], pixels(n)) for n in numbers]
+    """The prompt with its tags numbered from 0 in their order, and the images and videos."""
+    numbers = []
+
+    def tag(found):
+        numbers.append(int(found[1]))
+        return TAG.format(len(numbers) - 1)
+
+    prompt = re.sub(TAG.format(r"(\d)"), tag, prompt)
+    frames = Image(*VIDEO[1:], video(), times=TIMES, seconds=SECONDS)
+    return prompt, [Image(*SIZES[n], pixels(n)) if n < len(SIZES) else frames for n in numbers]
 
 
 def check(name, rig):
     """Asks about all prompts together, and compares the answers; returns how many tokens were in the prefix cache."""
     numbers = {}
-    for kind, prompt in PROMPTS.items():
+    prompts = PROMPTS | (VIDEO_PROMPTS if name in VIDEOS else {})
+    for kind, prompt in prompts.items():
         text, images = shown(prompt)
         numbers[kind] = rig.see(text, *images, max_tokens=60, ignore_eos=True, logprobs=True)
         rig.turn()
