@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import pipeline
-from lean_ovms.engine.paged.drafting.ngrams import FIRST_LENGTH, GROWTH, LONGEST_PAUSE, MAX_CANDIDATES, NgramProposer
+from lean_ovms.engine.paged.drafting.ngrams import FIRST_LENGTH, GROWTH, MAX_CANDIDATES, PAUSES, NgramProposer
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 from tests.engine.paged.test_engine import Verse, engine, prompt
@@ -82,7 +82,7 @@ def test_what_is_never_accepted_is_proposed_rarely():
         text += [1, 2, 3, 1000 + n]
     lengths = copied(NgramProposer(32), text[:40], text[40:])
     rejected = sum(lengths)
-    assert 0 < rejected <= FIRST_LENGTH + 8 + len(text) / LONGEST_PAUSE
+    assert 0 < rejected <= FIRST_LENGTH + 8 + len(text) / PAUSES[1]
 
 
 def test_a_long_text_is_indexed_once_and_few_places_are_compared(monkeypatch):

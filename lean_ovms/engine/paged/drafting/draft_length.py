@@ -10,13 +10,14 @@ from dataclasses import dataclass
 class DraftLength:
     """Lengthens drafts that are accepted, shortens others, and pauses where single draft tokens are rejected.
 
-    length: of the next draft. growth: how much longer it gets where all tokens were accepted. longest_pause: the most
-    steps between two drafts of a sequence whose draft tokens are never accepted. pause: of how many steps the last one
-    was; remaining: steps of it that are still to come.
+    length: of the next draft. growth: how much longer it gets where all tokens were accepted. first_pause,
+    longest_pause: steps between two drafts of a sequence whose draft tokens are never accepted. pause: of how many
+    steps the last one was; remaining: steps of it that are still to come.
     """
 
     length: int
     growth: int = 2
+    first_pause: int = 1
     longest_pause: int = 16
     pause: int = 0
     remaining: int = 0
@@ -47,4 +48,4 @@ class DraftLength:
         elif self.length > 1:
             self.length //= 2
         else:
-            self.remaining = self.pause = min(self.longest_pause, 2 * self.pause or 1)
+            self.remaining = self.pause = min(self.longest_pause, max(self.first_pause, 2 * self.pause))

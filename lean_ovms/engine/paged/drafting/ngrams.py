@@ -21,7 +21,7 @@ MAX_CANDIDATES = 16
 """Places whose matches are compared in a step."""
 FIRST_LENGTH = 3
 GROWTH = 8
-LONGEST_PAUSE = 64
+PAUSES = 8, 64
 """Drafts begin short and grow fast: a copied text is copied for long. A rejected token costs a tenth of a step with
 8-bit weights and four tenths with 4-bit ones (2026-11), so one in 64 steps costs less than one in a hundred."""
 
@@ -36,12 +36,12 @@ class NgramProposer:
         self._last: dict[bytes, int] = {}  # n-gram: the place behind its last occurrence
         self._previous = array("q")  # for each place from `size` on: the place before with the same n-gram, or 0
         self._distance = 0  # between the end of the sequence and the place of the last match
-        self._length = DraftLength(FIRST_LENGTH, GROWTH, LONGEST_PAUSE)
+        self._length = DraftLength(FIRST_LENGTH, GROWTH, *PAUSES)
         self._proposed: list[int] = []
         self._base = 0  # tokens before the last draft
 
     def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
-        """Returns at most so many draft tokens for behind `ids`. few: few sequences decode, so a short match is used."""
+        """Returns at most so many draft tokens to follow `ids`. few: few sequences decode, so a short match is used."""
         if self._proposed:
             self._length.compare(self._proposed, ids[self._base : self._base + len(self._proposed)])
             self._proposed = []
