@@ -268,6 +268,16 @@ class Prefilled(Record):
 
 
 @dataclass(slots=True)
+class Drafted(Record):
+    """One sequence of a request had so many draft tokens, of which `accepted` were kept; before its final Tokens."""
+
+    kind: ClassVar[str] = "drafted"
+    id: int
+    tokens: int
+    accepted: int
+
+
+@dataclass(slots=True)
 class Progress(Record):
     """This many tokens of the prompt are computed, `cached` of them from the prefix cache, ms after its start.
 

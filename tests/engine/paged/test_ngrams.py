@@ -178,6 +178,8 @@ def test_networks_that_gain_by_drafts_have_them_unless_they_are_switched_off(mon
         stats = pipe.stats()
         assert stats.speculative is bool(stats.drafts) is bool(stats.accepted) is (wanted and not small)
         assert pipe.info.speculative == ""
+        counts = [rig.answer(number).drafted for number in numbers]
+        assert [sum(count) for count in zip(*counts, strict=True)] == [stats.drafted or 0, stats.accepted]
     assert found[False, True] == found[False, False] == found[True, True]
 
 

@@ -19,11 +19,12 @@ LONG_MATCH = 16
 """Tokens that a match has at least where many sequences decode: a rejected draft token takes time from all of them."""
 MAX_CANDIDATES = 16
 """Places whose matches are compared in a step."""
-FIRST_LENGTH = 3
+FIRST_LENGTH = 1
 GROWTH = 8
-PAUSES = 8, 64
-"""Drafts begin short and grow fast: a copied text is copied for long. A rejected token costs a tenth of a step with
-8-bit weights and four tenths with 4-bit ones (2026-11), so one in 64 steps costs less than one in a hundred."""
+PAUSES = 16, 128
+"""Drafts begin with one token and grow fast, since a copied text is copied for long. A rejected one costs up to a step
+in all, as the network prepares itself for another number of tokens and again for one (2026-11); so it is not tried
+again soon."""
 
 
 class NgramProposer:
