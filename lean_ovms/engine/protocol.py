@@ -25,8 +25,10 @@ from .record import DataRecord
 from .record import Record as Record
 from .speech_records import Audio as Audio
 from .speech_records import AudioUsed as AudioUsed
+from .speech_records import Speak as Speak
 from .speech_records import SpeechText as SpeechText
 from .speech_records import SpeechTurn as SpeechTurn
+from .speech_records import Spoken as Spoken
 from .speech_records import Transcribe as Transcribe
 from .speech_records import Transcribed as Transcribed
 from .speech_records import WindowStarted as WindowStarted
@@ -124,22 +126,6 @@ class Pool(Record):
     inputs: list[str | list[int]]
     queries: list[str | list[int]]
     params: dict[str, Any]
-
-
-@dataclass(slots=True)
-class Speak(Record):
-    """Speak a text of a sentence or so. Answered by one Spoken, Refused or Failed.
-
-    params: the fields of speech_types.SpeakParams. begun: some of its request has been spoken, so it is not refused
-    where too many wait. client: as in Submit.
-    """
-
-    kind: ClassVar[str] = "speak"
-    id: int
-    text: str
-    params: dict[str, Any]
-    begun: bool
-    client: str = ""
 
 
 @dataclass(slots=True)
@@ -329,15 +315,6 @@ class Pooled(DataRecord):
     tokens: list[int]
     rows: list[int]
     width: int
-    data: bytes = field(default=b"", metadata={"attached": True})
-
-
-@dataclass(slots=True)
-class Spoken(DataRecord):
-    """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
-
-    kind: ClassVar[str] = "spoken"
-    id: int
     data: bytes = field(default=b"", metadata={"attached": True})
 
 

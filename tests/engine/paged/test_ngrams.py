@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import pipeline
+from lean_ovms.engine.paged.drafting.draft_length import DraftLength
 from lean_ovms.engine.paged.drafting.ngrams import FIRST_LENGTH, GROWTH, MAX_CANDIDATES, PAUSES, NgramProposer
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
@@ -90,7 +91,7 @@ def test_a_long_text_is_indexed_once_and_few_places_are_compared(monkeypatch):
     matched = NgramProposer._matched
     monkeypatch.setattr(NgramProposer, "_matched", lambda *given: compared.append(1) or matched(*given))
     for n in range(200):
-        proposer._length.remaining = 0
+        proposer._length, proposer._proposed = DraftLength(8), []
         proposer.propose(ids, 8, True)
         ids.append(2000 + n)
         ids.extend([1, 2, 3])
