@@ -31,11 +31,28 @@ from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 
 QUESTIONS = ("Hello!", "What is the capital of France?", "Count from 1 to 9.", "Tell me a story.", "What is 2 + 3?")
-WIDTH = 8192
+HIDDEN, WIDTH = 2048, 6144
+BITS = {"f32": 32, "i8": 8, "i4": 4}
 
 
-def loaded_with(ballast_mb: int, directory: Path) -> Path:
-    """The demo model, with so many MB of weights more before its last projection."""
+def weights(rows: int, columns: int, kind: str, dice: np.random.Generator) -> ov.Output:
+    """Random weights of a layer: f32, i8 with a scale for each row, or i4 with a scale for each 128 of a row."""
+    if kind == "f32":
+        return ops.constant(dice.normal(0, columns**-0.5, (rows, columns)).astype(np.float32)).output(0)
+    if kind == "i8":
+        whole = ops.constant(dice.integers(-127, 128, (rows, columns)).astype(np.int8))
+        scale = ops.constant(np.full((rows, 1), 0.014 * columns**-0.5, np.float16))
+        return ops.convert(ops.multiply(ops.convert(whole, np.float16), scale), np.float32).output(0)
+    shape = [rows, columns // 128, 128]
+    packed = ov.Tensor(ov.Type.u4, ov.Shape(shape))
+    packed.data.reshape(-1)[:] = dice.integers(0, 256, rows * columns // 2)
+    zero, scale = (np.full((*shape[:2], 1), value, np.float16) for value in (8, 0.22 * columns**-0.5))
+    values = ops.multiply(ops.subtract(ops.convert(ops.constant(packed), np.float16), ops.constant(zero)), scale)
+    return ops.convert(ops.reshape(values, [rows, columns], False), np.float32).output(0)
+
+
+def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
+    """The demo model, with so many MB of weights more before its last projection, in layers as a larger model has."""
     shutil.copytree(DEMO_MODEL, directory, dirs_exist_ok=True)
     for name in ("openvino_model.xml", "openvino_model.bin"):
         (directory / name).unlink()
@@ -44,10 +61,12 @@ def loaded_with(ballast_mb: int, directory: Path) -> Path:
     hidden = projection.input_value(0)
     size = hidden.get_partial_shape()[-1].get_length()
     dice = np.random.default_rng(0)
-    for _ in range(max(1, (ballast_mb << 20) // (8 * size * WIDTH))):
-        up = ops.constant(dice.normal(size=(size, WIDTH)).astype(np.float32))
-        down = ops.constant(np.zeros((WIDTH, size), np.float32))
-        hidden = ops.add(hidden, ops.matmul(ops.matmul(hidden, up, False, False), down, False, False)).output(0)
+    wide = ops.matmul(hidden, weights(HIDDEN, size, "f32", dice), False, True).output(0)
+    for _ in range(max(1, (ballast_mb << 20) // (2 * HIDDEN * WIDTH * BITS[kind] // 8))):
+        inner = ops.swish(ops.matmul(wide, weights(WIDTH, HIDDEN, kind, dice), False, True))
+        wide = ops.add(wide, ops.matmul(inner, weights(HIDDEN, WIDTH, kind, dice), False, True)).output(0)
+    nothing = ops.constant(np.zeros((size, HIDDEN), np.float32))
+    hidden = ops.add(hidden, ops.matmul(wide, nothing, False, True)).output(0)
     projection.input(0).replace_source_output(hidden)
     model.validate_nodes_and_infer_types()
     ov.save_model(model, directory / "openvino_model.xml", compress_to_fp16=False)

@@ -26,7 +26,7 @@ TURNS = 4
 """Of the loop between two steps: a client that iterates gets each step by itself."""
 
 Step = list[tuple[int, str, "str | None"]]
-Script = list["Step | RequestError | protocol.Prefilled | protocol.Progress"]
+Script = list["Step | RequestError | protocol.Prefilled | protocol.Progress | protocol.Drafted"]
 
 INFO = ModelInfo(
     vocab_size=257,
@@ -151,7 +151,7 @@ class FakeEngine:
             self.mail.deliver([protocol.Failed(number, step.to_wire())])
             return
         records: list[protocol.Record] = []
-        if isinstance(step, protocol.Prefilled | protocol.Progress):
+        if isinstance(step, protocol.Prefilled | protocol.Progress | protocol.Drafted):
             step.id = number
             records.append(step)
             step = []

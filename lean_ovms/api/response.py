@@ -137,12 +137,14 @@ def usage(counts: Usage) -> Json:
 
 def timings(times: Timings) -> Json:
     """llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
+    drafted = {"draft_n": times.drafted, "draft_n_accepted": times.accepted} if times.drafted else {}
     return {
         "cache_n": times.cached,
         "prompt_n": times.prompt,
         **_rates("prompt", times.prompt, times.prompt_ms),
         "predicted_n": times.predicted,
         **_rates("predicted", max(0, times.predicted - 1), times.predicted_ms),  # the first came with the prompt
+        **drafted,
     }
 
 

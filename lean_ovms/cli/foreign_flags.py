@@ -171,24 +171,50 @@ def _pooling(text: str) -> str:
 
 
 _SPECULATIVE = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"}
+_LOOKUP = {"prompt_lookup": "true"}
+_LONG_LOOKUP = _LOOKUP | {"override_generation_config": '{"num_assistant_tokens": 24, "max_ngram_size": 24}'}
+_EAGLE3 = {"draft_eagle3_mode": "true"}
+_METHODS: dict[str, dict[str, str]] = {
+    "none": {"ngram_speculation": "false"},
+    "ngram": _LOOKUP,
+    "ngram-simple": _LOOKUP,
+    "ngram-map-k": _LOOKUP,
+    "ngram-map-k4v": _LOOKUP,
+    "ngram-mod": _LONG_LOOKUP,
+    "suffix": _LONG_LOOKUP,
+    "draft_model": {},
+    "draft-simple": {},
+    "eagle3": _EAGLE3,
+    "draft-eagle3": _EAGLE3,
+}
+"""Methods of speculative decoding by vLLM's and llama.cpp's names; a draft model is named by another flag."""
+
+
+def _method(text: str) -> dict[str, str]:
+    """Reads vLLM's --spec-method and llama.cpp's --spec-type."""
+    if text not in _METHODS:
+        raise ValueError(f"one of {', '.join(_METHODS)}")
+    return _METHODS[text]
 
 
 def _speculative(text: str) -> dict[str, str]:
     """Reads vLLM's speculative decoding: {"method": "ngram"}, or {"model": a directory or a hub's model}."""
     config = json.loads(text)
-    method, model = config.get("method"), config.get("model", "")
-    if set(config) - _SPECULATIVE or method not in (None, "ngram", "draft_model", "eagle3") or not (model or method):
-        raise ValueError('{"method": "ngram" or "draft_model", "model": of a draft_model, "num_speculative_tokens": N}')
+    method, model = config.get("method") or "draft_model", config.get("model", "")
+    needs_model = method in ("draft_model", "draft-simple", "eagle3", "draft-eagle3")
+    if set(config) - _SPECULATIVE or method not in _METHODS or (needs_model and not model):
+        methods = '"ngram", "suffix", "draft_model" or "eagle3"'
+        raise ValueError(f'{{"method": {methods}, "model": of a draft model, "num_speculative_tokens": N}}')
     if "prompt_lookup_min" in config:
-        print("lean_ovms: prompt_lookup_min has no effect: shorter matches are tried, too", file=sys.stderr)
+        print("lean_ovms: prompt_lookup_min has no effect: matches of three tokens are tried, too", file=sys.stderr)
     names = {"num_assistant_tokens": "num_speculative_tokens", "max_ngram_size": "prompt_lookup_max"}
-    defaults = {ours: config[name] for ours, name in names.items() if name in config}
-    options = {"override_generation_config": json.dumps(defaults)} if defaults else {}
-    if method == "ngram":
-        return options | {"prompt_lookup": "true"}
-    if method == "eagle3":
-        options["draft_eagle3_mode"] = "true"
-    return options | {"draft_model_path" if os.path.exists(model) else "draft_source_model": model}
+    options = dict(_METHODS[method])
+    if defaults := {ours: config[name] for ours, name in names.items() if name in config}:
+        field = "override_generation_config"
+        options[field] = json.dumps(json.loads(options.get(field, "{}")) | defaults)
+    if needs_model:
+        options["draft_model_path" if os.path.exists(model) else "draft_source_model"] = model
+    return options
 
 
 PARSERS = {
@@ -243,6 +269,8 @@ ALIASES = (
     Alias("enable_tool_guided_generation", VLLM, ("tool_strict_level",), read=_strict_tools),
     Alias("draft_model_path", VLLM, ("spec_model",)),
     Alias("prompt_lookup", VLLM, ("speculative_config",), read=_speculative),
+    Alias("prompt_lookup", VLLM, ("spec_method",), read=_method),
+    Alias("override_generation_config", VLLM, ("spec_tokens",), read=_default_of("num_assistant_tokens")),
     Alias("max_header_bytes", VLLM, ("h11_max_incomplete_event_size",)),
     Alias("override_generation_config", LLAMA_CPP, ("temp", "temperature"), read=_default_of("temperature")),
     Alias("override_generation_config", LLAMA_CPP, ("top_p",), read=_default_of("top_p")),
@@ -266,6 +294,8 @@ ALIASES = (
     Alias("value_cache_precision", LLAMA_CPP, ("-ctv", "cache_type_v"), read=_cache_type),
     Alias("draft_model_path", LLAMA_CPP, ("-md", "model_draft", "spec_draft_model")),
     Alias("draft_source_model", LLAMA_CPP, ("-hfd", "-hfrd", "hf_repo_draft", "spec_draft_hf")),
+    Alias("prompt_lookup", LLAMA_CPP, ("spec_type",), read=_method),
+    Alias("prompt_lookup", LLAMA_CPP, ("spec_default",), bare="true"),
     Alias("chat_template", LLAMA_CPP, ("chat_template_file",)),
     Alias("default_chat_template_kwargs", LLAMA_CPP, ("chat_template_kwargs",)),
     Alias("default_chat_template_kwargs", LLAMA_CPP, ("-rea", "reasoning"), read=_reasoning),

@@ -159,6 +159,11 @@ class EngineOptions(Options):
         "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed",
         group="engine",
     )
+    ngram_speculation: bool = option(
+        True,
+        "PAGED proposes tokens that followed the same ones in the prompt or the answer, for networks that gain by it",
+        group="engine",
+    )
     engine_watchdog_s: float = option(
         120.0,
         "restart an engine that has work and has given no sign of life for this many seconds",

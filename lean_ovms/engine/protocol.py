@@ -28,8 +28,10 @@ from .record import DataRecord
 from .record import Record as Record
 from .speech_records import Audio as Audio
 from .speech_records import AudioUsed as AudioUsed
+from .speech_records import Speak as Speak
 from .speech_records import SpeechText as SpeechText
 from .speech_records import SpeechTurn as SpeechTurn
+from .speech_records import Spoken as Spoken
 from .speech_records import Transcribe as Transcribe
 from .speech_records import Transcribed as Transcribed
 from .speech_records import WindowStarted as WindowStarted
@@ -128,22 +130,6 @@ class Pool(Record):
     inputs: list[str | list[int]]
     queries: list[str | list[int]]
     params: dict[str, Any]
-
-
-@dataclass(slots=True)
-class Speak(Record):
-    """Speak a text of a sentence or so. Answered by one Spoken, Refused or Failed.
-
-    params: the fields of speech_types.SpeakParams. begun: some of its request has been spoken, so it is not refused
-    where too many wait. client: as in Submit.
-    """
-
-    kind: ClassVar[str] = "speak"
-    id: int
-    text: str
-    params: dict[str, Any]
-    begun: bool
-    client: str = ""
 
 
 @dataclass(slots=True)
@@ -263,6 +249,16 @@ class Prefilled(Record):
 
 
 @dataclass(slots=True)
+class Drafted(Record):
+    """One sequence of a request had so many draft tokens, of which `accepted` were kept; before its final Tokens."""
+
+    kind: ClassVar[str] = "drafted"
+    id: int
+    tokens: int
+    accepted: int
+
+
+@dataclass(slots=True)
 class Progress(Record):
     """This many tokens of the prompt are computed, `cached` of them from the prefix cache, ms after its start.
 
@@ -314,15 +310,6 @@ class Pooled(DataRecord):
     tokens: list[int]
     rows: list[int]
     width: int
-    data: bytes = field(default=b"", metadata={"attached": True})
-
-
-@dataclass(slots=True)
-class Spoken(DataRecord):
-    """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
-
-    kind: ClassVar[str] = "spoken"
-    id: int
     data: bytes = field(default=b"", metadata={"attached": True})
 
 

@@ -1,4 +1,4 @@
-"""The records of a transcription, which protocol.py exports with all others."""
+"""The records of transcriptions and of speech, which protocol.py exports with all others."""
 
 from __future__ import annotations
 
@@ -98,3 +98,28 @@ class Transcribed(Record):
 
     kind: ClassVar[str] = "transcribed"
     id: int
+
+
+@dataclass(slots=True)
+class Speak(Record):
+    """Speak a text of a sentence or so. Answered by one Spoken, Refused or Failed.
+
+    params: the fields of speech_types.SpeakParams. begun: some of its request has been spoken, so it is not refused
+    where too many wait. client: as in Submit.
+    """
+
+    kind: ClassVar[str] = "speak"
+    id: int
+    text: str
+    params: dict[str, Any]
+    begun: bool
+    client: str = ""
+
+
+@dataclass(slots=True)
+class Spoken(DataRecord):
+    """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
+
+    kind: ClassVar[str] = "spoken"
+    id: int
+    data: bytes = field(default=b"", metadata={"attached": True})

@@ -137,6 +137,8 @@ class Generation:
             predicted=usage.completion_tokens,
             predicted_ms=0.0 if first is None else 1000 * (time.monotonic() - first),
             queue_ms=1000 * (self._queue_s or 0.0),
+            drafted=self._reply.drafted,
+            accepted=self._reply.accepted,
         )
 
     @property
@@ -277,6 +279,8 @@ class GenerationGroup:
             predicted=sum(t.predicted for t in parts),
             predicted_ms=max(t.predicted_ms for t in parts),
             queue_ms=max(t.queue_ms for t in parts),
+            drafted=sum(t.drafted for t in parts),
+            accepted=sum(t.accepted for t in parts),
         )
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:

@@ -65,7 +65,7 @@ FAMILIES = (
     Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
     Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
     Family("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
-    Family(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or of prompt lookup"),
+    Family(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or from n-grams"),
     Family(f"{SPECULATIVE}draft_tokens_total", "counter", "tokens of drafts, where the pipeline counts them"),
     Family(f"{SPECULATIVE}accepted_tokens_total", "counter", "accepted tokens of drafts"),
     Family(

@@ -11,6 +11,7 @@ from lean_ovms.engine.protocol import (
     Cancel,
     Counted,
     DetailedTokens,
+    Drafted,
     Failed,
     Pong,
     Prefilled,
@@ -63,6 +64,7 @@ class Replies:
         self.cached = None
         self.prefill_ms = None
         self.progress = []
+        self.drafted = (0, 0)
         self.tokens = {}
         self.logprobs = {}
         self.top = {}
@@ -211,6 +213,9 @@ def take_in(answer, record):
         assert not answer.tokens
         answer.prompt_logprobs = record.logprobs
         answer.prompt_ranks, answer.prompt_top = record.ranks, record.top
+    elif isinstance(record, Drafted):
+        assert answer.accepted
+        answer.drafted = (record.tokens, record.accepted)
     elif isinstance(record, Tokens):
         assert answer.accepted
         assert record.index not in answer.reasons, "something after the final"

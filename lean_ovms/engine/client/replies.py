@@ -49,6 +49,7 @@ class ReplyStream:
 
     prompt_tokens: their number, an estimate for images of new sizes until the engine has counted them. tokens: the
     prompt's ids if they were requested. prefill_ms: the time that the prompt took, None until it is computed.
+    drafted, accepted: draft tokens of the sequences that have ended, and those that were kept.
     progress: the last report about the prompt; a new one is pushed as an empty list, or with the next tokens.
     """
 
@@ -63,7 +64,9 @@ class ReplyStream:
         "_running",
         "_sink",
         "absent",
+        "accepted",
         "cached_tokens",
+        "drafted",
         "id",
         "notices",
         "prefill_ms",
@@ -82,7 +85,7 @@ class ReplyStream:
         self.cached_tokens: int | None = None
         self.prefill_ms: float | None = None
         self.progress: protocol.Progress | None = None
-        self.absent = 0
+        self.absent = self.drafted = self.accepted = 0
         self._progressed = False
         self._router = router
         self._running = set(range(sequences))
@@ -215,6 +218,9 @@ class ReplyStream:
                 self.prompt_tokens = record.prompt_tokens
             case protocol.Prefilled():
                 self.cached_tokens, self.prefill_ms = record.cached, record.ms
+            case protocol.Drafted():
+                self.drafted += record.tokens
+                self.accepted += record.accepted
             case protocol.PromptLogprobs():
                 self.prompt_logprobs = record
             case protocol.Progress():

@@ -22,7 +22,6 @@ from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
 from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
-from .drafting.prompt_lookup import PromptLookup
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .lora.adapters import AdapterTable
@@ -82,7 +81,7 @@ class Engine(StepRunner):
 
         overlapping: results of a step are told while the next one is computed.
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
-        proposer: of draft tokens for requests with `lookahead`; None: prompt lookup. adapters: that requests may name.
+        proposer: of draft tokens for requests with `lookahead`; None: from n-grams. adapters: that requests may name.
         clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
         most = max(min(step_tokens, MAX_ROWS), max_sequences)
@@ -100,7 +99,7 @@ class Engine(StepRunner):
             self.blocks,
             tables,
             step_tokens,
-            proposer or PromptLookup(),
+            proposer,
             adapters,
             self.states,
             slots=max_running,

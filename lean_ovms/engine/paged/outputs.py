@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generation.sequence import GenerationRequest
-from ..protocol import ABSENT, DetailedTokens, Prefilled, Progress, PromptLogprobs, Record, Tokens
+from ..protocol import ABSENT, DetailedTokens, Drafted, Prefilled, Progress, PromptLogprobs, Record, Tokens
 from .sampling.beam_search import Hypothesis
 from .sampling.logprobs import TokenLogprobs
 from .sequence import Sequence
@@ -45,6 +45,8 @@ class Outputs:
             ids, sequence.new_ids = sequence.new_ids, []
             if sequence.echo:
                 self._tell_prompt(sequence, sequence.prompt_details)
+            if sequence.reason is not None and sequence.drafted:
+                out.append(Drafted(request.id, sequence.drafted, sequence.accepted))
             if request.sampling.logprobs:
                 out.append(_with_logprobs(request, sequence.index, ids, sequence.new_details, sequence.reason))
                 sequence.new_details = []

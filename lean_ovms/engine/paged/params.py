@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20
 """Draft tokens of a step at most where a draft model's confidence alone decides: transformers' default."""
+MAX_COPIED = 32
+"""Draft tokens of a step at most, and compared tokens of an n-gram, where requests have not asked for any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Params:
     logprob_token_ids: these tokens instead of the likeliest. thinking: a limit of reasoning, or None.
     early_stopping: of beam search: True, False or "never", as in transformers.
     prompt_logprobs: the same for the prompt's tokens. beams: 1 is off.
-    lookahead: most draft tokens per step; ngram: longest run of tokens that prompt lookup goes on from.
+    lookahead: most draft tokens per step; ngram: most tokens of an n-gram that is looked up.
     confidence: a draft model's draft ends before a token that is less likely by its own logits.
     salt: texts find only blocks of the same salt in the prefix cache. adapter: LoRA weights that are added to the
     model's. images: of the prompt, None if it is text alone.
@@ -85,10 +87,18 @@ class Params:
 
 
 def read(
-    request: GenerationRequest, *, speculative: bool, adapter: Adapter | None, images: PromptImages | None = None
+    request: GenerationRequest,
+    *,
+    speculative: bool,
+    ngrams: bool = False,
+    adapter: Adapter | None,
+    images: PromptImages | None = None,
 ) -> Params:
-    """Returns the parameters of a request. speculative: the engine has something that proposes draft tokens."""
+    """Returns the parameters of a request. speculative: it may have as many draft tokens as it asks for. ngrams: it may
+    have those of n-grams without asking.
+    """
     asked = request.sampling
+    lookahead = MAX_COPIED if ngrams else (asked.num_assistant_tokens or MAX_DRAFTED) if speculative else 0
     cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
     return Params(
         temperature=0.0 if cold else asked.temperature,
@@ -113,7 +123,7 @@ def read(
         beams=asked.beams,
         length_penalty=asked.length_penalty,
         early_stopping=asked.early_stopping,
-        lookahead=(asked.num_assistant_tokens or MAX_DRAFTED) if speculative and asked.beams == 1 else 0,
-        ngram=asked.max_ngram_size,
+        lookahead=lookahead if asked.beams == 1 else 0,
+        ngram=MAX_COPIED if ngrams else asked.max_ngram_size,
         confidence=asked.assistant_confidence_threshold,
     )

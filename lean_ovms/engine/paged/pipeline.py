@@ -148,7 +148,12 @@ class PagedPipeline(Engine):
                 adapters=AdapterTable(self._model, self._model.groups, config.max_loras),
                 proposer=self._draft(draft, config, settings, blocks, prepare) if draft is not None else None,
             )
-            self._speculative = bool(settings.speculative)
+            # A step of a small network takes less time than another number of tokens would, and a hybrid one writes a
+            # state for each draft token, where cached prefixes have theirs.
+            self._ngrams = (
+                config.ngram_speculation and not settings.speculative and not small and not self._model.hybrid
+            )
+            self._speculative = bool(settings.speculative) or self._ngrams
             self._warm_up(settings)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         if (config.prefix_cache_path or config.slot_save_path) and settings.prefix_caching:
@@ -188,7 +193,7 @@ class PagedPipeline(Engine):
             if request.sampling.prompt_logprobs:
                 raise BadRequest("tokens of images have no log probabilities", param="prompt_logprobs")
         speculative = self._speculative and not (images is not None and self.info.speculative == "draft")
-        request.native = read(request, speculative=speculative, adapter=adapter, images=images)
+        request.native = read(request, speculative=speculative, ngrams=self._ngrams, adapter=adapter, images=images)
 
     def add(self, request: GenerationRequest) -> None:
         """Implements Backend.add; a request whose images are not encoded is queued when they are."""
@@ -320,7 +325,7 @@ class PagedPipeline(Engine):
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()
         self.scheduler.steps = 0
-        self.drafts = SpecDecodeStats(drafted=0 if settings.speculative else None)
+        self.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)
 
 
 def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], int, Seq[int]], Library], Prepare]:

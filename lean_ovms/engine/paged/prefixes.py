@@ -80,8 +80,13 @@ class Prefixes:
         self._checkpoint_completion(sequence)
 
     def reject(self, sequence: Sequence) -> None:
-        """Drops the draft tokens of a sequence that are left, with the states behind them."""
+        """Drops the draft tokens of a sequence that are left, with the states behind them and the blocks for them."""
         sequence.draft_tokens = []
+        need = self.blocks.blocks(len(sequence.ids))
+        if len(sequence.blocks) > need:
+            self.blocks.release(sequence.blocks[need:])
+            del sequence.blocks[need:]
+            self.tables.held[sequence.row] = need
         self._drop_written(sequence)
 
     def lacks(self, blocks: int) -> bool:

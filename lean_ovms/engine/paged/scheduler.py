@@ -34,10 +34,6 @@ from .state_cache import StateCache
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
-MAX_JUMPING = 2
-"""Decoding sequences up to which grammars jump forward: a step of few of them reads weights more than it computes.
-With the demo model, whose steps take a quarter of a millisecond, 4 streams took up to a third more CPU time with
-jumps than without, 1 and 2 up to a third less (2026-11)."""
 
 
 class Step(NamedTuple):
@@ -58,7 +54,7 @@ class Scheduler(RunningSequences):
         blocks: BlockManager,
         tables: BlockTables,
         step_tokens: int,
-        proposer: Proposer,
+        proposer: Proposer | None,
         adapters: AdapterTable,
         states: StateCache,
         *,
@@ -201,7 +197,7 @@ class Scheduler(RunningSequences):
 
     def schedule(self) -> Step | None:
         """Returns the next step, with blocks for all of it; None when nothing can be computed."""
-        self._jump_forward()
+        self._speculate()
         self._extend()
         chunks = self._chunks()
         if self._regroup:
@@ -292,17 +288,6 @@ class Scheduler(RunningSequences):
 
     # --- growth
 
-    def _jump_forward(self) -> None:
-        """Sets draft tokens where grammars leave no choice. A sequence that gets them is not one of the plain ones."""
-        if self._regroup:
-            self._group()
-        few = len(self.decoding) <= MAX_JUMPING
-        for sequence in self._jumping:
-            assert sequence.matcher is not None
-            sequence.draft_tokens = sequence.matcher.forced() if few and sequence.jump_forward_score > 0 else []
-            if bool(sequence.draft_tokens) is not sequence.jump_forward:
-                sequence.jump_forward, self._regroup = bool(sequence.draft_tokens), True
-
     def _extend(self) -> None:
         """Allocates blocks for the next token of decoding sequences, and slots for their states."""
         if self._regroup:
@@ -336,7 +321,7 @@ class Scheduler(RunningSequences):
         """Returns the chunks of a step: draft tokens to be verified, then parts of prompts."""
         chunks: list[Chunk] = []
         budget = self._step_tokens - len(self._plain)
-        drafting = [s for s in self.decoding if s.params.lookahead or s.jump_forward]
+        drafting = [s for s in self.decoding if s.drafting]
         if drafting:
             self._draft(drafting, budget)
         for sequence in drafting:
@@ -376,7 +361,7 @@ class Scheduler(RunningSequences):
         left = min(budget - len(sequences) - (self._reserved if self.prefilling else 0), self._spare_states())
         wanted: list[tuple[Sequence, int]] = []
         for sequence in sequences:
-            if sequence.jump_forward:
+            if sequence.draft_tokens:
                 most = min(self._room(sequence), left, (budget - self._reserved) // 2)
                 sequence.draft_tokens = sequence.draft_tokens[: max(0, most)]
                 left -= len(sequence.draft_tokens)
@@ -384,16 +369,8 @@ class Scheduler(RunningSequences):
                 room = max(0, min(self._room(sequence), left, sequence.params.lookahead))
                 wanted.append((sequence, room))
                 left -= room
-        self._proposer.propose(wanted)
-
-    def _room(self, sequence: Sequence) -> int:
-        """Returns how many draft tokens a sequence may have, without preempting any other.
-
-        A hybrid network writes the state behind each of them, so that none has to be computed again.
-        """
-        known = len(sequence.ids)
-        free = (len(sequence.blocks) + self.blocks.available) * self.blocks.block_size - known
-        return min(sequence.limit - known - 1, free, self._spare_states())
+        if self._proposer is not None:
+            self._proposer.propose(wanted)
 
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
         """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generation import sequence as generation
+from .drafting.ngrams import NgramProposer
 from .grammar.matcher import Matcher
 from .params import Params
 from .sampling.logprobs import TokenLogprobs
@@ -55,7 +56,9 @@ class Sequence(generation.QueuedSequence):
     Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of prefixes that other prompts share;
     cached_end: of the cached blocks, if they have none; message_ends: of messages of a chat. completion_end: the serial
     number of the last generated block that has a checkpoint, 0 before there is one.
-    draft_tokens: tokens that the running step computes for, behind ids. jump_forward: they are its grammar's.
+    draft_tokens: tokens that the running step computes for, behind ids. drafting: it may have some in the next step.
+    ngrams: proposes draft tokens, None before the first. jump_forward: the draft tokens are its grammar's.
+    drafted, accepted: draft tokens that were verified so far, but those of a grammar, and how many were kept.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
     echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.
     search: what the text is a beam of; score, logprobs: of a beam, cumulative and token by token.
@@ -86,8 +89,12 @@ class Sequence(generation.QueuedSequence):
     counts: TokenCounts | None = None
     thinking: ThinkingState | None = None
     draft_tokens: list[int] = field(default_factory=list)
+    drafting: bool = False
+    ngrams: NgramProposer | None = None
     jump_forward: bool = False
     jump_forward_score: int = JUMP_FORWARD_SCORE
+    drafted: int = 0
+    accepted: int = 0
     preempted: bool = False
     echo: bool = False
     prompt_details: list[TokenLogprobs] = field(default_factory=list)

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.engine.protocol import Prefilled, Progress
+from lean_ovms.engine.protocol import Drafted, Prefilled, Progress
 from lean_ovms.types import SamplingParams
 from tests.api.anthropic.conftest import stream as named_events
 from tests.api.conftest import MakeApp, events, parts, post, whole
@@ -54,6 +54,15 @@ async def test_timings_of_a_whole_response(make_app: MakeApp, path: str, field: 
     check(body["timings"], 6)
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
     assert "timings" not in await whole(await post(app, path, PATHS[path]))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_timings_tell_of_draft_tokens_where_there_were_some(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(later([Drafted(0, 9, 4), *say("abc", "de")]))
+    timings = (await whole(await post(app, path, {**PATHS[path], "timings": True})))["timings"]
+    assert (timings["draft_n"], timings["draft_n_accepted"]) == (9, 4)
+    app, _ = await make_app(later(say("abc", "de")))
+    assert "draft_n" not in (await whole(await post(app, path, {**PATHS[path], "timings": True})))["timings"]
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -7,7 +7,7 @@ from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
-from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Failed, Prefilled, PromptLogprobs, Tokens
+from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Drafted, Failed, Prefilled, PromptLogprobs, Tokens
 from lean_ovms.types import SamplingParams
 
 
@@ -70,6 +70,8 @@ class Asked:
             self.cached = record.cached
             return
         assert self.status == "running", record
+        if isinstance(record, Drafted):
+            return
         if isinstance(record, Failed):
             kind, self.error = record.error[:2]
             lost = "KV cache" in self.error

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.drafting.draft_model import DraftModel, Reach
+from lean_ovms.engine.paged.drafting.draft_length import DraftLength
+from lean_ovms.engine.paged.drafting.draft_model import DraftModel
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
@@ -81,7 +82,7 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can():
         ([(5, 5)], [7]),
         ([(5, 3)], [4]),
         ([(5, 4)], [4]),
-        ([(5, 1)], [4]),
+        ([(5, 1)], [3]),
         ([(5, 0)], [2]),
         ([(5, 0), (2, 0)], [1]),
         ([(5, 0), (2, 0), (1, 0)], [0, 1]),
@@ -90,13 +91,31 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can():
         ([(5, 0), (2, 0), *[(1, 0)] * 9, (1, 1)], [3]),
     ],
 )
-def test_guesses_grow_where_they_are_right_and_pause_where_they_are_not(happened, then):
-    reach = Reach(5)
-    for guessed, right in happened:
-        reach.left = 0
-        reach.learn(guessed, right)
-    assert [reach.next(20) for _ in then] == then
-    assert reach.next(0) == 0
+def test_drafts_grow_where_they_are_accepted_and_pause_where_they_are_not(happened, then):
+    length = DraftLength(5)
+    for drafted, accepted in happened:
+        length.remaining = 0
+        length.learn(drafted, accepted)
+    assert [length.next(20) for _ in then] == then
+    assert length.next(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("proposed", "sampled", "following"),
+    [
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 9], 7),
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 7),
+        ([1, 2, 3], [1, 2, 9], 3),
+        ([1, 2, 3], [9], 2),
+        ([1, 2, 3], [1, 2], 5),  # the third was not verified
+        ([1, 2, 3], [], 5),
+        ([], [1], 5),
+    ],
+)
+def test_a_draft_counts_as_far_as_it_was_verified(proposed, sampled, following):
+    length = DraftLength(5)
+    length.compare(proposed, sampled)
+    assert length.next(20) == following
 
 
 def test_a_draft_that_is_never_right_costs_little():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
-from lean_ovms.engine.paged.drafting.prompt_lookup import guess
 from lean_ovms.engine.paged.sampling import logits_processors as edits
 from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.sequence import Sequence
@@ -371,21 +370,3 @@ def test_equal_logits_are_listed_by_id():
     assert detail.rank == 1
     assert [i for i, _ in logprobs.details(x, np.array([50]), VOCAB)[0].top] == list(range(VOCAB))
     assert detail.logprob == pytest.approx(-np.log(VOCAB))
-
-
-# --- guesses
-
-
-@pytest.mark.parametrize(
-    ("ids", "most", "found"),
-    [
-        ([1, 2, 3, 4, 1, 2], 2, [3, 4]),
-        ([1, 2, 3, 4, 1, 2], 9, [3, 4, 1, 2]),
-        ([5, 1, 2, 9, 5, 1, 2, 8, 5, 1, 2], 1, [8]),  # the last place counts
-        ([7, 1, 8, 9, 6, 1], 1, [8]),  # one token, where no two are known
-        ([1, 2, 3, 4], 3, []),
-        ([1], 3, []),
-    ],
-)
-def test_guesses_go_on_as_the_text_did_before(ids, most, found):
-    assert guess(array("q", ids), most) == found

@@ -1,1 +1,1 @@
-"""Proposers of draft tokens: a draft model, and lookup in the prompt."""
+"""Draft tokens: of a draft model, and of n-grams that occurred before."""

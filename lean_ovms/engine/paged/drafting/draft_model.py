@@ -25,43 +25,12 @@ from ..network import Network
 from ..sampling.logprobs import log_sum_exp
 from ..sampling.sampler import SamplingBatch, sample
 from ..sequence import Sequence, forked
+from .draft_length import DraftLength
 
 log = logging.getLogger(__name__)
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 NO_ROWS = np.zeros(0, np.int64)
-LONGEST_PAUSE = 16
-"""The most steps between two drafts of a sequence whose draft tokens are never right."""
-
-
-@dataclass(slots=True)
-class Reach:
-    """Decides how many draft tokens a sequence gets, by how many of its last ones were right.
-
-    Like transformers' "heuristic" schedule, two more where all were right and one less otherwise, but half as many
-    where none was; and where the only one was wrong, again and again, none for a pause of more and more steps.
-    """
-
-    now: int
-    pause: int = 0
-    left: int = 0
-
-    def next(self, most: int) -> int:
-        """Returns how many tokens to draft in this step, at most `most`."""
-        if self.left:
-            self.left -= 1
-            return 0
-        return min(most, self.now)
-
-    def learn(self, guessed: int, right: int) -> None:
-        """Updates the length from the last draft: `guessed` tokens, of which the first `right` were right."""
-        if right:
-            self.pause = 0
-            self.now = max(self.now, guessed + 2) if right == guessed else max(right, self.now - 1)
-        elif self.now > 1:
-            self.now //= 2
-        else:
-            self.left = self.pause = min(LONGEST_PAUSE, 2 * self.pause or 1)
 
 
 @dataclass(slots=True)
@@ -74,19 +43,13 @@ class Draft:
 
     sequence: Sequence
     text: Sequence
-    reach: Reach
+    length: DraftLength
     base: int = 0
     most: int = 0
 
     def learn(self) -> None:
-        """Updates `reach` from the last step's draft tokens, as far as the main model has decided on them."""
-        ids = self.sequence.ids
-        guessed, decided = len(self.text.ids) - self.base, len(ids) - self.base
-        right = 0
-        while right < min(guessed, decided) and self.text.ids[self.base + right] == ids[self.base + right]:
-            right += 1
-        if guessed > 0 and (right == guessed or right < decided):
-            self.reach.learn(guessed, right)
+        """Updates `length` from the last step's draft tokens, as far as the main model has decided on them."""
+        self.length.compare(self.text.ids[self.base :], self.sequence.ids[self.base :])
 
     @property
     def open(self) -> bool:
@@ -161,18 +124,18 @@ class DraftModel:
 
     def _propose(self, wanted: list[tuple[Sequence, int]]) -> None:
         drafts = [draft for sequence, most in wanted if (draft := self._resume(sequence, most)) is not None]
-        guessing, lines = self._catch_up(drafts)
+        drafting, logits = self._catch_up(drafts)
         batch = None
-        while guessing:
+        while drafting:
             if batch is None:
-                batch = SamplingBatch([draft.text for draft in guessing], details=False)
-            going_on = self._draw(guessing, lines, batch)
+                batch = SamplingBatch([draft.text for draft in drafting], details=False)
+            going_on = self._sample(drafting, logits, batch)
             if not going_on:
                 return
-            changed = len(going_on) < len(guessing)
+            changed = len(going_on) < len(drafting)
             if changed:
-                guessing, batch = going_on, None
-            lines = self._decode(np.array([draft.text.row for draft in guessing], np.int64), changed)
+                drafting, batch = going_on, None
+            logits = self._decode(np.array([draft.text.row for draft in drafting], np.int64), changed)
 
     def _resume(self, sequence: Sequence, most: int) -> Draft | None:
         """Brings a sequence's draft up to date; None if the sequence gets no draft tokens in this step."""
@@ -182,25 +145,27 @@ class DraftModel:
         if draft is None:
             if not self._tables.available:
                 return None
-            draft = self._drafts[sequence] = Draft(sequence, self._begun(sequence), Reach(sequence.params.lookahead))
+            draft = self._drafts[sequence] = Draft(
+                sequence, self._copied(sequence), DraftLength(sequence.params.lookahead)
+            )
         else:
             draft.learn()
             self._roll_back(draft)
-        most = draft.reach.next(most)
+        most = draft.length.next(most)
         if not most:
-            del draft.text.ids[draft.base :]  # nothing is to be learned from the last guesses again
+            del draft.text.ids[draft.base :]  # nothing is to be learned from the last draft tokens again
             return None
         before, text = draft.text, forked(sequence, sequence.index)
         text.row, text.blocks, text.chain = before.row, before.blocks, before.chain
         draft.text, draft.base, draft.most = text, len(text.ids), most
         return draft
 
-    def _begun(self, sequence: Sequence) -> Sequence:
+    def _copied(self, sequence: Sequence) -> Sequence:
         """Returns a copy of a sequence with a row, and what the draft model's prefix cache has of it."""
         text = forked(sequence, sequence.index)
         if self._caching:
-            found = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
-            text.blocks, text.chain = [block for block, _ in found], [serial for _, serial in found]
+            cached = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
+            text.blocks, text.chain = [block for block, _ in cached], [serial for _, serial in cached]
         text.row = self._tables.allocate(text.blocks)
         return text
 
@@ -211,14 +176,14 @@ class DraftModel:
         """
         text, ids = draft.text, draft.sequence.ids
         computed = min(int(self._tables.computed[text.row]), len(ids) - 1)
-        right = min(draft.base, computed)
-        while right < computed and text.ids[right] == ids[right]:
-            right += 1
-        self._tables.computed[text.row] = right
+        valid = min(draft.base, computed)
+        while valid < computed and text.ids[valid] == ids[valid]:
+            valid += 1
+        self._tables.computed[text.row] = valid
         if self._caching:
-            self.blocks.register_all(text.blocks, ids, right, text.chain, text.params.salt)
+            self.blocks.register_all(text.blocks, ids, valid, text.chain, text.params.salt)
 
-    def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Lines]:
+    def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
         """Computes the tokens that the cache lacks of these sequences, the fewest first, within one step.
 
         Returns the drafts that are complete now, with the logits of their last tokens.
@@ -230,7 +195,7 @@ class DraftModel:
             start = int(computed[draft.text.row])
             count = min(draft.base - start, budget)
             whole = start + count == draft.base
-            # The last guess is not computed, unless it is right and the text goes on.
+            # The last draft token is not computed, unless it is right and the text goes on.
             if count > 0 and self._grow(draft.text, start + count + (draft.most - 1 if whole else 0)):
                 chunks.append(Chunk(draft.text, start, count, int(whole)))
                 complete += [draft] if whole else []
@@ -238,30 +203,30 @@ class DraftModel:
         if not chunks:
             return [], np.zeros((0, self._width), np.float32)
         self._inputs.write(NO_ROWS, chunks, True)
-        lines = self._infer(prompts=True)
+        logits = self._infer(prompts=True)
         for chunk in chunks:
             computed[chunk.sequence.row] = chunk.start + chunk.length
-        return complete, lines
+        return complete, logits
 
-    def _decode(self, rows: NDArray[np.int64], changed: bool) -> Lines:
+    def _decode(self, rows: NDArray[np.int64], changed: bool) -> Logits:
         """Computes one more token of each row; returns the logits. changed: the rows differ from the last step's."""
-        held = self._tables.held
+        allocated = self._tables.held
         need = self._tables.computed[rows] // self.blocks.block_size + 1
-        changed = changed or bool((held[rows] != need).any())
-        held[rows] = need
+        changed = changed or bool((allocated[rows] != need).any())
+        allocated[rows] = need
         self._inputs.write(rows, [], changed)
-        lines = self._infer(prompts=False)
+        logits = self._infer(prompts=False)
         self._tables.computed[rows] += 1
-        return lines
+        return logits
 
-    def _draw(self, guessing: list[Draft], lines: Lines, batch: SamplingBatch) -> list[Draft]:
+    def _sample(self, drafting: list[Draft], logits: Logits, batch: SamplingBatch) -> list[Draft]:
         """Samples one more draft token for each draft; returns the drafts that go on."""
-        self._prepare([draft.text.matcher for draft in guessing if draft.text.matcher is not None])
-        unsure = _Confidence(guessing, lines)
-        found = sample(lines, batch)
-        tokens = found.tokens.tolist()
-        ended = unsure.below(found.tokens) | found.failed.keys()
-        for place, (draft, token) in enumerate(zip(guessing, tokens, strict=True)):
+        self._prepare([draft.text.matcher for draft in drafting if draft.text.matcher is not None])
+        unsure = _Confidence(drafting, logits)
+        sampled = sample(logits, batch)
+        tokens = sampled.tokens.tolist()
+        ended = unsure.below(sampled.tokens) | sampled.failed.keys()
+        for place, (draft, token) in enumerate(zip(drafting, tokens, strict=True)):
             if place in ended:
                 continue
             draft.text.ids.append(token)
@@ -270,44 +235,44 @@ class DraftModel:
             if token in draft.text.stops or not draft.open:
                 ended.add(place)
         for place in batch.edited:
-            if place not in ended and guessing[place].text.follow(tokens[place]):
+            if place not in ended and drafting[place].text.follow(tokens[place]):
                 ended.add(place)
-        return [draft for place, draft in enumerate(guessing) if place not in ended] if ended else guessing
+        return [draft for place, draft in enumerate(drafting) if place not in ended] if ended else drafting
 
     def _grow(self, text: Sequence, tokens: int) -> bool:
         """Allocates blocks for so many tokens; False, and none, if there are not enough."""
-        held = len(text.blocks)
-        need = self.blocks.blocks(tokens) - held
+        known = len(text.blocks)
+        need = self.blocks.blocks(tokens) - known
         if need > self.blocks.available:
             return False
         for _ in range(need):
             text.blocks.append(self.blocks.allocate())
-        self._tables.table[text.row, held : len(text.blocks)] = text.blocks[held:]
+        self._tables.table[text.row, known : len(text.blocks)] = text.blocks[known:]
         return True
 
-    def _infer(self, prompts: bool) -> Lines:
+    def _infer(self, prompts: bool) -> Logits:
         """Runs the draft model; returns its logits, as wide as the main model's, which may be padded differently."""
         self.steps += 1
-        lines = self._network.infer(prompts)
-        missing = self._width - lines.shape[1]
+        logits = self._network.infer(prompts)
+        missing = self._width - logits.shape[1]
         if missing > 0:
-            return np.pad(lines, ((0, 0), (0, missing)), constant_values=-np.inf)
-        return np.ascontiguousarray(lines[:, : self._width]) if missing else lines
+            return np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
+        return np.ascontiguousarray(logits[:, : self._width]) if missing else logits
 
 
 class _Confidence:
     """The draft model's own probabilities, for requests whose drafts end where these are low."""
 
-    def __init__(self, guessing: list[Draft], lines: Lines) -> None:
-        """lines: [drafts, vocab], not changed yet."""
-        self._least = {i: d.text.params.confidence for i, d in enumerate(guessing) if d.text.params.confidence > 0}
-        self._lines = lines[list(self._least)] if self._least else lines[:0]
-        self._sums = log_sum_exp(self._lines) if self._least else np.zeros(0)
+    def __init__(self, drafting: list[Draft], logits: Logits) -> None:
+        """logits: [drafts, vocab], not changed yet."""
+        self._least = {i: d.text.params.confidence for i, d in enumerate(drafting) if d.text.params.confidence > 0}
+        self._logits = logits[list(self._least)] if self._least else logits[:0]
+        self._sums = log_sum_exp(self._logits) if self._least else np.zeros(0)
 
     def below(self, tokens: NDArray[np.int64]) -> set[int]:
         """Returns the places whose tokens are less likely than their requests permit."""
         found = set()
         for number, (place, least) in enumerate(self._least.items()):
-            if np.exp(self._lines[number, tokens[place]] - self._sums[number]) < least:
+            if np.exp(self._logits[number, tokens[place]] - self._sums[number]) < least:
                 found.add(place)
         return found

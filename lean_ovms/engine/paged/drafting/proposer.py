@@ -1,4 +1,4 @@
-"""The interface of what drafts tokens: prompt lookup and draft models.
+"""The interface of what drafts tokens for all sequences of an engine at once: a draft model.
 
 Whether a draft token is right is decided where the model's own token is known (`engine`): it is kept when it is the
 token that would have been sampled there anyway, so completions are the same with and without drafts.
@@ -19,5 +19,5 @@ class Proposer(Protocol):
         ...
 
     def leave(self, sequence: Sequence) -> None:
-        """Forgets what is kept for a sequence, if anything: it is over or preempted."""
+        """Frees what is kept for a sequence, if anything: it is over or preempted."""
         ...
