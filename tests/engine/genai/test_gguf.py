@@ -113,10 +113,13 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (file(tensors=[("t", [1 << 40, 1 << 40], 0, 0)]), "larger than any file"),
         (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends before"),
         (file(tensors=[("t", [64, 3], 1, 0)]), "token_embd"),
-        (file({"general.architecture": (8, text("phi3"))}), "not of phi3; serve the original model: --source_model"),
+        (file({"general.architecture": (8, text("bert"))}), "not of bert; serve the original model: --source_model"),
         (file({"general.architecture": None}), "not of nothing"),
+        (file({"general.architecture": (8, text("smollm3"))}), "architecture smollm3: .* every fourth has none"),
+        (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; llama-gguf-split --merge"),
+        (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 20, 0)]), "output.weight has the type 20"),
         (file({"llama.block_count": None}), "block_count is missing"),
-        (file({"tokenizer.ggml.model": (8, text("llama"))}), "kind gpt2, not llama"),
+        (file({"tokenizer.ggml.model": (8, text("bert"))}), "kind bert, and not gpt2 or llama"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
         (file({"tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 3))}), "eos token"),
@@ -196,10 +199,11 @@ def path(tmp_path_factory):
     return make(tmp_path_factory.mktemp("gguf") / "demo.gguf")
 
 
-@pytest.fixture(scope="module")
-def pipeline(path):
-
-    return load_text_model(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
+@pytest.fixture(scope="module", params=["PAGED", "LM_CB"])
+def pipeline(path, request):
+    return load_text_model(
+        Config(model_path=str(path), **EXACT, enable_prefix_caching=False, pipeline_type=request.param)
+    )
 
 
 @pytest.mark.model
@@ -255,6 +259,7 @@ def test_prompts_beyond_its_tokenizers_limit_are_whole(pipeline, engine):
 
 
 @pytest.mark.model
+@pytest.mark.parametrize("pipeline", ["LM_CB"], indirect=True)
 def test_a_grammar_works_with_it(pipeline):
     import json
 
