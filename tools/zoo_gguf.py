@@ -41,35 +41,42 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gemma3_text": ("gemma3", {**GEMMA, "num_hidden_layers": 6}, {"attention.sliding_window": WINDOW}),
     "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
-    "smollm3": ("smollm3", {"num_hidden_layers": 4}, {}),
     "mistral": ("llama", {"head_dim": 32}, {}),
 }
 """model_type of transformers: architecture in GGUF, what differs from zoo.COMMON, and what else the metadata has."""
-PERMUTED = ("llama", "smollm3")
+PERMUTED = ("llama",)
 """Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
 WORDS = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "qwen2",
-    "tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", *CHARACTERS],
+    "tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", *CHARACTERS[:-1], "AB"],
     "tokenizer.ggml.token_type": [3, 3, 3] + [1] * len(CHARACTERS),
-    "tokenizer.ggml.merges": ["a b"],
+    "tokenizer.ggml.merges": ["A B"],
     "tokenizer.ggml.bos_token_id": 0,
     "tokenizer.ggml.eos_token_id": 1,
     "tokenizer.ggml.padding_token_id": 2,
 }
 
 
-def write(path: Path, name: str, kind: str = "F16") -> Path:
-    """Writes the file of a recorded model."""
+def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
+    """Writes the file of a recorded model. changes: metadata by key; None leaves a key out."""
     known = json.loads(FILE.read_text())[name]
-    writer = gguf.GGUFWriter(path, known["architecture"])
-    for key, value in {**known["metadata"], **WORDS}.items():
+    tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
+    return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors, kind)
+
+
+def pack(path: Path, architecture: str, metadata: dict[str, Any], tensors: dict[str, np.ndarray], kind: str) -> Path:
+    """Writes a file. kind: the type of the matrices, of which those of bytes are blocks of it already."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in metadata.items():
+        if value is None:
+            continue
         put(writer, key, value)
-    for tensor, shape in known["tensors"].items():
-        data = values(tensor, shape)
+    for name, data in tensors.items():
         stored_as = getattr(gguf.GGMLQuantizationType, kind if data.ndim > 1 else "F32")
-        writer.add_tensor(tensor, gguf.quants.quantize(data, stored_as), raw_dtype=stored_as)
+        stored = data if data.dtype == np.uint8 else gguf.quants.quantize(data, stored_as)
+        writer.add_tensor(name, stored, raw_dtype=stored_as)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

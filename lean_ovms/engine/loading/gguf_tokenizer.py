@@ -79,10 +79,10 @@ class GgufTokenizer:
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
         header = gguf.read(path, texts=("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
-        self._metadata, tokens = header.metadata, header.texts("tokenizer.ggml.tokens")
+        self._metadata, self._tokens = header.metadata, (tokens := header.texts("tokenizer.ggml.tokens"))
         kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         pieces = self._metadata["tokenizer.ggml.model"] == "llama"
-        self._tokens, self._begins, self._stops = tokens, self._frame("bos", pieces), self._frame("eos", False)
+        self._begins, self._stops = self._frame("bos", pieces), self._frame("eos", False)
         prefix = bool(self._metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
         try:
             made = _sentencepiece(header, prefix) if pieces else _bytes(header)
