@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 from array import array
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,20 @@ TOKENIZERS = ("gpt2", "llama")
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-BLOCKS = dict((
-    *((0, (1, 4)), (1, (1, 2)), (30, (1, 2))),  # F32, F16, BF16
-    *((2, (32, 18)), (3, (32, 20)), (6, (32, 22)), (7, (32, 24)), (8, (32, 34)), (39, (32, 17))),  # Q4_0 to Q8_0, MXFP4
-    *((10, (256, 84)), (11, (256, 110)), (12, (256, 144)), (13, (256, 176)), (14, (256, 210))),  # Q2_K to Q6_K
-))
+BLOCKS = dict(
+    (
+        *((0, (1, 4)), (1, (1, 2)), (30, (1, 2))),  # F32, F16, BF16
+        *(
+            (2, (32, 18)),
+            (3, (32, 20)),
+            (6, (32, 22)),
+            (7, (32, 24)),
+            (8, (32, 34)),
+            (39, (32, 17)),
+        ),  # Q4_0 to Q8_0, MXFP4
+        *((10, (256, 84)), (11, (256, 110)), (12, (256, 144)), (13, (256, 176)), (14, (256, 210))),  # Q2_K to Q6_K
+    )
+)
 """Elements and bytes of a block by tensor type."""
 MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
 FIRST_VERSION, LAST_VERSION = 2, 3
@@ -258,6 +267,9 @@ def _require_whole(header: Header) -> None:
     for name in ("block_count", "embedding_length", "attention.head_count"):
         if not header.number(name):
             raise Malformed(f"{header.architecture}.{name} is missing")
+    heads, key = header.number("attention.head_count"), f"{header.architecture}.attention.head_count_kv"
+    if key in header.metadata and (not header.number_at(key) or heads % header.number_at(key)):
+        raise Malformed(f"its heads are not divided among {key}")
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):
@@ -266,8 +278,18 @@ def _require_whole(header: Header) -> None:
         value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
         if value is not None and not (type(value) is int and 0 <= value < tokens):
             raise Malformed(f"its {name} token is not in its vocabulary")
-    if "token_embd.weight" not in header.tensors:
-        raise Malformed("it has no token_embd.weight")
+    if missing := next((name for name in _expected(header) if name not in header.tensors), ""):
+        raise Malformed(f"it has no {missing}")
+
+
+def _expected(header: Header) -> Iterator[str]:
+    """Yields names of tensors that a file cannot lack: each layer has those of the others, in known architectures."""
+    yield "token_embd.weight"
+    parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
+    if header.architecture in COMPARED:
+        for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
+            for part in sorted(parts):
+                yield f"blk.{layer}.{part}"
 
 
 def only_paged(path: Path) -> str:

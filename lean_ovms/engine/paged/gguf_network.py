@@ -43,7 +43,7 @@ def read(path: Path) -> Any:
     frontend = FrontEndManager().load_by_framework("gguf")
     try:
         model = frontend.convert(frontend.load(str(path)))
-    except RuntimeError as error:
+    except Exception as error:  # the frontend has classes of its own, without a common one
         raise StartError(f"{path} cannot be served: {last_line(error)}; {gguf.EXPORT}") from error
     if header.architecture == QWEN3_MOE:
         _correct_qwen3_moe(model)

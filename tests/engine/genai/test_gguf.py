@@ -119,6 +119,8 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; llama-gguf-split --merge"),
         (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 20, 0)]), "output.weight has the type 20"),
         (file({"llama.block_count": None}), "block_count is missing"),
+        (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
+        (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}), "its heads are not divided among llama"),
         (file({"tokenizer.ggml.model": (8, text("bert"))}), "kind bert, and not gpt2 or llama"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),

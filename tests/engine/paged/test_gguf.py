@@ -2,6 +2,8 @@
 recorded, and every type of weights against the same weights in F32."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +14,7 @@ import numpy as np
 import openvino as ov
 
 from lean_ovms.engine.paged import gguf_network
+from lean_ovms.errors import StartError
 from lean_ovms.repository.gguf import BLOCKS, COMPARED
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
@@ -29,8 +32,8 @@ SCALES = {
     "Q6_K": (208, 0.0004, 0),
     "Q8_0": (0, 0.006, 0),
 }
-"""Where a block has its 16-bit scale, one that gives weights of about 0.3, and by how much the second scale behind it is
-larger, so that weights are 0 on average. Other types have one scale first."""
+"""Where a block has its 16-bit scale, one that gives weights of about 0.3, and by how much the second scale behind it
+is larger, so that weights are 0 on average. Other types have one scale first."""
 OPTIONS = {
     "pipeline_type": "PAGED",
     "max_num_batched_tokens": 64,
@@ -126,3 +129,53 @@ def test_weights_of_every_type_answer_what_they_stand_for(kind, tmp_path):
         until = (*same, False).index(False)  # a tie may be decided otherwise, and then the texts differ
         assert until > 0
         assert our_logprobs[:until] == pytest.approx(their_logprobs[:until], abs=0.3)
+
+
+HOSTILE = """
+import random, sys
+from pathlib import Path
+from lean_ovms.engine.paged import gguf_network
+from lean_ovms.errors import StartError
+
+path, dice = Path(sys.argv[1]), random.Random(3)
+whole = path.read_bytes()
+refused = 0
+for _ in range(150):
+    data = bytearray(whole)
+    for _ in range(dice.randint(1, 3)):
+        data[dice.randrange(int(sys.argv[2]))] = dice.choice([0, 1, 2, 255, dice.randrange(256)])
+    path.write_bytes(data)
+    try:
+        gguf_network.read(path)
+    except StartError:
+        refused += 1
+sys.exit(refused == 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+def test_hostile_headers_crash_nothing(name, tmp_path):
+    """In a process of its own: what the frontend does with a number that is not true could end it."""
+    path = zoo_gguf.write(tmp_path / "x.gguf", name)
+    header = min(int(tensor.data_offset) for tensor in gguf.GGUFReader(path).tensors)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"llama.attention.head_count_kv": 1}, "its keys have one head"),
+        ({"tensors": "blk.0.ffn_up.weight"}, "blk.0.ffn_up.weight"),
+    ],
+)
+def test_what_the_network_lacks_is_named(changes, word, tmp_path):
+    known = RECORDED["llama"]
+    missing = changes.pop("tensors", "")
+    kept = {name: shape for name, shape in known["tensors"].items() if name != missing}
+    rows = {"attn_k", "attn_v"} if changes else set()
+    shapes = {name: [16, 64] if name.split(".")[-2] in rows else shape for name, shape in kept.items()}
+    tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items()}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS, **changes}
+    with pytest.raises(StartError, match=word):
+        gguf_network.read(zoo_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors, "F16"))
