@@ -32,8 +32,8 @@ EXACT_MINIMUMS = "OV_GGUF_Q4_K_ZP_F16", "1"
 SINKS = 5
 """The input of ScaledDotProductAttention with the logits of attention sinks."""
 QWEN3_MOE = "qwen3moe"
-"""Of this architecture the frontend (2026.4.1) rotates neighbours instead of the halves of a head, and leaves the
-weights of a token's experts as they are, which sum to 1."""
+"""The architecture of which the frontend (2026.4.1) rotates neighbours instead of the halves of a head, and does not
+let the weights of a token's experts sum to 1."""
 
 
 def read(path: Path) -> Any:

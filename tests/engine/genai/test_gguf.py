@@ -7,7 +7,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
-from lean_ovms.engine.loading import model_info, vocabulary
+from lean_ovms.engine.loading import model_info, pipeline_choice, vocabulary
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config
@@ -131,6 +131,33 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
 def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
     with pytest.raises(StartError, match=word):
         read(data)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pipeline", "outcome"),
+    [
+        ("llama", "AUTO", "PAGED"),
+        ("llama", "LM_CB", "LM_CB"),
+        ("gemma", "AUTO", "PAGED"),
+        ("gemma", "LM_CB", "of llama with the tokenizer gpt2, .*, not of gemma with .*--pipeline_type PAGED"),
+        (
+            "glm4moe",
+            "AUTO",
+            "GGUF files of the type glm4moe; --pipeline_type PAGED on the CPU tries it",
+        ),
+        ("glm4moe", "PAGED", "PAGED"),
+    ],
+)
+def test_the_pipeline_follows_from_the_architecture(tmp_path, architecture, pipeline, outcome):
+    path = tmp_path / "x.gguf"
+    changes = {key.replace("llama.", f"{architecture}."): value for key, value in ENTRIES.items() if "llama." in key}
+    path.write_bytes(file({**changes, "general.architecture": (8, text(architecture))}))
+    config = Config(model_path=str(path), pipeline_type=pipeline)
+    if outcome.isupper():
+        assert pipeline_choice.choose(config, ("CPU",)).pipeline == outcome
+    else:
+        with pytest.raises(StartError, match=outcome):
+            pipeline_choice.choose(config, ("CPU",))
 
 
 def test_no_bytes_do_any_harm():
