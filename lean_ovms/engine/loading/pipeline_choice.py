@@ -60,7 +60,11 @@ class Choice(NamedTuple):
 
 def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
-    choice = _choose(config, available)
+    return _loadable(config, _choose(config, available))
+
+
+def _loadable(config: EngineConfig, choice: Choice) -> Choice:
+    """Raises StartError for a GGUF file that the chosen pipeline of openvino_genai does not load."""
     if choice.pipeline != PAGED and is_gguf(config.model_dir) and (wrong := gguf.only_paged(config.model_dir)):
         raise StartError(f"{config.model_dir}: {wrong}; {choice.reason}; {gguf.TRY_PAGED}")
     return choice
@@ -96,7 +100,7 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
     reason = f"the paged engine cannot serve this model: {reason}"
     if has_vision(config.model_dir):
         return Choice(VISION, reason)
-    return Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason)
+    return _loadable(config, Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason))
 
 
 def untested(config: EngineConfig, choice: Choice) -> bool:

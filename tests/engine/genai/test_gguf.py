@@ -153,6 +153,9 @@ def test_the_pipeline_follows_from_the_architecture(tmp_path, architecture, pipe
     changes = {key.replace("llama.", f"{architecture}."): value for key, value in ENTRIES.items() if "llama." in key}
     path.write_bytes(file({**changes, "general.architecture": (8, text(architecture))}))
     config = Config(model_path=str(path), pipeline_type=pipeline)
+    if architecture == "gemma":
+        with pytest.raises(StartError, match="cannot serve this model: it has no names"):
+            pipeline_choice.without_paged(config, "it has no names")
     if outcome.isupper():
         assert pipeline_choice.choose(config, ("CPU",)).pipeline == outcome
     else:
