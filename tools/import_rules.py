@@ -100,6 +100,7 @@ FOREIGN = {
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
     "openvino": {
+        "engine/paged/gguf_network.py",
         "engine/genai/",
         "engine/loading/",
         "engine/paged/lora/adapter_layers.py",
@@ -123,7 +124,7 @@ FOREIGN = {
         "engine/voice/pipeline.py",
     },
     "openvino_tokenizers": {"engine/loading/"},
-    "tokenizers": {"engine/loading/json_tokenizer.py"},
+    "tokenizers": {"engine/loading/gguf_tokenizer.py", "engine/loading/json_tokenizer.py"},
     "numpy": {
         "engine/genai/",
         "engine/loading/",

@@ -1,7 +1,7 @@
-"""The header of a GGUF file: metadata and tensor list, checked before openvino-genai maps the file and trusts it.
+"""The header of a GGUF file: metadata and tensor list, checked before openvino maps the file and trusts it.
 
 A crafted file or a broken download may name sizes beyond the end of the file, so every length is checked against it. A
-file that openvino-genai cannot load is refused with the reason. Imports no openvino. 0.3 s for a vocabulary of 150,000.
+file that cannot be loaded is refused with the reason. Imports no openvino. 0.3 s for a vocabulary of 150,000.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 import mmap
 import struct
 from array import array
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,40 @@ from ..errors import StartError
 from ..types import Json
 from ..util.files import open_regular
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+COMPARED = ("gemma", "gemma3", "llama", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe")
+"""Architectures whose tokens and log probabilities are transformers' on tiny files: tests/engine/paged/test_gguf.py."""
+UNTESTED = (
+    *("bailingmoe2", "deepseek2-ocr", "ernie4_5-moe", "exaone-moe", "exaone4", "glm4moe", "gpt-oss", "hunyuan-dense"),
+    *("hunyuan-moe", "jais2", "maincoder", "mellum", "minicpm", "minimax-m2", "mistral3", "plamo3"),
+)
+"""Others that openvino's GGUF frontend (2026.4.1) builds; --pipeline_type PAGED tries them."""
+REFUSED = {
+    "gemma2": "the soft cap of its attention cannot be paged",
+    "gemma4": "its caches cannot be paged",
+    "qwen35": "its gated delta nets cannot be paged",
+    "smollm3": "openvino's GGUF frontend rotates positions in all its layers, where every fourth has none",
+}
+GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
-CONTROL, USER_DEFINED = 3, 4
+TOKENIZERS = ("gpt2", "llama")
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 8: (32, 34), 12: (256, 144), 14: (256, 210), 30: (1, 2)}
-"""Elements and bytes of a block by tensor type: F32, F16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K, BF16."""
+BLOCKS = dict(
+    (
+        *((0, (1, 4)), (1, (1, 2)), (30, (1, 2))),  # F32, F16, BF16
+        *(
+            (2, (32, 18)),
+            (3, (32, 20)),
+            (6, (32, 22)),
+            (7, (32, 24)),
+            (8, (32, 34)),
+            (39, (32, 17)),
+        ),  # Q4_0 to Q8_0, MXFP4
+        *((10, (256, 84)), (11, (256, 110)), (12, (256, 144)), (13, (256, 176)), (14, (256, 210))),  # Q2_K to Q6_K
+    )
+)
+"""Elements and bytes of a block by tensor type."""
 MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
 FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT = 32
@@ -33,6 +61,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
+TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
 
 
@@ -41,16 +70,17 @@ class Malformed(Exception):
 
 
 class Unsupported(Exception):
-    """A whole GGUF file that openvino-genai cannot load."""
+    """A whole GGUF file that cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a GGUF file. metadata: by key; for an array of strings its length. tensors: dimensions by name, the
-    fastest first."""
+    """The header of a GGUF file. metadata: by key; for an array of strings its length, unless `read` was to keep it.
+    tensors: dimensions by name, the fastest first. kinds: their types by name."""
 
     metadata: dict[str, Any]
     tensors: dict[str, list[int]]
+    kinds: dict[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -58,14 +88,23 @@ class Header:
 
     def number(self, name: str) -> int:
         """Returns a number of the architecture; 0: missing."""
-        value = self.metadata.get(f"{self.architecture}.{name}")
+        return self.number_at(f"{self.architecture}.{name}")
+
+    def number_at(self, key: str) -> int:
+        """Returns the number of a key; 0: missing."""
+        value = self.metadata.get(key)
         return value if type(value) is int and value > 0 else 0
 
     @property
     def vocab_size(self) -> int:
         """Tokens in the vocabulary."""
         count = self.metadata.get("tokenizer.ggml.tokens", 0)
-        return count if type(count) is int else 0
+        return len(count) if isinstance(count, list) else count if type(count) is int else 0
+
+    def texts(self, key: str) -> list[str]:
+        """Returns an array of strings that `read` was to keep; [] if there is none."""
+        found = self.metadata.get(key)
+        return found if isinstance(found, list) else []
 
     @property
     def logits_width(self) -> int:
@@ -82,6 +121,7 @@ class Header:
     def config(self) -> Json:
         """Returns the fields that `model_config` reads from a config.json."""
         return {
+            "model_type": self.architecture,
             "max_position_embeddings": self.number("context_length"),
             "vocab_size": self.vocab_size,
             "num_hidden_layers": self.number("block_count"),
@@ -92,12 +132,16 @@ class Header:
         }
 
 
-def read(path: Path) -> Header:
-    """Returns the header of a file that can be loaded. Raises StartError with the reason if it cannot."""
+def read(path: Path, texts: Container[str] = ()) -> Header:
+    """Returns the header of a file that can be loaded, with the arrays of strings of these keys.
+
+    Raises StartError with the reason if it cannot.
+    """
     try:
         with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            header = parse(data)
+            header = parse(data, texts)
         _check(header)
+        _require_whole(header)
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}") from error
     except (Malformed, ValueError) as error:  # ValueError: an empty file cannot be mapped
@@ -107,7 +151,7 @@ def read(path: Path) -> Header:
     return header
 
 
-def parse(data: mmap.mmap | bytes) -> Header:
+def parse(data: mmap.mmap | bytes, texts: Container[str] = ()) -> Header:
     """Raises Malformed."""
     cursor = Cursor(data)
     if cursor.read(4) != b"GGUF":
@@ -121,7 +165,7 @@ def parse(data: mmap.mmap | bytes) -> Header:
     metadata: dict[str, Any] = {}
     for _ in range(entries):
         key = cursor.text()
-        metadata[key] = _value(cursor, cursor.number("I"))
+        metadata[key] = _value(cursor, cursor.number("I"), keep=key in texts)
     rows = [_tensor(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment < 1:
@@ -130,7 +174,7 @@ def parse(data: mmap.mmap | bytes) -> Header:
     for name, shape, kind, offset in rows:
         if start + offset + _size(shape, kind) > len(data):
             raise Malformed(f"it ends before the tensor {name} does")
-    return Header(metadata, {name: shape for name, shape, _, _ in rows})
+    return Header(metadata, {name: shape for name, shape, _, _ in rows}, {name: kind for name, _, kind, _ in rows})
 
 
 class Cursor:
@@ -164,7 +208,7 @@ class Cursor:
         return self.read(self.number("Q")).decode("utf-8", "replace")
 
 
-def _value(cursor: Cursor, kind: int) -> Any:
+def _value(cursor: Cursor, kind: int, *, keep: bool) -> Any:
     if kind == STRING:
         return cursor.text()
     if kind in NUMBERS:
@@ -177,6 +221,8 @@ def _value(cursor: Cursor, kind: int) -> Any:
         return array(code, cursor.read(count * struct.calcsize("<" + code))).tolist()
     if inner != STRING:
         raise Malformed(f"an array of kind {inner} is not known")
+    if keep:
+        return [cursor.text() for _ in range(count)]
     cursor.skip_texts(count)
     return count
 
@@ -190,7 +236,7 @@ def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
 
 
 def _size(shape: list[int], kind: int) -> int:
-    """Returns the bytes of a tensor; 0 for an unknown type, which openvino-genai reports."""
+    """Returns the bytes of a tensor; 0 for an unknown type, which `_check` refuses."""
     elements, size = BLOCKS.get(kind, (1, 0))
     count = 1
     for dimension in shape:
@@ -201,16 +247,29 @@ def _size(shape: list[int], kind: int) -> int:
 
 
 def _check(header: Header) -> None:
-    """Raise Malformed or Unsupported for a file that openvino-genai would fail to load, or crash on."""
-    known = ", ".join(ARCHITECTURES)
-    if header.architecture not in ARCHITECTURES:
-        raise Unsupported(f"openvino-genai loads GGUF files of {known}, not of {header.architecture or 'nothing'}")
+    """Raises Unsupported for a file that openvino would fail to load."""
+    architecture, tokenizer = header.architecture, header.metadata.get("tokenizer.ggml.model")
+    known = sorted((*COMPARED, *UNTESTED))
+    if architecture in REFUSED:
+        raise Unsupported(f"it is of the architecture {architecture}: {REFUSED[architecture]}")
+    if architecture not in known:
+        raise Unsupported(f"openvino loads GGUF files of {', '.join(known)}, not of {architecture or 'nothing'}")
+    if header.number_at("split.count") > 1:
+        raise Unsupported("it is one part of several; llama-gguf-split --merge makes one file of them")
+    if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCKS), ""):
+        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which openvino does not know")
+    if tokenizer not in TOKENIZERS:
+        raise Unsupported(f"its tokenizer is of the kind {tokenizer or 'none'}, and not {' or '.join(TOKENIZERS)}")
+
+
+def _require_whole(header: Header) -> None:
+    """Raises Malformed for a file that openvino would crash on."""
     for name in ("block_count", "embedding_length", "attention.head_count"):
         if not header.number(name):
             raise Malformed(f"{header.architecture}.{name} is missing")
-    tokenizer = header.metadata.get("tokenizer.ggml.model")
-    if tokenizer != "gpt2":
-        raise Unsupported(f"openvino-genai reads GGUF tokenizers of the kind gpt2, not {tokenizer or 'none'}")
+    heads, key = header.number("attention.head_count"), f"{header.architecture}.attention.head_count_kv"
+    if key in header.metadata and (not header.number_at(key) or heads % header.number_at(key)):
+        raise Malformed(f"its heads are not divided among {key}")
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):
@@ -219,5 +278,23 @@ def _check(header: Header) -> None:
         value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
         if value is not None and not (type(value) is int and 0 <= value < tokens):
             raise Malformed(f"its {name} token is not in its vocabulary")
-    if "token_embd.weight" not in header.tensors:
-        raise Malformed("it has no token_embd.weight")
+    if missing := next((name for name in _expected(header) if name not in header.tensors), ""):
+        raise Malformed(f"it has no {missing}")
+
+
+def _expected(header: Header) -> Iterator[str]:
+    """Yields names of tensors that a file cannot lack: each layer has those of the others, in known architectures."""
+    yield "token_embd.weight"
+    parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
+    if header.architecture in COMPARED:
+        for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
+            for part in sorted(parts):
+                yield f"blk.{layer}.{part}"
+
+
+def only_paged(path: Path) -> str:
+    """Returns why openvino-genai's own pipelines cannot load a file; "" if they can. Raises StartError."""
+    header = read(path)
+    kind = f"{header.architecture} with the tokenizer {header.metadata['tokenizer.ggml.model']}"
+    known = [f"{architecture} with the tokenizer gpt2" for architecture in GENAI]
+    return "" if kind in known else f"openvino-genai loads GGUF files of {', '.join(known)}, not of {kind}"

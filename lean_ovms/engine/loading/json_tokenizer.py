@@ -35,15 +35,9 @@ class JsonTokenizer:
     literals: the added tokens that divide a text wherever they stand, with their ids.
     """
 
-    def __init__(self, file: Path) -> None:
-        """Raises OSError or ValueError."""
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
-        import tokenizers
-
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ValueError(str(error)) from None
+    def __init__(self, tokenizer: Any) -> None:
+        """tokenizer: of the library `tokenizers`."""
+        self._tokenizer = tokenizer
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.literals = {
@@ -70,9 +64,12 @@ def read(model_dir: Path) -> JsonTokenizer | None:
     file = model_dir / FILE
     if not file.is_file():
         return None
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
+    import tokenizers
+
     try:
-        return JsonTokenizer(file)
-    except (OSError, ValueError) as reason:
+        return JsonTokenizer(tokenizers.Tokenizer.from_file(str(file)))
+    except Exception as reason:  # the library raises bare Exceptions
         log.info("%s is not used: %s", FILE, reason)
         return None
 

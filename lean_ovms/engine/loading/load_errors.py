@@ -46,6 +46,11 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
         log.warning("the model may not fit: %s", weights.memory(config.model_dir, free))
 
 
+def network(model_dir: Path) -> Path:
+    """Returns the file with the network of a text model."""
+    return model_dir if is_gguf(model_dir) else model_dir / TEXT_MODEL
+
+
 def is_gguf(path: Path) -> bool:
     """The model is one GGUF file."""
     return path.suffix == ".gguf"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...repository import model_config
+from ...repository import gguf, model_config
 from ...repository.model_dir import TEXT_EMBEDDINGS
 from . import devices
 from .load_errors import is_gguf
@@ -44,6 +44,7 @@ PROVEN_VISION = frozenset(
     )
 )
 """The same for models with vision: tests/engine/paged/vision/test_zoo_vision.py."""
+PROVEN_GGUF = frozenset(gguf.COMPARED)
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
 position (paged.positions), a state is not kept between the steps, or the kind of attention is lost. They are right with
@@ -59,6 +60,17 @@ class Choice(NamedTuple):
 
 def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
+    return _loadable(config, _choose(config, available))
+
+
+def _loadable(config: EngineConfig, choice: Choice) -> Choice:
+    """Raises StartError for a GGUF file that the chosen pipeline of openvino_genai does not load."""
+    if choice.pipeline != PAGED and is_gguf(config.model_dir) and (wrong := gguf.only_paged(config.model_dir)):
+        raise StartError(f"{config.model_dir}: {wrong}; {choice.reason}; {gguf.TRY_PAGED}")
+    return choice
+
+
+def _choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     vision, pipeline_type = has_vision(config.model_dir), config.pipeline_type
     if pipeline_type == "ASR":
         raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
@@ -88,7 +100,7 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
     reason = f"the paged engine cannot serve this model: {reason}"
     if has_vision(config.model_dir):
         return Choice(VISION, reason)
-    return Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason)
+    return _loadable(config, Choice(STATEFUL, reason) if miscounts else _by_genai(config, reason))
 
 
 def untested(config: EngineConfig, choice: Choice) -> bool:
@@ -108,13 +120,11 @@ def only_genai(config: EngineConfig) -> str:
     needs = {
         "--draft_eagle3_mode": config.draft_eagle3_mode,
         f"--draft_device {config.draft_device}": draft and config.draft_device not in ("", "CPU"),
-        "a GGUF file as the draft model": draft and is_gguf(Path(draft)),
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,
         "a LoRA adapter for all requests": config.lora_modules,
         XGRAMMAR_MISSING: config.structured_output_backend == "xgrammar" and not has_xgrammar(),
         f"--target_device {config.target_device}": config.target_device != "CPU",
-        "a GGUF file": is_gguf(config.model_dir),
     }
     return next((what for what, needed in needs.items() if needed), "")
 
@@ -148,11 +158,13 @@ def _obstacle(config: EngineConfig, vision: bool) -> str:
     need = only_genai(config)
     if need:
         return f"the paged engine does not support {need}"
-    kinds = [(model_config.model_type(config.model_dir), PROVEN_VISION if vision else PROVEN)]
-    if config.draft_model_path:
-        kinds.append((model_config.model_type(Path(config.draft_model_path)), PROVEN))
-    for kind, proven in kinds:
-        if kind not in proven:
-            what = "models with vision" if proven is PROVEN_VISION else "models"
+    drafts = [Path(config.draft_model_path)] if config.draft_model_path else []
+    for path in (config.model_dir, *drafts):
+        proven, what = PROVEN, "models"
+        if is_gguf(path):
+            proven, what = PROVEN_GGUF, "GGUF files"
+        elif vision and path == config.model_dir:
+            proven, what = PROVEN_VISION, "models with vision"
+        if (kind := model_config.model_type(path)) not in proven:
             return f"the paged engine is not tested with {what} of the type {kind}"
     return ""

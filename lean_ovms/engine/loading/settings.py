@@ -21,7 +21,7 @@ from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
 from . import devices
-from .load_errors import TEXT_MODEL
+from .load_errors import network
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ def base_properties(config: EngineConfig) -> dict[str, Any]:
 
 def _properties(config: EngineConfig) -> dict[str, Any]:
     properties = base_properties(config)
-    if config.target_device == "CPU" and is_small(config.model_dir / TEXT_MODEL):
+    if config.target_device == "CPU" and is_small(network(config.model_dir)):
         properties["INFERENCE_NUM_THREADS"] = 1
     properties.update({key: value for name, key in PROPERTIES.items() if (value := getattr(config, name))})
     if config.kv_cache_precision == "f32" and config.target_device == "CPU":
@@ -217,7 +217,12 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     return properties | read_object("plugin_config", config.plugin_config)
 
 
-def is_small(network: Path) -> bool:
+def is_small(file: Path) -> bool:
     """Returns whether a step of a network is short: by the bytes of its weights."""
-    weights = network.with_suffix(".bin")
+    weights = weights_file(file)
     return weights.is_file() and weights.stat().st_size < SMALL_NETWORK
+
+
+def weights_file(file: Path) -> Path:
+    """Returns the file with the weights of a network: of GGUF, the same one."""
+    return file.with_suffix(".bin") if file.suffix == ".xml" else file

@@ -38,9 +38,11 @@ around it."""
 class TextEncoder:
     """The prompts of one model."""
 
-    def __init__(self, model_dir: Path, exported: Encode, pieces: Sequence[bytes]) -> None:
+    def __init__(
+        self, model_dir: Path, exported: Encode, pieces: Sequence[bytes], library: JsonTokenizer | None = None
+    ) -> None:
         """exported: GenAI's tokenizer, which holds the interpreter's lock. pieces: the bytes of its tokens, for
-        samples."""
+        samples. library: the model's tokenizer by `tokenizers`, if it is not in tokenizer.json."""
         self._model_dir, self._exported = model_dir, exported
         framed, plain = exported("a", True), exported("a", False)
         place = next((n for n in range(len(framed)) if framed[n : n + len(plain)] == plain), 0)
@@ -49,7 +51,7 @@ class TextEncoder:
         self._divider = re.compile("(?!)")
         self._known: dict[str, list[int]] = {}
         self._characters = 0
-        found = json_tokenizer.read(model_dir)
+        found = library or json_tokenizer.read(model_dir)
         same = found is not None and json_tokenizer.agrees(found, self._exported_ids, _samples(pieces, []))
         self._json = found if same else None
         if self._json is not None:

@@ -111,9 +111,9 @@ def _chain(graph: Graph, layer: str, rewrites: list[Rewrite]) -> tuple[bool, boo
 def _rewrite(graph: Graph, layer: str, kind: str) -> Rewrite:
     """One operator on one token."""
     if kind == "ByteFallback":
-        return _byte_fallback
+        return byte_fallback
     if kind == "CharsToBytes":
-        return _chars_to_bytes
+        return chars_to_bytes
     if kind != "RegexNormalization":
         raise NotUnderstood(f"{kind} on tokens")
     pattern, replacement = _pattern(graph, layer)
@@ -131,7 +131,7 @@ def _pattern(graph: Graph, layer: str) -> tuple[bytes, bytes]:
     return graph.bytes(layer, 3), graph.bytes(layer, 4)
 
 
-def _byte_fallback(piece: bytes) -> bytes:
+def byte_fallback(piece: bytes) -> bytes:
     """SentencePiece's <0xE2> is the byte, not its name."""
     if not piece.startswith(b"<0x"):
         return piece
@@ -149,7 +149,7 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTES = _byte_alphabet()
 
 
-def _chars_to_bytes(piece: bytes) -> bytes:
+def chars_to_bytes(piece: bytes) -> bytes:
     """Files of openvino_tokenizers before 2024.3 keep byte-level tokens in GPT-2's alphabet."""
     try:
         return bytes([_BYTES[char] for char in piece.decode()])

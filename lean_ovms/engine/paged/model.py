@@ -1,4 +1,4 @@
-"""An exported decoder (OpenVINO IR) made paged, compiled, with the tensors of its KV cache.
+"""A decoder (OpenVINO IR, or GGUF by gguf_network) made paged, compiled, with the tensors of its KV cache.
 
 `paged_attention_transformation` is private in openvino (`_offline_transformations`; pinned below 2026.5);
 openvino_genai and vllm-openvino use the same one. It puts PagedAttentionExtension in the place of each attention and
@@ -26,8 +26,9 @@ from openvino._offline_transformations import paged_attention_transformation
 from ...errors import StartError
 from ..errors import last_line
 from ..loading.in_thread import in_thread
+from ..loading.load_errors import is_gguf
 from ..loading.weights import rounded_to_bf16
-from . import positions
+from . import gguf_network, positions
 from .lora import adapter_layers
 from .network import IMAGE_DEEPER, IMAGE_ROWS, LOGITS_INPUT, Part
 from .vision import input_embeddings
@@ -233,6 +234,8 @@ class PagedModel:
 
 def _paged(core: Any, xml: Path) -> Any:
     """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable."""
+    if is_gguf(xml):
+        return gguf_network.read(xml)
     model = _transformed(core, xml, connected=False)
     if positions.counted(model):
         model = _transformed(core, xml, connected=True)

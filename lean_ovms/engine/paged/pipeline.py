@@ -25,10 +25,18 @@ from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders,
 from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading import lora, model_info, pipeline_choice, vocabulary
+from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
-from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
+from ..loading.load_errors import as_start_error, check_files, is_gguf, network
 from ..loading.pipeline_choice import PAGED
-from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
+from ..loading.settings import (
+    PipelineSettings,
+    free_memory_bytes,
+    is_small,
+    resolve,
+    warm_up_prompts,
+    weights_file,
+)
 from ..loading.text_encoder import TextEncoder
 from .capacity import divide, slots_for
 from .disk_cache.block_store import BlockStore
@@ -105,16 +113,18 @@ class PagedPipeline(Engine):
         self._library, prepare = _library(config)
         self._vision: Vision | None = None
         sees = pipeline_choice.has_vision(config.model_dir)
-        file = config.model_dir / (LANGUAGE_MODEL if sees else TEXT_MODEL)
+        file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
         check_files(config, file.name)
         small = is_small(file)
         with as_start_error(config):
+            in_file = GgufTokenizer(file) if is_gguf(file) else None
             self._model = _network(config, settings, file)
-            self._tokenizer = genai.Tokenizer(str(config.model_dir), **TOKENIZER_PROPERTIES)
+            self._tokenizer = in_file or genai.Tokenizer(str(config.model_dir), **TOKENIZER_PROPERTIES)
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
                 genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()
             )
+            defaults.stop_token_ids |= in_file.ends if in_file else set()
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
             capacity = divide(
                 settings.cache_bytes,
@@ -165,9 +175,13 @@ class PagedPipeline(Engine):
                 *(capacity.states, self._state_bytes / 1e6, self.max_sequences),
             )
             self.info = replace(self.info, max_sequences=self.max_sequences, state_bytes=self._state_bytes)
-        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
-        ask = partial(model_info.encode, self._tokenizer)
-        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
+        if in_file:
+            self.vocabulary = in_file.vocabulary
+            self._encode = TextEncoder(file, in_file.encode, self.vocabulary.pieces, in_file.library)
+        else:
+            self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+            ask = partial(model_info.encode, self._tokenizer)
+            self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
         self.long_text_encoder: LongTextEncoder | None = self._encode
         self.scheduler.message_starts = self._encode.dividers
         # Grammars are matched against text, not token text.
@@ -265,14 +279,13 @@ class PagedPipeline(Engine):
         return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
 
     def _draft(
-        self, network: PagedModel, config: EngineConfig, settings: PipelineSettings, blocks: int, prepare: Prepare
+        self, draft: PagedModel, config: EngineConfig, settings: PipelineSettings, blocks: int, prepare: Prepare
     ) -> DraftModel:
         """Makes the draft model. blocks: of the main model's cache. prepare: computes masks."""
-        directory = Path(config.draft_model_path)
         if config.draft_cache_size:
-            blocks = max(1, (config.draft_cache_size << 30) // network.block_bytes)
+            blocks = max(1, (config.draft_cache_size << 30) // draft.block_bytes)
         return DraftModel(
-            network,
+            draft,
             blocks=blocks,
             block_size=settings.block_size,
             context=settings.draft_context,
@@ -281,7 +294,7 @@ class PagedPipeline(Engine):
             width=self._model.vocab_size,
             caching=settings.prefix_caching,
             prepare=prepare,
-            tile=TILE if is_small(directory / TEXT_MODEL) else 1,
+            tile=TILE if is_small(network(Path(config.draft_model_path))) else 1,
         )
 
     def _keep_on_disk(self, config: EngineConfig, settings: PipelineSettings) -> None:
@@ -290,7 +303,8 @@ class PagedPipeline(Engine):
         limit, network = int(config.prefix_cache_disk_gb * (1 << 30)), self._model
         try:
             valid_for = fingerprint(
-                config.model_dir.glob("openvino_*model.xml"),  # of vision models, what embeds tokens is apart
+                # Of vision models, what embeds tokens is apart.
+                [config.model_dir] if is_gguf(config.model_dir) else config.model_dir.glob("openvino_*model.xml"),
                 network.layout,
                 settings.properties,
                 precision=network.precision,
@@ -378,21 +392,21 @@ def _network(config: EngineConfig, settings: PipelineSettings, file: Path) -> Pa
         settings.device,
         settings.properties,
         adapted=config.allow_runtime_lora,
-        plain=file.with_suffix(".bin").stat().st_size < TWO_COPIES_MAX_BYTES,
+        plain=weights_file(file).stat().st_size < TWO_COPIES_MAX_BYTES,
         twice=is_small(file),
     )
 
 
 def _draft_network(config: EngineConfig, settings: PipelineSettings) -> PagedModel:
     """Raises NotPageable."""
-    file = Path(config.draft_model_path) / TEXT_MODEL
+    file = network(Path(config.draft_model_path))
     try:
-        network = PagedModel(file, settings.device, settings.properties, twice=is_small(file))
+        draft = PagedModel(file, settings.device, settings.properties, twice=is_small(file))
     except NotPageable as error:
         raise NotPageable(f"the draft model: {error}") from error
-    if network.hybrid:
+    if draft.hybrid:
         raise NotPageable("the draft model keeps a state that cannot go back to before a wrong draft token")
-    return network
+    return draft
 
 
 def _refuse(config: EngineConfig) -> None:

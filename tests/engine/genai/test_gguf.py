@@ -7,7 +7,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
-from lean_ovms.engine.loading import model_info, vocabulary
+from lean_ovms.engine.loading import model_info, pipeline_choice, vocabulary
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config
@@ -113,10 +113,15 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (file(tensors=[("t", [1 << 40, 1 << 40], 0, 0)]), "larger than any file"),
         (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends before"),
         (file(tensors=[("t", [64, 3], 1, 0)]), "token_embd"),
-        (file({"general.architecture": (8, text("phi3"))}), "not of phi3; serve the original model: --source_model"),
+        (file({"general.architecture": (8, text("bert"))}), "not of bert; serve the original model: --source_model"),
         (file({"general.architecture": None}), "not of nothing"),
+        (file({"general.architecture": (8, text("smollm3"))}), "architecture smollm3: .* every fourth has none"),
+        (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; llama-gguf-split --merge"),
+        (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 20, 0)]), "output.weight has the type 20"),
         (file({"llama.block_count": None}), "block_count is missing"),
-        (file({"tokenizer.ggml.model": (8, text("llama"))}), "kind gpt2, not llama"),
+        (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
+        (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}), "its heads are not divided among llama"),
+        (file({"tokenizer.ggml.model": (8, text("bert"))}), "kind bert, and not gpt2 or llama"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
         (file({"tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 3))}), "eos token"),
@@ -126,6 +131,36 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
 def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
     with pytest.raises(StartError, match=word):
         read(data)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pipeline", "outcome"),
+    [
+        ("llama", "AUTO", "PAGED"),
+        ("llama", "LM_CB", "LM_CB"),
+        ("gemma", "AUTO", "PAGED"),
+        ("gemma", "LM_CB", "of llama with the tokenizer gpt2, .*, not of gemma with .*--pipeline_type PAGED"),
+        (
+            "glm4moe",
+            "AUTO",
+            "GGUF files of the type glm4moe; --pipeline_type PAGED on the CPU tries it",
+        ),
+        ("glm4moe", "PAGED", "PAGED"),
+    ],
+)
+def test_the_pipeline_follows_from_the_architecture(tmp_path, architecture, pipeline, outcome):
+    path = tmp_path / "x.gguf"
+    changes = {key.replace("llama.", f"{architecture}."): value for key, value in ENTRIES.items() if "llama." in key}
+    path.write_bytes(file({**changes, "general.architecture": (8, text(architecture))}))
+    config = Config(model_path=str(path), pipeline_type=pipeline)
+    if architecture == "gemma":
+        with pytest.raises(StartError, match="cannot serve this model: it has no names"):
+            pipeline_choice.without_paged(config, "it has no names")
+    if outcome.isupper():
+        assert pipeline_choice.choose(config, ("CPU",)).pipeline == outcome
+    else:
+        with pytest.raises(StartError, match=outcome):
+            pipeline_choice.choose(config, ("CPU",))
 
 
 def test_no_bytes_do_any_harm():
@@ -196,10 +231,11 @@ def path(tmp_path_factory):
     return make(tmp_path_factory.mktemp("gguf") / "demo.gguf")
 
 
-@pytest.fixture(scope="module")
-def pipeline(path):
-
-    return load_text_model(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
+@pytest.fixture(scope="module", params=["PAGED", "LM_CB"])
+def pipeline(path, request):
+    return load_text_model(
+        Config(model_path=str(path), **EXACT, enable_prefix_caching=False, pipeline_type=request.param)
+    )
 
 
 @pytest.mark.model
@@ -255,6 +291,7 @@ def test_prompts_beyond_its_tokenizers_limit_are_whole(pipeline, engine):
 
 
 @pytest.mark.model
+@pytest.mark.parametrize("pipeline", ["LM_CB"], indirect=True)
 def test_a_grammar_works_with_it(pipeline):
     import json
 

@@ -74,7 +74,6 @@ def test_half_the_vision_files_are_no_vision(config, tmp_path):
 OBSTACLES = [
     ({"draft_model_path": "x", "draft_eagle3_mode": True}, "does not support --draft_eagle3_mode"),
     ({"draft_model_path": "x", "draft_device": "GPU"}, "does not support --draft_device GPU"),
-    ({"draft_model_path": "x.gguf"}, "does not support a GGUF file as the draft model"),
     ({"draft_model_path": "x"}, "not tested with models of the type None"),
     ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
     ({"sparse_attention_config": "{}"}, "does not support --sparse_attention_config"),

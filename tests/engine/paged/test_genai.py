@@ -280,7 +280,6 @@ def test_the_cache_is_as_large_as_the_option():
         ({"sparse_attention_config": "{}"}, "sparse_attention_config"),
         ({"lora_modules": "a=/x"}, "a LoRA adapter for all requests"),
         ({"target_device": "GPU"}, "target_device GPU"),
-        ({"model_path": "/x/y.gguf"}, "GGUF"),
     ],
 )
 def test_what_only_openvino_genai_can_do_stops_the_start(options, what):

@@ -27,10 +27,7 @@ def fingerprint(
     """
     known = {
         "format": FORMAT,
-        "networks": [
-            (xml.name, hashlib.blake2b(xml.read_bytes(), digest_size=32).hexdigest(), _weights(xml.with_suffix(".bin")))
-            for xml in sorted(networks)
-        ],
+        "networks": [_network(file) for file in sorted(networks)],
         "layout": dict(layout),
         "properties": {name: str(value) for name, value in properties.items() if name not in NOT_COMPUTED},
         "machine": [platform.machine(), _processor()],
@@ -38,6 +35,13 @@ def fingerprint(
     }
     text = json.dumps(known, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=32).digest()
+
+
+def _network(file: Path) -> tuple[object, ...]:
+    """Returns what tells a network from others: a graph and its weights, or a file with both."""
+    if file.suffix != ".xml":
+        return file.name, _weights(file)
+    return file.name, hashlib.blake2b(file.read_bytes(), digest_size=32).hexdigest(), _weights(file.with_suffix(".bin"))
 
 
 def _weights(file: Path) -> list[object]:

@@ -45,3 +45,11 @@ def test_whatever_changes_what_is_computed_changes_it(model):
     (model / "b.xml").unlink()
     found.add(of(model))
     assert len(found) == 9
+
+
+def test_a_network_in_one_file_with_its_weights_is_told_from_others(model):
+    found = set()
+    for byte in (0, 1):
+        (model / "x.gguf").write_bytes(bytes([byte]) * 2 * SAMPLE_BYTES)
+        found.add(fingerprint([model / "x.gguf"], LAYOUT, PROPERTIES))
+    assert len(found) == 2

@@ -1,0 +1,211 @@
+"""A tokenizer from the metadata of a GGUF file, by the library `tokenizers`, and what else the metadata says of tokens.
+
+A vocabulary is of the kind "gpt2" (bytes, with merges) or "llama" (SentencePiece: pieces with scores). The first kind
+has a pre-tokenizer by llama.cpp's name; here are the regular expressions of the tokenizer.json that it stands for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...engine_types import Vocabulary
+from ...errors import StartError
+from ...repository import gguf
+from ...repository.gguf import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
+from .json_tokenizer import JsonTokenizer
+from .vocabulary import byte_fallback, chars_to_bytes
+
+APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*%s"
+CASED_REST = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT2 = (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",)
+DIGITS = (r"\p{N}", *GPT2)
+LLAMA3 = (rf"{APOSTROPHES}|{WORD}|\p{{N}}{{1,3}}|{REST}",)
+QWEN2 = (rf"{APOSTROPHES}|{WORD}|\p{{N}}|{REST}",)
+DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
+PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2"), LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), LLAMA3),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"), QWEN2),
+    "qwen35": (
+        rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    **dict.fromkeys(
+        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum"), GPT2
+    ),
+    **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), DIGITS),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), DEEPSEEK3),
+    "tekken": (rf"{CASED % ('', '')}|\p{{N}}|{CASED_REST}",),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), GPT4O),
+    "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", *GPT2, "[0-9][0-9][0-9]"),
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", *GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+}
+"""What divides a text, one after the other, by llama.cpp's name: each match is a part, and what is between matches."""
+WHOLE_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2", "tekken")
+"""Those whose words in the vocabulary need no merges, and whose texts begin with the token bos unless the file says
+otherwise."""
+ENDS = frozenset(
+    (
+        *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
+        *("<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<eos>"),
+        *("<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+    )
+)
+"""Control tokens that end an answer, whatever the metadata says of them; as in llama.cpp."""
+HARMONY = {"<|return|>", "<|call|>"}
+"""Where these end an answer, <|end|> ends only a message of it."""
+SPACE = "\u2581"
+
+
+class GgufTokenizer:
+    """The tokenizer of a file; of openvino_genai.Tokenizer, what model_info and the pipelines use.
+
+    library: what tokenizes. vocabulary: the bytes of the tokens. ends: the tokens that end an answer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises StartError."""
+        header = gguf.read(path, texts=("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
+        self._metadata, self._tokens = header.metadata, (tokens := header.texts("tokenizer.ggml.tokens"))
+        kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+        pieces = self._metadata["tokenizer.ggml.model"] == "llama"
+        self._begins, self._stops = self._frame("bos", pieces), self._frame("eos", False)
+        prefix = bool(self._metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
+        try:
+            made = _sentencepiece(header, prefix) if pieces else _bytes(header)
+            _add_tokens(made, tokens, kinds)
+        except Exception as error:  # the library raises bare Exceptions
+            raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
+        self.library = JsonTokenizer(made)
+        self.vocabulary = Vocabulary(
+            pieces=[_piece(token, kind, pieces) for token, kind in zip(tokens, kinds, strict=True)],
+            special=frozenset(i for i, kind in enumerate(kinds) if kind in (CONTROL, UNKNOWN)),
+            strip_leading_space=prefix,
+        )
+        texts = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
+        if texts.keys() >= HARMONY:
+            texts.pop("<|end|>", None)
+        named = {self._id(name) for name in ("eos", "eot", "eom")}
+        self.ends = {i for i in {*texts.values(), *named} if i >= 0}
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Encodes as pipeline.Pipeline.encode does."""
+        ids = self.library.encode(text)
+        return [*self._begins, *ids, *self._stops] if add_special_tokens else ids
+
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+        hidden = self.vocabulary.special if skip_special_tokens else ()
+        data = b"".join(self.vocabulary.pieces[i] for i in tokens if i < len(self._tokens) and i not in hidden)
+        data = data.removeprefix(b" ") if self.vocabulary.strip_leading_space else data
+        return data.decode("utf-8", "replace")
+
+    def get_vocab(self) -> list[str]:
+        return self._tokens
+
+    def get_eos_token_id(self) -> int:
+        return self._id("eos")
+
+    def get_pad_token_id(self) -> int:
+        return self._id("padding")
+
+    def get_bos_token(self) -> str:
+        return self._text("bos")
+
+    def get_eos_token(self) -> str:
+        return self._text("eos")
+
+    def get_original_chat_template(self) -> str:
+        template = self._metadata.get("tokenizer.chat_template")
+        return template if isinstance(template, str) else ""
+
+    def _id(self, name: str) -> int:
+        value = self._metadata.get(f"tokenizer.ggml.{name}_token_id")
+        return value if type(value) is int and 0 <= value < len(self._tokens) else -1
+
+    def _text(self, name: str) -> str:
+        return self._tokens[self._id(name)] if self._id(name) >= 0 else ""
+
+    def _frame(self, name: str, default: bool) -> list[int]:
+        """Returns the token that all texts begin or end with, if any."""
+        default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
+        wanted = self._metadata.get(f"tokenizer.ggml.add_{name}_token", default)
+        return [self._id(name)] if wanted and self._id(name) >= 0 else []
+
+
+def _bytes(header: gguf.Header) -> Any:
+    """Returns a tokenizer of the kind gpt2."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
+    if name not in PRE_TOKENIZERS:
+        raise ValueError(f"the pre-tokenizer {name} is not known")
+    merges = [_pair(text) for text in header.texts("tokenizer.ggml.merges")]
+    vocab = {token: i for i, token in enumerate(header.texts("tokenizer.ggml.tokens"))}
+    made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, to_bytes])
+    return made
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Returns the two parts of a merge; the first may begin with a space. Raises ValueError."""
+    place = text.index(" ", 1)
+    return text[:place], text[place + 1 :]
+
+
+def _sentencepiece(header: gguf.Header, prefix: bool) -> Any:
+    """Returns a tokenizer of the kind llama. Its merges follow from the scores: the best pair of pieces comes first."""
+    from tokenizers import Tokenizer, models, normalizers
+
+    tokens, scores = header.texts("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, list) or len(scores) < len(tokens):
+        raise ValueError("its pieces have no scores")
+    vocab = {token: i for i, token in enumerate(tokens)}
+    ranked = sorted((-scores[i], i, token) for token, i in vocab.items() if len(token) > 1)
+    merges = [
+        (token[:cut], token[cut:])
+        for _, _, token in ranked
+        for cut in range(1, len(token))
+        if token[:cut] in vocab and token[cut:] in vocab
+    ]
+    unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    name = tokens[unknown] if type(unknown) is int and 0 <= unknown < len(tokens) else None
+    made = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=True))
+    steps = [normalizers.Prepend(SPACE)] if prefix else []
+    made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    return made
+
+
+def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
+    """Makes the tokenizer find tokens that are no part of a word."""
+    from tokenizers import AddedToken
+
+    for kind, special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
+        found = [token for token, each in zip(tokens, kinds, strict=True) if each == kind and token]
+        add = made.add_special_tokens if special else made.add_tokens
+        add([AddedToken(token, special=special, normalized=False) for token in found])
+
+
+def _piece(token: str, kind: int, pieces: bool) -> bytes:
+    """Returns the bytes of a token in a text."""
+    data = token.encode()
+    if kind in (CONTROL, UNKNOWN, USER_DEFINED):
+        return data if kind != USER_DEFINED or not pieces else token.replace(SPACE, " ").encode()
+    if pieces:
+        return byte_fallback(data) if kind == BYTE else token.replace(SPACE, " ").encode()
+    return chars_to_bytes(data)

@@ -1,0 +1,145 @@
+"""Tokenizers from the metadata of GGUF files: the ids of the model's tokenizer.json, or of the definition of pieces."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("gguf")
+
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+
+from lean_ovms.config import Config
+from lean_ovms.engine.loading.gguf_tokenizer import PRE_TOKENIZERS, GgufTokenizer
+from lean_ovms.engine.loading.json_tokenizer import SAMPLES
+from lean_ovms.errors import StartError
+from tools import zoo_gguf
+from tools.make_gguf import words
+
+ODD = "\t\n\r\0\u00e9\u0301\u4e2d\u6587\u0645\u200b\u00a0\u3000\ufeff\U0001f600\ue000"
+ALPHABET = [*map(chr, range(32, 127)), *ODD]
+PARTS = ["<|im_start|>", "<think>", "</s>", "<s>", "  ", "\r\n", "'s", "'LL", "12345", "\u2581", "<0x41>", "x" * 40]
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+SPACE = "\u2581"
+
+
+def hostile(count=1000):
+    dice = random.Random(7)
+    return [*SAMPLES, *("".join(dice.choices([*ALPHABET, *PARTS], k=dice.randrange(1, 30))) for _ in range(count))]
+
+
+@pytest.fixture
+def made(tmp_path):
+    def made(metadata):
+        return GgufTokenizer(zoo_gguf.write(tmp_path / "x.gguf", "llama", **metadata))
+
+    return made
+
+
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+PUBLISHED = {
+    "gpt-2": [GPT2],
+    "llama-bpe": [pre_tokenizers.Split(Regex(QWEN2.replace("|\\p{N}|", "|\\p{N}{1,3}|")), "isolated"), BYTES],
+    "qwen2": [pre_tokenizers.Split(Regex(QWEN2), "isolated"), BYTES],
+    "smollm": [pre_tokenizers.Digits(individual_digits=True), GPT2],
+}
+"""What the tokenizer.json files of GPT-2, Llama 3, Qwen2 and SmolLM have."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_hostile_texts_have_the_ids_of_tokenizer_json(made, name):
+    ours = made({**words(), "tokenizer.ggml.pre": name})
+    theirs = Tokenizer.from_file(str(Config().model_dir / "tokenizer.json"))
+    theirs.pre_tokenizer = pre_tokenizers.Sequence(PUBLISHED[name])
+    theirs.model.ignore_merges = name == "llama-bpe"
+    for text in hostile():
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, False) == ids, text
+        assert ours.decode(ids, False) == theirs.decode(ids, skip_special_tokens=False)
+
+
+TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), SPACE, *"abcdehlorwxs1234'"]
+TOKENS += ["he", "el", "ll", "lo", "hel", "llo", "hello", SPACE + "w", "or", "ld", "world", SPACE + "hello"]
+TOKENS += ["xx", "xxxx", "12"]
+KINDS = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (len(TOKENS) - 259)]
+PIECES = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.pre": None,
+    "tokenizer.ggml.merges": None,
+    "tokenizer.ggml.tokens": TOKENS,
+    "tokenizer.ggml.token_type": KINDS,
+    "tokenizer.ggml.scores": [0.0] * 259 + [-float(i) for i in range(len(TOKENS) - 259)],
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+
+
+def best_pairs(text, prefix):
+    """The definition: of all neighbours that make a piece, those of the best score are joined, the first ones first."""
+    ids = {token: i for i, token in enumerate(TOKENS)}
+    parts = list((SPACE if prefix and text else "") + text.replace(" ", SPACE))
+    while True:
+        pairs = [(ids[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in ids]
+        if not pairs:
+            break
+        _, place = min(pairs)  # scores fall with the ids
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    return [i for part in parts for i in ([ids[part]] if part in ids else [byte + 3 for byte in part.encode()])]
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
+    tokenizer = made({**PIECES, "tokenizer.ggml.add_space_prefix": prefix})
+    for text in hostile():
+        if not any(token in text for token in TOKENS[:3]):
+            assert tokenizer.encode(text, False) == best_pairs(text, prefix), text
+            assert tokenizer.decode(tokenizer.encode(text, False), False) == text.replace(SPACE, " ")
+
+
+def test_control_tokens_are_found_in_a_text_and_hidden(made):
+    tokenizer = made(PIECES)
+    ids = tokenizer.encode("<s>hello</s>", True)
+    assert ids == [1, 1, TOKENS.index(SPACE + "hello"), 2]
+    assert tokenizer.decode(ids, True) == "hello"
+    assert tokenizer.decode(ids, False) == "<s><s> hello</s>"
+    assert tokenizer.vocabulary.special == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "changes", "ends"),
+    [
+        (["<|im_end|>", "</s>"], {}, {0, 1}),
+        (["<|return|>", "<|call|>", "<|end|>"], {}, {0, 1}),
+        (["x", "<eos>"], {"tokenizer.ggml.eot_token_id": 0}, {0, 1}),
+    ],
+)
+def test_all_tokens_that_end_an_answer_are_known(made, tokens, changes, ends):
+    kinds = {"tokenizer.ggml.token_type": [CONTROL] * len(tokens), "tokenizer.ggml.merges": None}
+    specials = {f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")}
+    assert made({"tokenizer.ggml.tokens": tokens, **kinds, **specials, **changes}).ends == ends
+
+
+@pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS))
+def test_every_pre_tokenizer_keeps_every_character(made, name):
+    tokenizer = made({**words(), "tokenizer.ggml.pre": name})
+    for text in hostile(50):
+        assert tokenizer.decode(tokenizer.encode(text, False), False) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"tokenizer.ggml.pre": "newest"}, "the pre-tokenizer newest is not known; serve the original model"),
+        ({"tokenizer.ggml.merges": ["AB"]}, "cannot be built"),
+        ({"tokenizer.ggml.merges": ["A missing"]}, "cannot be built"),
+        ({**PIECES, "tokenizer.ggml.scores": [1.0]}, "its pieces have no scores"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(made, changes, word):
+    with pytest.raises(StartError, match=word):
+        made(changes)

@@ -1,0 +1,181 @@
+"""GGUF files on the paged engine: tokens and log probabilities of transformers in torch, which tools/zoo_gguf.py
+recorded, and every type of weights against the same weights in F32."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("gguf")
+
+import gguf
+import numpy as np
+import openvino as ov
+
+from lean_ovms.engine.paged import gguf_network
+from lean_ovms.errors import StartError
+from lean_ovms.repository.gguf import BLOCKS, COMPARED
+from tests.engine.paged.test_zoo import answers
+from tests.engine.real import EXACT, load
+from tools import zoo_gguf
+
+RECORDED = json.loads(zoo_gguf.FILE.read_text())
+TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCKS.items() if elements > 1)
+SCALES = {
+    "Q2_K": (80, 0.05, 1.5),
+    "Q3_K": (108, 0.004, 0),
+    "Q4_1": (0, 0.06, -7.5),
+    "Q4_K": (0, 0.0015, 7.5),
+    "Q5_1": (0, 0.03, -15.5),
+    "Q5_K": (0, 0.0007, 15.5),
+    "Q6_K": (208, 0.0004, 0),
+    "Q8_0": (0, 0.006, 0),
+}
+"""Where a block has its 16-bit scale, one that gives weights of about 0.3, and by how much the second scale behind it
+is larger, so that weights are 0 on average. Other types have one scale first."""
+OPTIONS = {
+    "pipeline_type": "PAGED",
+    "max_num_batched_tokens": 64,
+    "plugin_config": json.dumps({**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}),
+}
+pytestmark = pytest.mark.model
+
+
+def test_every_compared_architecture_is_recorded():
+    assert {known["architecture"] for known in RECORDED.values()} == set(COMPARED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
+    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", name)), **OPTIONS)
+    found = answers(pipe)
+    assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]["answers"]]
+    for (_, ours), (_, theirs) in zip(found, RECORDED[name]["answers"], strict=True):
+        assert ours == pytest.approx(theirs, abs=5e-3)
+
+
+@pytest.mark.slow
+def test_a_draft_of_the_same_file_is_always_right(tmp_path):
+    path = str(zoo_gguf.write(tmp_path / "x.gguf", "llama"))
+    pipe = load(blocks=60, model_path=path, draft_model_path=path, **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
+    assert pipe.drafts.accepted == pipe.drafts.drafted > 0
+
+
+def blocks(name, rows, kind):
+    """Random blocks of a matrix with rows of 256 elements."""
+    elements, size = BLOCKS[getattr(gguf.GGMLQuantizationType, kind)]
+    dice = np.random.RandomState(len(name) + rows)
+    data = dice.randint(0, 256, (rows, 256 // elements, size)).astype(np.uint8)
+    if kind in ("Q4_K", "Q5_K"):  # minimums of the size of the scales, as real files have them
+        data[..., 4:8] |= 0x30
+        data[..., 8:12] = data[..., 4:8]
+        data[..., 12:16] = (data[..., 12:16] & 15) * 17
+    if kind == "Q2_K":
+        data[..., :16] = (data[..., :16] & 15 | 8) * 17
+    place, scale, factor = SCALES.get(kind, (0, 0.1, 0))
+    for number, value in enumerate([scale, scale * factor] if factor else [scale]):
+        data[..., place + 2 * number : place + 2 * number + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    if kind == "MXFP4":
+        data[..., 0] = 124  # the exponent of a block's scale
+    return data.reshape(rows, -1)
+
+
+def tiny(path, kind):
+    """A file with matrices of this type, and the same in F32."""
+    known = RECORDED["llama"]
+    sizes = {"embedding_length": 256, "feed_forward_length": 256, "rope.dimension_count": 64}
+    sizes |= {"attention.key_length": 64, "attention.value_length": 64}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS, **{f"llama.{key}": value for key, value in sizes.items()}}
+    rows = {"attn_k": 128, "attn_v": 128, "token_embd": 64, "output": 64}
+    stored, plain = {}, {}
+    for name, shape in known["tensors"].items():
+        if len(shape) == 1:
+            stored[name] = plain[name] = zoo_gguf.values(name, [256])
+        else:
+            stored[name] = blocks(name, rows.get(name.split(".")[-2], 256), kind)
+            plain[name] = gguf.quants.dequantize(stored[name], getattr(gguf.GGMLQuantizationType, kind))
+    files = path / "x.gguf", path / "plain.gguf"
+    zoo_gguf.pack(files[0], "llama", metadata, stored, kind)
+    zoo_gguf.pack(files[1], "llama", metadata, plain, "F32")
+    return files
+
+
+def weights(path):
+    """The values of the matrices in the network of a file, by name."""
+    nodes = [node for node in gguf_network.read(path).get_ordered_ops() if ".weight" in node.get_friendly_name()]
+    nodes = [node for node in nodes if len(node.get_output_partial_shape(0)) == 2]
+    folded = ov.Core().compile_model(ov.Model([node.output(0) for node in nodes], [], "weights"), "CPU")([])
+    return {node.get_friendly_name(): np.array(folded[i], np.float32) for i, node in enumerate(nodes)}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_weights_of_every_type_are_what_they_stand_for(kind, tmp_path):
+    found, wanted = map(weights, tiny(tmp_path, kind))
+    assert len(wanted) == 16
+    for name, values in wanted.items():
+        error = np.square(found[name] - values).mean() / np.square(values).mean()
+        assert error < 1e-6, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TYPES)
+def test_weights_of_every_type_answer_what_they_stand_for(kind, tmp_path):
+    found, wanted = (answers(load(blocks=60, model_path=str(path), **OPTIONS)) for path in tiny(tmp_path, kind))
+    for (ours, our_logprobs), (theirs, their_logprobs) in zip(found, wanted, strict=True):
+        same = [one == other for one, other in zip(ours, theirs, strict=True)]
+        until = (*same, False).index(False)  # a tie may be decided otherwise, and then the texts differ
+        assert until > 0
+        assert our_logprobs[:until] == pytest.approx(their_logprobs[:until], abs=0.3)
+
+
+HOSTILE = """
+import random, sys
+from pathlib import Path
+from lean_ovms.engine.paged import gguf_network
+from lean_ovms.errors import StartError
+
+path, dice = Path(sys.argv[1]), random.Random(3)
+whole = path.read_bytes()
+refused = 0
+for _ in range(150):
+    data = bytearray(whole)
+    for _ in range(dice.randint(1, 3)):
+        data[dice.randrange(int(sys.argv[2]))] = dice.choice([0, 1, 2, 255, dice.randrange(256)])
+    path.write_bytes(data)
+    try:
+        gguf_network.read(path)
+    except StartError:
+        refused += 1
+sys.exit(refused == 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+def test_hostile_headers_crash_nothing(name, tmp_path):
+    """In a process of its own: what the frontend does with a number that is not true could end it."""
+    path = zoo_gguf.write(tmp_path / "x.gguf", name)
+    header = min(int(tensor.data_offset) for tensor in gguf.GGUFReader(path).tensors)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"llama.attention.head_count_kv": 1}, "its keys have one head"),
+        ({"tensors": "blk.0.ffn_up.weight"}, "blk.0.ffn_up.weight"),
+    ],
+)
+def test_what_the_network_lacks_is_named(changes, word, tmp_path):
+    known = RECORDED["llama"]
+    missing = changes.pop("tensors", "")
+    kept = {name: shape for name, shape in known["tensors"].items() if name != missing}
+    rows = {"attn_k", "attn_v"} if changes else set()
+    shapes = {name: [16, 64] if name.split(".")[-2] in rows else shape for name, shape in kept.items()}
+    tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items()}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS, **changes}
+    with pytest.raises(StartError, match=word):
+        gguf_network.read(zoo_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors, "F16"))

@@ -1,0 +1,202 @@
+"""Tiny GGUF files with random weights, one of each architecture, and what transformers in torch answers with them.
+
+A file is written from tests/data/zoo/gguf.json, which has its metadata, the shapes of its tensors and the answers.
+The weights follow from the tensors' names, so they are stored nowhere: multiples of 1/16, exact in F16, and large, so
+that a wrong mask, position or cache changes the tokens. Sliding windows are shorter than the prompts.
+
+python -m tools.zoo_gguf [NAME...]   records the answers again (needs torch, transformers and the package gguf)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from tools.make_gguf import put
+from tools.zoo import COMMON, QWEN_EXPERTS
+from tools.zoo_torch import TOKENS, Answer, prompts
+
+FILE = Path(__file__).parents[1] / "tests" / "data" / "zoo" / "gguf.json"
+WINDOW = 24
+GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+"""More than one of keys: the frontend of openvino takes the one head of llama for the tokens."""
+EXPERTS = ("expert_count", "num_experts"), ("expert_used_count", "num_experts_per_tok")
+MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("llama", {}, {}),
+    "qwen2": ("qwen2", {}, {}),
+    "qwen3": ("qwen3", {"head_dim": 32}, {}),
+    "qwen3_moe": (
+        "qwen3moe",
+        {"head_dim": 32, **QWEN_EXPERTS, "norm_topk_prob": True},
+        {"expert_feed_forward_length": 32},
+    ),
+    "gemma": ("gemma", {"head_dim": 32}, {}),
+    "gemma3_text": ("gemma3", {**GEMMA, "num_hidden_layers": 6}, {"attention.sliding_window": WINDOW}),
+    "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
+    "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
+    "mistral": ("llama", {"head_dim": 32}, {}),
+}
+"""model_type of transformers: architecture in GGUF, what differs from zoo.COMMON, and what else the metadata has."""
+PERMUTED = ("llama",)
+"""Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
+CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
+WORDS = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "qwen2",
+    "tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", *CHARACTERS[:-1], "AB"],
+    "tokenizer.ggml.token_type": [3, 3, 3] + [1] * len(CHARACTERS),
+    "tokenizer.ggml.merges": ["A B"],
+    "tokenizer.ggml.bos_token_id": 0,
+    "tokenizer.ggml.eos_token_id": 1,
+    "tokenizer.ggml.padding_token_id": 2,
+}
+
+
+def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
+    """Writes the file of a recorded model. changes: metadata by key; None leaves a key out."""
+    known = json.loads(FILE.read_text())[name]
+    tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
+    return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors, kind)
+
+
+def pack(path: Path, architecture: str, metadata: dict[str, Any], tensors: dict[str, np.ndarray], kind: str) -> Path:
+    """Writes a file. kind: the type of the matrices, of which those of bytes are blocks of it already."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in metadata.items():
+        if value is None:
+            continue
+        put(writer, key, value)
+    for name, data in tensors.items():
+        stored_as = getattr(gguf.GGMLQuantizationType, kind if data.ndim > 1 else "F32")
+        stored = data if data.dtype == np.uint8 else gguf.quants.quantize(data, stored_as)
+        writer.add_tensor(name, stored, raw_dtype=stored_as)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def values(tensor: str, shape: list[int]) -> np.ndarray:
+    """Returns the weights of a tensor, the same with every version of numpy."""
+    dice = np.random.RandomState(zlib.crc32(tensor.encode()))
+    data = dice.standard_normal(shape) * 0.3 + (1.0 if "norm" in tensor and tensor.endswith("weight") else 0.0)
+    return np.asarray((data * 16).round() / 16, np.float32)
+
+
+def record(name: str) -> dict[str, Any]:
+    """Returns the entry of a model: the answers of transformers with these weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    architecture, changes, more = MODELS[name]
+    config = AutoConfig.for_model(name, **{**COMMON, **HEADS, **changes})
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    tensors: dict[str, list[int]] = {}
+    kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    with torch.no_grad():
+        for torch_name, weights in model.named_parameters():
+            target = names.get_name(torch_name, try_suffixes=(".weight", ".bias"))
+            found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensors)
+            weights.copy_(torch.tensor(found))
+    tied = config.tie_word_embeddings
+    if not tied and "output.weight" not in tensors:
+        raise ValueError(f"{name}: no output layer")
+    numbers = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": head_size(config),
+        "attention.value_length": head_size(config),
+        "rope.dimension_count": head_size(config),
+        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", 1e-5),
+        "rope.freq_base": float(rope_base(config)),
+        "vocab_size": config.vocab_size,
+        **{key: getattr(config, field) for key, field in EXPERTS if hasattr(config, field)},
+        **more,
+    }
+    metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
+    return {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": answers(model)}
+
+
+def head_size(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def rope_base(config: Any) -> float:
+    found = config.rope_parameters
+    return (found.get("full_attention") or found)["rope_theta"]
+
+
+def from_gguf(
+    torch_name: str, target: str | None, shape: list[int], architecture: str, config: Any, tensors: dict[str, list[int]]
+) -> np.ndarray:
+    """Returns the values of a parameter in torch, and adds the tensors that they come from."""
+
+    def tensor(name: str, shape: list[int]) -> np.ndarray:
+        tensors[name] = shape
+        return values(name, shape)
+
+    if torch_name.endswith("experts.gate_up_proj"):
+        layer = torch_name.split(".")[2]
+        half = [shape[0], shape[1] // 2, shape[2]]
+        parts = [tensor(f"blk.{layer}.ffn_{part}_exps.weight", half) for part in ("gate", "up")]
+        return np.concatenate(parts, axis=1)
+    if torch_name.endswith("experts.down_proj"):
+        return tensor(f"blk.{torch_name.split('.')[2]}.ffn_down_exps.weight", shape)
+    if target is None:
+        raise ValueError(f"GGUF has no name for {torch_name}")
+    data = tensor(target, shape)
+    if architecture.startswith("gemma") and "norm" in target:
+        return data - 1
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    part = target.split(".")[-2]
+    if architecture in PERMUTED and part in heads:
+        rows = data.reshape(heads[part], -1, 2, *shape[1:])
+        return rows.swapaxes(1, 2).reshape(shape)
+    return data
+
+
+def answers(model: Any) -> list[Answer]:
+    """Returns the tokens and log probabilities of a model in torch, one prompt after the other and without a cache."""
+    import torch
+
+    found = list[Answer]()
+    for ids in prompts():
+        text, logprobs = list(ids), list[float]()
+        with torch.no_grad():
+            for _ in range(TOKENS):
+                line = model(torch.tensor([text]), use_cache=False).logits[0, -1].double().log_softmax(-1)
+                text.append(int(line.argmax()))
+                logprobs.append(round(float(line.max()), 4))
+        found.append((text[len(ids) :], logprobs))
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """The exit status: 2 for wrong use."""
+    if not set(argv) <= set(MODELS):
+        print(__doc__, file=sys.stderr)
+        return 2
+    known = json.loads(FILE.read_text()) if FILE.is_file() else {}
+    for name in argv or MODELS:
+        known[name] = record(name)
+        print(name, len(known[name]["tensors"]), "tensors", flush=True)
+    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
