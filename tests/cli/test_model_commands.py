@@ -143,7 +143,7 @@ def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
         assert run("show", *argv) == 0
         facts = shown(capsys)
         assert (facts["model"].strip(), facts["weights"].split(",")[0].strip()) == (str(path), "GGUF")
-        assert "the paged engine does not support a GGUF file" in facts["engine"]
+        assert "PAGED on CPU" in facts["engine"]
     assert run("show", "org/quants:Q4_0", *option) == 2
     assert "has no Q4_0; it has demo-Q8_0.gguf" in capsys.readouterr().err
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...config import Config
-from ...errors import BadRequest, RequestError, StartError, StoreFailure, WrongOptions
+from ...errors import BadRequest, NotSupported, RequestError, StartError, StoreFailure, WrongOptions
 from ...models import prewarm_file
 from ...models.registry import ModelRegistry
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
-from .. import response
+from .. import response, schemas
 from ..fields import FieldSet, read
 from ..generation.common_fields import MESSAGES
 from ..generation.images import refuse_media
@@ -45,7 +45,10 @@ FIELDS = FieldSet(
 
 
 @RouteDoc(
-    "Compute a prompt at once and whenever the model is loaded: it is added to the file of --prewarm", body=FIELDS
+    "Compute a prompt at once and whenever the model is loaded: it is added to the file of --prewarm",
+    body=FIELDS,
+    rules=schemas.one_of("messages", "prompt"),
+    errors=(501,),
 )
 async def handle(request: Request, services: Services) -> Response:
     """Computes the prompt of a chat body or completions body."""
@@ -54,9 +57,7 @@ async def handle(request: Request, services: Services) -> Response:
         if model.parent:
             raise BadRequest("prompts of adapters are not computed ahead", param="model")
         if not (model.config.prewarm and model.info.prefix_caching):
-            raise BadRequest(
-                "this needs a server with --prewarm, and a model with a prefix cache", code="not_supported"
-            )
+            raise NotSupported("this needs a server with --prewarm, and a model with a prefix cache")
         total = await _compute(model, generation, prompts)
         try:
             saved = await asyncio.to_thread(prewarm_file.add, model.config.prewarm, body)
@@ -109,7 +110,7 @@ def _bodies(config: Config) -> list[Json]:
         try:
             if not isinstance(body, dict):
                 raise BadRequest("it is not a JSON object")
-            if "messages" in body:
+            if _is_chat(body):
                 _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
                 refuse_media(messages, NO_IMAGES)
             else:
@@ -117,6 +118,13 @@ def _bodies(config: Config) -> list[Json]:
         except RequestError as error:
             raise WrongOptions(_text(config, index, error)) from None
     return bodies
+
+
+def _is_chat(body: Json) -> bool:
+    """Raises BadRequest for one that has both."""
+    if body.get("messages") and body.get("prompt"):
+        raise BadRequest("messages and prompt exclude each other", param="prompt")
+    return bool(body.get("messages"))
 
 
 def _text(config: Config, index: int, error: RequestError) -> str:
@@ -130,7 +138,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
 
 def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Prompt]]:
     """Returns a request and its prompts. Raises RequestError."""
-    if "messages" in body:
+    if _is_chat(body):
         chat = chat_request.parse_chat(body, services)
         refuse_media(chat.prompt.messages, NO_IMAGES)
         return chat.generation, [chat.prompt]

@@ -145,7 +145,7 @@ async def test_a_request_adds_a_body_to_the_file_and_computes_it(
 async def test_what_is_refused_is_not_added(file: Path, make_app: MakeApp) -> None:
     app, engine = await make_app(say("a"), prewarm=str(file))
     before = file.read_text()
-    for body in ({}, {**CHAT, "messages": IMAGE}, {**CHAT, "model": "x"}, [CHAT]):
+    for body in ({}, {**CHAT, "prompt": "x"}, {**CHAT, "messages": IMAGE}, {**CHAT, "model": "x"}, [CHAT]):
         assert (await post(app, "/prewarm", body)).status in (400, 404)
     engine.refusal = BadRequest("too long")
     assert (await post(app, "/prewarm", CHAT)).status == 400
@@ -166,5 +166,5 @@ async def test_no_more_bodies_are_added_than_a_file_may_have(file: Path, make_ap
 async def test_without_the_option_nothing_is_added(make_app: MakeApp) -> None:
     app, engine = await make_app(say("a"))
     response = await post(app, "/prewarm", CHAT)
-    assert (response.status, (await whole(response))["error"]["code"]) == (400, "not_supported")
+    assert (response.status, (await whole(response))["error"]["code"]) == (501, "not_supported")
     assert not engine.submitted
