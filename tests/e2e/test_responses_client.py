@@ -195,6 +195,10 @@ def test_a_conversation_is_kept_and_gone_on_with(client: openai.OpenAI) -> None:
 def test_a_background_response_is_polled_resumed_and_cancelled(client: openai.OpenAI) -> None:
     made = client.responses.create(input="What is OpenVINO?", background=True, **ASK)
     assert made.status in ("queued", "in_progress")
+    with pytest.raises(openai.BadRequestError, match="not created with background true and stream true"):
+        client.responses.retrieve(made.id, stream=True)
+    with client.responses.create(input="What is OpenVINO?", background=True, stream=True, **ASK) as stream:
+        made = next(event.response for event in stream if event.type == "response.created")
     events = list(client.responses.retrieve(made.id, stream=True))
     assert events[-1].type == "response.completed"
     final = client.responses.retrieve(made.id)

@@ -23,14 +23,20 @@ logger = logging.getLogger("lean_ovms.api")
 
 
 class BackgroundResponse:
-    """One background response. frames: its events so far, all of them when `finished` is set.
+    """One background response. frames: its events so far, all of them when `finished` is set; none if it has no stream.
 
     save: awaited with the final response object and all its frames before the last event is published.
     """
 
-    def __init__(self, events: Events, generation: DeltaStream, save: Callable[[Json, bytes], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        events: Events,
+        opening: list[bytes],
+        generation: DeltaStream,
+        save: Callable[[Json, bytes], Awaitable[None]],
+    ) -> None:
         self.events = events
-        self.frames = events.start()
+        self.frames = opening
         self.finished = False
         self._generation = generation
         self._save = save
@@ -106,9 +112,9 @@ class FrameStream:
         await self._pieces.aclose()
 
 
-def error_frame(error: RequestError) -> bytes:
+def error_frame(error: RequestError, number: int) -> bytes:
     """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
-    event = {"type": "error", "code": error.code, "message": error.message, "param": None, "sequence_number": 0}
+    event = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
     return b"event: error\ndata: " + orjson.dumps(event) + b"\n\n" + DONE
 
 

@@ -82,7 +82,7 @@ async def start_background(
     asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
 ) -> Response:
     """The response object at the start, or its events; the generation goes on whether they are read or not."""
-    events = Events(body, queued=True, obfuscate=asked.obfuscate)
+    events = Events(body, queued=True, obfuscate=asked.obfuscate, silent=not asked.generation.stream)
     background = await services.get(ResponseService).start_background(events, stream, context)
     if asked.generation.stream:
         return Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))

@@ -75,7 +75,8 @@ class ResponseService:
     async def start_background(self, events: Events, generation: DeltaStream, context: Context) -> BackgroundResponse:
         """Continue the generation in the background; takes ownership of it. Raises StoreFailure."""
         try:
-            await self.store.start(events.response(), context)
+            opening = events.start()
+            await self.store.start(events.response(), context, b"".join(opening))
         except BaseException:
             await generation.aclose()
             raise
@@ -91,7 +92,7 @@ class ResponseService:
                 logger.error("response %s is not stored yet: %s", final["id"], error.message)
                 self._unsaved[final["id"]] = write
 
-        run = self._background[events.body.id] = BackgroundResponse(events, generation, save)
+        run = self._background[events.body.id] = BackgroundResponse(events, opening, generation, save)
         if self._monitor_task is None or self._monitor_task.done():
             self._monitor_task = asyncio.get_running_loop().create_task(self._monitor())
         return run
@@ -159,16 +160,15 @@ class ResponseService:
     async def stream(self, response_id: str, start: int) -> bytes | ByteStream:
         """The events of a background response from number `start` on. Raises NotFound and BadRequest."""
         run = self._background.get(response_id)
-        if run is not None:
+        if run is not None and run.frames:
             return FrameStream(run.follow(start, self._ping_s))
         body, running = await self.store.get(response_id)
-        if running:
-            return FrameStream(self._poll(response_id, start))
         frames = await self.store.frames(response_id)
         if frames is None:
-            reason = "its stream was lost" if body["background"] else "it was not created with background true"
+            reason = "it was not created with background true and stream true"
+            reason += ", or its stream was lost" if body["status"] == "failed" else ""
             raise BadRequest(f"Response {response_id!r} cannot be streamed: {reason}.", param="stream")
-        return frames_from(frames, start)
+        return FrameStream(self._poll(response_id, start)) if running else frames_from(frames, start)
 
     async def _poll(self, response_id: str, start: int) -> AsyncGenerator[bytes, None]:
         """The stream of a response that another server generates: pings until it has finished, then all its events.
@@ -185,7 +185,7 @@ class ResponseService:
                     yield PING
             yield frames_from(frames, start)
         except RequestError as error:
-            yield error_frame(error)
+            yield error_frame(error, start)
 
     async def _stored_frames(self, response_id: str) -> bytes | None:
         """The stream of another server's response; None while it runs. Raises NotFound and EngineFailure."""

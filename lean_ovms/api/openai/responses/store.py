@@ -166,9 +166,9 @@ class Store:
     # --- responses ---
 
     @_transaction()
-    def start(self, db: Connection, body: Json, context: Context) -> None:
-        """Stores a response that has just started, so that it survives a crash of the process."""
-        _put_response(db, body, _add_turn(db, context))
+    def start(self, db: Connection, body: Json, context: Context, frames: bytes) -> None:
+        """Stores a response that has just started and the first events of its stream, b"" if it has none."""
+        _put_response(db, body, _add_turn(db, context), frames)
         db.execute("INSERT INTO run VALUES (?, ?, ?, 0)", (body["id"], self._server, db.now()))
         self._drop_excess(db, body["id"])
 
@@ -201,11 +201,11 @@ class Store:
         """
         if db.execute("DELETE FROM run WHERE response = ?", (body["id"],)).rowcount:
             turn = db.one("SELECT turn FROM entry WHERE id = ?", (body["id"],))
-            self._finish(db, body, context, turn, zlib.compress(frames, 1))
+            self._finish(db, body, context, turn, frames)
 
-    def _finish(self, db: Connection, body: Json, context: Context, turn: int, events: bytes | None = None) -> None:
+    def _finish(self, db: Connection, body: Json, context: Context, turn: int, frames: bytes = b"") -> None:
         tables.add_items(db, turn, body["output"], OUTPUT)
-        _put_response(db, body, turn, events)
+        _put_response(db, body, turn, frames)
         if context.conversation is not None and body["status"] in ("completed", "incomplete"):
             self._add_to_conversation(db, body, context, turn)
         self._drop_excess(db, body["id"])
@@ -230,7 +230,7 @@ class Store:
 
     @_transaction(write=False)
     def frames(self, db: Connection, response_id: str) -> bytes | None:
-        """The whole stream of a response, if it was stored."""
+        """The whole stream of a response, its first events while it runs; None if it has no stream."""
         events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
         return None if events is None else zlib.decompress(events)
 
@@ -316,7 +316,8 @@ def _is_running(db: Connection, response_id: str) -> bool:
     return db.one("SELECT 1 FROM run WHERE response = ?", (response_id,)) is not None
 
 
-def _put_response(db: Connection, body: Json, turn: int | None, events: bytes | None = None) -> None:
+def _put_response(db: Connection, body: Json, turn: int | None, frames: bytes = b"") -> None:
+    events = zlib.compress(frames, 1) if frames else None
     tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
 
 

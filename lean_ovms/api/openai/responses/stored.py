@@ -1,7 +1,7 @@
 """GET and DELETE …/responses/{id}, …/responses/{id}/input_items, …/responses/{id}/cancel: responses by their ids.
 
 https://platform.openai.com/docs/api-reference/responses. input_items include the items of earlier turns. A
-background response can be streamed from any event on: `?stream=true&starting_after=N`.
+background response that was created with `stream` can be streamed from any event on: `?stream=true&starting_after=N`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,15 @@ class Slow:
         self.app, self.engine = app, engine
 
     async def start(self, **fields: Any) -> Json:
+        """The response object at the start. With stream true its client leaves after the first events."""
         response = await post(self.app, PATH, {"model": "m", "input": "hi", "background": True, **fields})
         assert response.status == 200, response.body
+        if fields.get("stream"):
+            found = parts(response)
+            first = parse_sse(await found.__anext__() + b"data: [DONE]\n\n")
+            await found.aclose()
+            assert first[-1]["type"] == "response.queued"
+            return dict(first[-1]["response"])
         body: Json = await whole(response)
         return body
 
@@ -86,7 +93,7 @@ async def test_a_background_response_is_answered_at_once_and_goes_on_alone(slow:
 
 
 async def test_its_events_are_sent_from_any_number_while_it_runs_and_after(slow: Slow) -> None:
-    body = await slow.start()
+    body = await slow.start(stream=True)
     followers = [asyncio.ensure_future(slow.stream(body["id"], after)) for after in (None, 0, 3)]
     await slow.say("Hel")
     late = asyncio.ensure_future(slow.stream(body["id"], 1))
@@ -106,20 +113,15 @@ async def test_its_events_are_sent_from_any_number_while_it_runs_and_after(slow:
 
 
 async def test_the_client_that_started_a_stream_may_leave_and_come_back(slow: Slow) -> None:
-    response = await post(slow.app, PATH, {"model": "m", "input": "hi", "background": True, "stream": True})
-    found = parts(response)
-    first = await found.__anext__()
-    assert first.startswith(b"event: response.created\n")
-    response_id = parse_sse(first + b"data: [DONE]\n\n")[0]["response"]["id"]
-    await found.aclose()
+    body = await slow.start(stream=True)
     assert slow.engine.cancelled == []
     await slow.say("Hello", "stop")
-    events = await slow.stream(response_id)
+    events = await slow.stream(body["id"])
     assert events[-1]["type"] == "response.completed"
 
 
 async def test_a_cancelled_response_keeps_what_it_said(slow: Slow) -> None:
-    body = await slow.start()
+    body = await slow.start(stream=True)
     follower = asyncio.ensure_future(slow.stream(body["id"]))
     await slow.say("Hel")
     cancelled = await slow.cancel(body["id"])
@@ -153,10 +155,19 @@ async def _plain(slow: Slow) -> str:
     return str((await whole(await task))["id"])
 
 
-async def test_only_background_responses_are_streamed_again(slow: Slow) -> None:
+async def test_only_background_responses_with_a_stream_are_streamed_again(slow: Slow) -> None:
     response = await slow.app.handle(Request("GET", f"{PATH}/{await _plain(slow)}", query="stream=true"))
     assert response.status == 400
     assert "background" in (await whole(response))["error"]["message"]
+    body = await slow.start()
+    for over in (False, True):
+        response = await slow.app.handle(Request("GET", f"{PATH}/{body['id']}", query="stream=true&starting_after=0"))
+        assert response.status == 400
+        error = (await whole(response))["error"]
+        assert (error["param"], "created with background true and stream true" in error["message"]) == ("stream", True)
+        if not over:
+            await slow.say("Hello", "stop")
+            assert (await slow.until_over(body["id"]))["status"] == "completed"
     for query, status in (("stream=maybe", 400), ("stream=true&starting_after=-1", 400), ("stream=true", 404)):
         assert (await slow.app.handle(Request("GET", f"{PATH}/resp_no", query=query))).status == status
 
@@ -195,7 +206,7 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Pa
     path = str(tmp_path / "store.sqlite")
     app, engine = await make_app([], response_store=path)
     slow = Slow(app, engine)
-    body = await slow.start()
+    body = await slow.start(stream=True)
     follower = asyncio.ensure_future(slow.stream(body["id"]))
     await slow.say("Hel")
     await app.drain(0)
@@ -218,7 +229,7 @@ async def test_settling_waits_for_what_runs(slow: Slow) -> None:
 async def test_pings_fill_a_silent_stream(make_app: MakeApp) -> None:
     app, engine = await make_app([], sse_ping_s=0.01)
     slow = Slow(app, engine)
-    body = await slow.start()
+    body = await slow.start(stream=True)
     response = await app.handle(Request("GET", f"{PATH}/{body['id']}", query="stream=true"))
     found = parts(response)
     assert (await found.__anext__()).startswith(b"event: response.created")

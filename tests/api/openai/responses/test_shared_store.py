@@ -115,7 +115,7 @@ async def test_a_background_response_is_seen_and_cancelled_from_the_other_server
 
 async def test_its_stream_comes_from_the_other_server_when_it_is_over(opened: Open) -> None:
     a, b = await opened(), await opened(sse_ping_s=0.01)
-    made = await a.start()
+    made = await a.start(stream=True)
     response = await b.app.handle(Request("GET", f"{PATH}/{made['id']}", query="stream=true&starting_after=1"))
     found = parts(response)
     assert await found.__anext__() == b": ping\n\n"
@@ -125,16 +125,24 @@ async def test_its_stream_comes_from_the_other_server_when_it_is_over(opened: Op
     assert parse_sse(said) == (await a.stream(made["id"]))[2:]
 
 
-async def test_deleting_it_on_the_other_server_stops_it(opened: Open) -> None:
+async def test_a_response_without_a_stream_has_none_on_the_other_server(opened: Open) -> None:
     a, b = await opened(), await opened()
     made = await a.start()
     response = await b.app.handle(Request("GET", f"{PATH}/{made['id']}", query="stream=true"))
+    assert (response.status, "stream true" in str(await whole(response))) == (400, True)
+
+
+async def test_deleting_it_on_the_other_server_stops_it(opened: Open) -> None:
+    a, b = await opened(), await opened()
+    made = await a.start(stream=True)
+    response = await b.app.handle(Request("GET", f"{PATH}/{made['id']}", query="stream=true&starting_after=3"))
     waiting = asyncio.ensure_future(_all(response))
     await a.say("Hel")
     assert (await b.app.handle(Request("DELETE", f"{PATH}/{made['id']}"))).status == 200
     while a.engine.mail.busy:
         await asyncio.sleep(0.01)
-    assert b"event: error" in await waiting
+    [error] = parse_sse(await waiting)
+    assert (error["type"], error["sequence_number"]) == ("error", 4)
     for server in (a, b):
         while (await get(server.app, f"{PATH}/{made['id']}")).status != 404:
             await asyncio.sleep(0.01)
@@ -207,7 +215,7 @@ async def test_a_clock_that_is_set_fails_no_response_of_another_server(
     config = Config(response_store=str(tmp_path / "store"))
     mine, other = store.Store(config), store.Store(config)
     body = {"id": "resp_1", "status": "in_progress", "background": True, "output": [], "created_at": time.time()}
-    await mine.start(body, store.Context())
+    await mine.start(body, store.Context(), b"")
     await other.open()
     real = time.time
     monkeypatch.setattr(sqlite.time, "time", lambda: real() + 3600)
