@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,9 +31,9 @@ class CommandFailed(Exception):
 
 class ServerClient:
     """Sends requests to a server, each on a connection of its own. url: http://…, https://… or unix:PATH; a /v1 at its
-    end is left out. timeout_s: for an answer or the next piece of it."""
+    end is left out. timeout_s: for an answer or the next piece of it. own: the options of this machine's server."""
 
-    def __init__(self, url: str, api_key: str = "", timeout_s: float = TIMEOUT_S, *, verify: bool = True) -> None:
+    def __init__(self, url: str, api_key: str = "", timeout_s: float = TIMEOUT_S, *, own: Config | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "unix") or not (parts.hostname or parts.scheme == "unix"):
             raise StartError(f"{url} {NO_ADDRESS}")
@@ -49,7 +49,7 @@ class ServerClient:
         self._headers = {"Content-Type": "application/json", "Connection": "close"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._verify = verify
+        self._own = own
 
     def check(self, path: str) -> None:
         """Raises CommandFailed unless the server answers without an error."""
@@ -94,19 +94,17 @@ class ServerClient:
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[http.client.HTTPResponse]:
-        connection = self._connection()
         try:
-            data = None if body is None else json.dumps(body).encode()
-            connection.request(method, self._root + path, data, self._headers)
-            answer = connection.getresponse()
-            if answer.status >= http.client.BAD_REQUEST:
-                raise CommandFailed(_message(answer))
-            yield answer
+            with closing(self._connection()) as connection:
+                data = None if body is None else json.dumps(body).encode()
+                connection.request(method, self._root + path, data, self._headers)
+                answer = connection.getresponse()
+                if answer.status >= http.client.BAD_REQUEST:
+                    raise CommandFailed(_message(answer))
+                yield answer
         except (OSError, http.client.HTTPException) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
             raise CommandFailed(f"no answer from {self.url}: {reason}") from None
-        finally:
-            connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._scheme == "unix":
@@ -114,9 +112,11 @@ class ServerClient:
         if self._scheme == "http":
             return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout_s)
         context = ssl.create_default_context()
-        if not self._verify:
+        if self._own:  # its certificate is made for the name that others use, not for this address
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+            if self._own.ssl_ca_certs:
+                context.load_cert_chain(self._own.ssl_certfile, self._own.ssl_keyfile, password=lambda: "")
         return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout_s, context=context)
 
 
@@ -148,8 +148,7 @@ def address(config: Config) -> str:
 def connect(url: str, config: Config) -> ServerClient:
     """Returns a client of the server at url, or of this machine's server with these options. Raises StartError."""
     config = checked(config)
-    # The certificate of this machine's server is made for the name that others use, not for this address.
-    return ServerClient(url, config.api_key) if url else ServerClient(address(config), config.api_key, verify=False)
+    return ServerClient(url, config.api_key) if url else ServerClient(address(config), config.api_key, own=config)
 
 
 def is_url(text: str) -> bool:

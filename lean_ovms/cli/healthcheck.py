@@ -24,8 +24,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns 0 if the server is ready. Raises StartError for options without a known address, or CommandFailed."""
     if argv[:1] == ["--pid"] and len(argv) == 2:
         argv = options_of(argv[1])
-    # The certificate is made for the name that clients use, not for this address; nothing secret is sent.
-    ServerClient(address(parse(argv, environ)), timeout_s=TIMEOUT_S, verify=False).check(READY)
+    config = parse(argv, environ)
+    ServerClient(address(config), timeout_s=TIMEOUT_S, own=config).check(READY)
     return exit_status.OK
 
 

@@ -58,7 +58,7 @@ def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerC
         with file.open("wb") as log_file:
             # In a session of its own: Ctrl-C stops an answer, not the server.
             server = subprocess.Popen(  # noqa: S603 - the command is ours
-                [*command, "--ssl_certfile=", "--ssl_keyfile="],
+                [*command, "--ssl_certfile=", "--ssl_keyfile=", "--ssl_ca_certs="],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,

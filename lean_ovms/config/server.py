@@ -117,6 +117,18 @@ class ServerOptions(Options):
     )
     ssl_certfile: str = option("", "file with the chain of TLS certificates (PEM)", group="listen")
     ssl_keyfile: str = option("", "file with the private TLS key (PEM)", group="listen")
+    ssl_ca_certs: str = option(
+        "",
+        "file with the certificates (PEM) of the authorities that clients' certificates must be from",
+        group="listen",
+    )
+    ssl_cert_reqs: int = option(
+        2,
+        "with ssl_ca_certs: 2: clients need a certificate; 1: one that is sent is verified; 0: none is asked for",
+        group="listen",
+        low=0,
+        high=2,
+    )
     api_key_file: str = option(
         "",
         "file with the API key in its first line, or a JSON object with the hashes of several named keys, their roles "

@@ -73,6 +73,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--prompt_lookup", "maybe"], "--prompt_lookup takes true or false, not 'maybe'"),
         (["--log_level", "LOUD"], "--log_level must be one of"),
         (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile go together"),
+        (["--ssl-ca-certs", "x"], "--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile"),
         (["stray"], "there is no directory or file stray (a hub's model has the form organisation/name)"),
         (["sreve", "a/b"], "unrecognized arguments: a/b"),
         (["lst"], "there is no directory or file lst (did you mean list?)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from lean_ovms.cli.main import run_command
 from lean_ovms.config import Config
 
 READY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+TLS = Path(__file__).parents[1] / "transports" / "http11" / "tls"
 LOADING = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nloading"
 
 
@@ -67,6 +69,16 @@ def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
         assert run_command("healthcheck", ["--unix_socket", str(tmp_path / "s")], {}) == 0
     (tmp_path / "s").unlink()
     assert run_command("healthcheck", ["--unix_socket", str(tmp_path / "s")], {}) == 1
+
+
+def test_a_server_that_needs_certificates_gets_its_own(listener: socket.socket) -> None:
+    port, cert, key = str(listener.getsockname()[1]), str(TLS / "cert.pem"), str(TLS / "key.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=cert)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(cert, key)
+    files = ["--ssl_certfile", cert, "--ssl_keyfile", key, "--ssl_ca_certs", cert]
+    with answering(context.wrap_socket(listener, server_side=True), READY):
+        assert run_command("healthcheck", ["--rest_port", port, *files], {}) == 0
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ OPTIONS = [row for row in fields(Config) if not row.metadata["secret"] and row.n
 COMPANIONS: dict[str, dict[str, Any]] = {
     "ssl_certfile": {"ssl_keyfile": "k"},
     "ssl_keyfile": {"ssl_certfile": "c"},
+    "ssl_ca_certs": {"ssl_certfile": "c", "ssl_keyfile": "k"},
     "metrics_list": {"metrics_enable": True},
     **{
         f"draft_{name}": {"draft_model_path": "d"}

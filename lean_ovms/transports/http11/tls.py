@@ -14,6 +14,7 @@ from ...util.files import read_bytes
 NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
 REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
 """OpenSSL's reasons in plain words."""
+OPTIONS = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
 CHECK_S = 60.0
 """How often the files are checked. A certificate is renewed every few days or months."""
 
@@ -26,7 +27,7 @@ class Certificate:
     def __init__(self, config: Config) -> None:
         """Raises StartError naming the option at fault."""
         self._config = config
-        self._files = Path(config.ssl_certfile), Path(config.ssl_keyfile)
+        self._files = [Path(name) for option in OPTIONS if (name := getattr(config, option))]
         self._seen = self._file_stamps()
         self.context = _context(config)
 
@@ -69,14 +70,21 @@ def _context(config: Config) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, config: Config) -> None:
-    for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not report which
+    for option in OPTIONS:  # OpenSSL does not report which
         try:
-            read_bytes(getattr(config, option))
+            if name := getattr(config, option):
+                read_bytes(name)
         except OSError as error:
-            raise WrongOptions(f"--{option} {getattr(config, option)}: {error.strerror}") from None
+            raise WrongOptions(f"--{option} {name}: {error.strerror}") from None
     try:
         # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
         context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or NOT_PEM
         raise WrongOptions(f"cannot use --ssl_certfile and --ssl_keyfile: {REASONS.get(reason, reason)}") from None
+    if config.ssl_ca_certs:
+        try:
+            context.load_verify_locations(config.ssl_ca_certs)
+        except OSError:
+            raise WrongOptions(f"--ssl_ca_certs {config.ssl_ca_certs}: it must hold certificates as PEM") from None
+        context.verify_mode = ssl.VerifyMode(config.ssl_cert_reqs)

@@ -458,6 +458,37 @@ def test_wrong_certificates_stop_the_start(run: Run, tmp_path: Path) -> None:
         ):
             with pytest.raises(StartError, match=rf"^{re.escape(says)}[^\n]*$"):
                 await Server(config(ssl_certfile=cert, ssl_keyfile=key), ok).start()
+        for authorities, says in (
+            (none, "No such file or directory"),
+            (empty, "it must hold certificates"),
+            (KEY, "it must"),
+        ):
+            with pytest.raises(StartError, match=rf"^--ssl_ca_certs {re.escape(authorities)}: {says}[^\n]*$"):
+                await Server(config(ssl_certfile=CERT, ssl_keyfile=KEY, ssl_ca_certs=authorities), ok).start()
+
+    run(main)
+
+
+@pytest.mark.parametrize(("ssl_cert_reqs", "optional"), [(2, False), (1, True), (0, True)])
+def test_a_tls_client_needs_a_certificate_of_the_authorities(run: Run, ssl_cert_reqs: int, optional: bool) -> None:
+    asked: list[Request] = []
+
+    async def handle(request: Request) -> Response:
+        asked.append(request)
+        return await ok(request)
+
+    async def main() -> None:
+        options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "ssl_ca_certs": OTHER_CERT, "ssl_cert_reqs": ssl_cert_reqs}
+        known, unknown = tls_client(), tls_client()
+        known.load_cert_chain(OTHER_CERT, OTHER_KEY)
+        unknown.load_cert_chain(CERT, KEY)
+        async with serving(handle, **options) as server:
+            for context, welcome in ((known, True), (unknown, ssl_cert_reqs == 0), (tls_client(), optional)):
+                asked.clear()
+                said = b""
+                with contextlib.suppress(ssl.SSLError, ConnectionError):  # a client of TLS 1.3 may see a plain end
+                    said = await ask(server, CLOSE.replace(b"/ ", b"/health ", 1), ssl=context)
+                assert (said.endswith(b"ok"), bool(said), len(asked)) == (welcome, welcome, int(welcome))
 
     run(main)
 
