@@ -147,6 +147,7 @@ FOREIGN = {
     "ray": {"ray_serve.py"},
     "huggingface_hub": {"hub/"},
     "google": {"repository/"},
+    "cryptography": {"api/openai/responses/sealing.py"},
     "psycopg": {"api/openai/responses/postgres.py"},
     "sqlite3": {"api/openai/responses/sqlite.py"},
 }

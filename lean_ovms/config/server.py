@@ -190,6 +190,12 @@ class ServerOptions(Options):
     response_store_max_mb: int = option(
         256, "largest size of the store in MB; the oldest entries are deleted", group="responses", low=1, high=1 << 20
     )
+    reasoning_key_file: str = option(
+        "",
+        "file with the keys of sealed reasoning (reasoning.encrypted_content), a line each; the first seals, all open "
+        "(docs/security.md); empty: a random key, until the server stops",
+        group="responses",
+    )
 
     # --- files
     files_path: str = option(

@@ -14,7 +14,7 @@ WITHOUT_POSIX = """
 import importlib, os, pkgutil, signal, socket, sys
 
 MISSING = {"fcntl", "resource", "pwd", "grp", "termios", "uvloop", "openvino", "openvino_genai", "openvino_tokenizers",
-           "llguidance", "psycopg", "ray"}
+           "llguidance", "psycopg", "cryptography", "ray"}
 
 class Missing:
     def find_spec(self, name, path=None, target=None):

@@ -90,6 +90,29 @@ def test_thinking_is_a_reasoning_item(client: openai.OpenAI) -> None:
     assert made.usage.output_tokens_details.reasoning_tokens > 0
 
 
+def test_sealed_reasoning_goes_back_to_the_model(client: openai.OpenAI) -> None:
+    fields: Any = {"store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low"}}
+    question: Any = {"role": "user", "content": "What is 2 plus 3?"}
+    with client.responses.stream(input=[question], **fields, **ASK | {"max_output_tokens": 300}) as stream:
+        thought, *rest = stream.get_final_response().output
+    assert thought.type == "reasoning"
+    assert thought.encrypted_content
+    call: Any = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": '{"city": "Oslo"}'}
+    output: Any = {"type": "function_call_output", "call_id": "c", "output": "Sunny."}
+
+    def tokens(*thoughts: Any) -> int:
+        items = [question, *thoughts, call, output]
+        return client.responses.input_tokens.count(model="demo", input=items, extra_body=fields).input_tokens
+
+    sealed: Any = {"type": "reasoning", "summary": [], "encrypted_content": thought.encrypted_content}
+    plain: Any = {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought.summary[0].text}]}
+    assert tokens(sealed) == tokens(plain) > tokens()
+    assert client.responses.create(input=[question, thought, *rest, question], **fields, **ASK).output  # type: ignore[list-item]
+    with pytest.raises(openai.BadRequestError, match="could not be verified") as caught:
+        tokens(sealed | {"encrypted_content": "gAAAAABforeign"})
+    assert caught.value.code == "invalid_encrypted_content"
+
+
 def test_a_call_and_its_output_by_hand_and_by_id(client: openai.OpenAI) -> None:
     question: Any = {"role": "user", "content": "What is the weather in Paris?"}
     tools: Any = {"tools": [WEATHER], "tool_choice": "auto"}
@@ -328,3 +351,22 @@ async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> No
         assert len(asked) == 2
         again = await agents.Runner.run(agent, "Thank you.", previous_response_id=whole.last_response_id)
         assert again.final_output
+
+
+async def test_the_agents_sdk_keeps_the_reasoning_of_turns_that_are_not_stored(server: Process) -> None:
+    agents.set_tracing_disabled(True)
+    async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
+        settings = agents.ModelSettings(
+            temperature=0,
+            max_tokens=300,
+            store=False,
+            response_include=["reasoning.encrypted_content"],
+            reasoning={"effort": "low"},  # type: ignore[arg-type]
+        )
+        model = agents.OpenAIResponsesModel("demo", client)
+        agent = agents.Agent(name="Helper", model=model, model_settings=settings)
+        first = await agents.Runner.run(agent, "What is 2 plus 3?")
+        turns: list[Any] = first.to_input_list()
+        assert [item["type"] for item in turns if item.get("encrypted_content")] == ["reasoning"]
+        second = await agents.Runner.run(agent, [*turns, {"role": "user", "content": "Thank you."}])
+        assert second.final_output is not None

@@ -42,16 +42,19 @@ ITEM = "/conversations/{id}/items/{id}"
 
 
 def _store(services: Services) -> Store:
+    """The store. Call it before a body is parsed, which may be in a thread: the service is made on the event loop."""
     return services.get(ResponseService).store
 
 
 def _conversation(body: Json, services: Services) -> tuple[Values, list[Json]]:
     values = read(FIELDS, body)
-    return values, read_items(values["items"] or [], "items")
+    items = read_items(values["items"] or [], "items")
+    return values, services.get(ResponseService).sealer.opened(items, "items")
 
 
 @RouteDoc("Create a conversation", body=FIELDS, body_optional=True)
 async def handle_create(request: Request, services: Services) -> Response:
+    store = _store(services)
     values, items = await services.parse_body(request, _conversation) if request.size else ({"metadata": None}, [])
     body: Json = {
         "id": item_id("conv"),
@@ -59,7 +62,7 @@ async def handle_create(request: Request, services: Services) -> Response:
         "created_at": now(),
         "metadata": values["metadata"] or {},
     }
-    await _store(services).create_conversation(body, items)
+    await store.create_conversation(body, items)
     return json(body)
 
 
@@ -92,10 +95,11 @@ async def handle_items(request: Request, services: Services) -> Response:
     body=(replace(FIELDS[1], required=True, schema={"items": INPUT_ITEM, "minItems": 1}),),
 )
 async def handle_add_items(request: Request, services: Services) -> Response:
+    store = _store(services)
     _, items = await services.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
-    stored = await _store(services).add_conversation_items(id_in(request.path, ITEMS), items)
+    stored = await store.add_conversation_items(id_in(request.path, ITEMS), items)
     return page_response(stored, has_more=False)
 
 

@@ -27,7 +27,7 @@ FIELDS = fields.FIELDS
 
 
 async def prepare(services: Services) -> None:
-    """Open the store, so that the server does not start with one that cannot be opened. Raises StartError."""
+    """Open the store, so that the server does not start with one or a key that cannot be used. Raises StartError."""
     await services.get(ResponseService).open()
 
 

@@ -129,7 +129,7 @@ class Events:
     def _reasoning(self, choice: _Choice) -> ReasoningItem:
         if isinstance(choice.open, ReasoningItem):
             return choice.open
-        choice.open = reasoning = ReasoningItem(self._writer, self._next_index(choice))
+        choice.open = reasoning = ReasoningItem(self._writer, self._next_index(choice), self.body.seal)
         return reasoning
 
     def _next_index(self, choice: _Choice) -> int:

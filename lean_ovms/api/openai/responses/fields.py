@@ -44,7 +44,7 @@ INCLUDABLE = (
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 )
-"""OpenAI's closed list. All but the first are about items that never occur here, or that are whole without it."""
+"""OpenAI's closed list. All but the first two are about items that never occur here, or that are whole without it."""
 
 TEXT_FORMAT = {"type": "text"}
 
@@ -171,7 +171,7 @@ FIELDS = (
     RESPONSE_FORMAT,
     Field(name="truncation", kind="string", help="auto: leave out the oldest items of an input that is too long",
         choices=("auto", "disabled"), outside="truncation should be either 'auto' or 'disabled'"),
-    Field(name="include", kind="array", help="message.output_text.logprobs", read=_include,
+    Field(name="include", kind="array", help="message.output_text.logprobs, reasoning.encrypted_content", read=_include,
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,

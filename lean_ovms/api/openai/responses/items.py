@@ -178,6 +178,10 @@ def _reasoning(given: Json, param: str) -> Json:
             raise BadRequest(f"reasoning.{name} must be an array of objects with a text field", param=f"{param}.{name}")
         if parts or name == "summary":
             item[name] = [{"type": kind, "text": part["text"]} for part in parts]
+    if sealed := given.get("encrypted_content"):
+        if not isinstance(sealed, str):
+            raise BadRequest("reasoning.encrypted_content must be a string", param=f"{param}.encrypted_content")
+        item["encrypted_content"] = sealed
     return item
 
 
@@ -239,7 +243,7 @@ class _MessageBuilder:
     def add(self, item: Json) -> None:
         kind = item["type"]
         if kind == "reasoning":
-            if text := _reasoning_text(item):  # some servers send only encrypted reasoning
+            if text := _reasoning_text(item):
                 self._add_reasoning(text)
         elif kind in ("function_call", "custom_tool_call"):
             arguments = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 
 import orjson
 
@@ -170,12 +171,13 @@ class MessageItem(OutputItem):
 
 
 class ReasoningItem(OutputItem):
-    """A reasoning item; the model's reasoning is its one summary part, as in OVMS."""
+    """A reasoning item; the model's reasoning is its one summary part, as in OVMS. seal: encrypts it for the client."""
 
     prefix = "rs"
     head = delta_head("response.reasoning_summary_text.delta")
 
-    def __init__(self, writer: ResponseEventWriter, index: int) -> None:
+    def __init__(self, writer: ResponseEventWriter, index: int, seal: Callable[[str], str] | None = None) -> None:
+        self._seal = seal
         super().__init__(writer, index, {"summary_index": 0})
         writer.add("response.reasoning_summary_part.added", {**self._where, "part": self._part()})
 
@@ -185,7 +187,10 @@ class ReasoningItem(OutputItem):
         self._writer.delta(self.head, self._tail, text)
 
     def item(self, status: str) -> Json:
-        return self._announced() | {"status": status, "summary": [self._part()]}
+        item = self._announced() | {"status": status, "summary": [self._part()]}
+        if self._seal is not None and status != "in_progress":
+            item["encrypted_content"] = self._seal(self.text)
+        return item
 
     def _announced(self) -> Json:
         return {"id": self.id, "type": "reasoning", "status": "in_progress", "summary": []}

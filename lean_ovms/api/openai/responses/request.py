@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ....errors import TOO_LONG, BadRequest
+from ....errors import TOO_LONG, BadRequest, MissingExtra
 from ....models.generation import Generation
 from ....types import ChatPrompt, Json, Request
 from ...fields import Values
@@ -102,8 +102,8 @@ async def read_request(
     request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest]
 ) -> tuple[ResponsesRequest, Context]:
     """The body of a request, and the stored items that it refers to. Raises RequestError."""
+    store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
     asked = await services.parse_body(request, parse)
-    store = services.get(ResponseService).store
     return asked, await store.context(asked.previous, asked.conversation, asked.items)
 
 
@@ -119,7 +119,14 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
     reader.check_max_tokens("max_output_tokens")
     form = (values["text"] or {}).get("format", TEXT_FORMAT)
-    listed = "message.output_text.logprobs" in (values["include"] or ())
+    include = values["include"] or ()
+    listed = "message.output_text.logprobs" in include
+    sealer, seal, warnings = services.get(ResponseService).sealer, None, list(tools.warnings)
+    if "reasoning.encrypted_content" in include:
+        try:
+            seal = sealer.sealing()
+        except MissingExtra as error:  # agents always include it, and the summary has all of the reasoning
+            warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
     generation = reader.generation(
         {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
         offer=offer,
@@ -129,7 +136,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     )
     return ResponsesRequest(
         generation=generation,
-        items=[] if values["input"] is None else read_input(values["input"]),
+        items=[] if values["input"] is None else sealer.opened(read_input(values["input"]), "input"),
         instructions=values["instructions"],
         previous=values["previous_response_id"],
         conversation=values["conversation"],
@@ -148,9 +155,10 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
             request_id=values["request_id"] or "",
             named_by_id=generation.named_by_id,
             origins=tools.origins,
+            seal=seal,
             timed_events=values["timings_per_token"],
         ),
-        headers=generation.headers + warning_headers(tools.warnings),
+        headers=generation.headers + warning_headers(warnings),
     )
 
 

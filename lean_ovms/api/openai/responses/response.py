@@ -39,7 +39,8 @@ class ResponseObject:
 
     echo: the fields that repeat the request. request_id: the end of the id. ids: the token ids, if requested.
     named_by_id: log probabilities name tokens by id. origins: of tools that are no plain functions, by their names for
-    the model. times: the times so far, if the finished response has them; timed_events: its events of text, too.
+    the model. seal: what encrypts reasoning, if requested. times: the times so far, if the finished response has them;
+    timed_events: its events of text, too.
     """
 
     model: str
@@ -48,6 +49,7 @@ class ResponseObject:
     ids: TokenIds | None = None
     named_by_id: bool = False
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    seal: Callable[[str], str] | None = None
     times: Callable[[], Timings] | None = None
     timed_events: bool = False
     id: str = field(default_factory=lambda: item_id("resp"))

@@ -19,6 +19,7 @@ from ....types import ByteStream, Json
 from ...sse import PING
 from .background import BackgroundResponse, FrameStream, error_frame, frames_from
 from .events import Events
+from .sealing import Sealer
 from .store import LEASE_S, Context, Store
 from .tables import RESPONSE
 
@@ -39,13 +40,15 @@ class ResponseService:
 
     def __init__(self, config: Config) -> None:
         self.store = Store(config)
+        self.sealer = Sealer(config.reasoning_key_file)
         self._ping_s = config.sse_ping_s
         self._background: dict[str, BackgroundResponse] = {}
         self._unsaved: dict[str, Callable[[], Awaitable[None]]] = {}  # finished, but not stored yet
         self._monitor_task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the store. Raises StartError."""
+        """Read the keys, and open the store. Raises StartError."""
+        self.sealer.read_keys()
         await self.store.open()
 
     async def drain(self, timeout_s: float) -> None:
