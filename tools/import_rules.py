@@ -149,6 +149,7 @@ FOREIGN = {
     "google": {"repository/"},
     "cryptography": {"api/openai/responses/sealing.py"},
     "psycopg": {"api/openai/responses/postgres.py"},
+    "opentelemetry": {"observability/traces.py"},
     "sqlite3": {"api/openai/responses/sqlite.py"},
 }
 """Who may import what is not ours."""

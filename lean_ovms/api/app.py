@@ -104,6 +104,7 @@ class App:
         self.trimmer.close()
         for service in self.services.states.values():
             await service.close()
+        await self._records.close()
 
     def is_vital(self, method: str, path: str) -> bool:
         """Whether this request is served when there are too many connections, too: it reports on the server."""
@@ -136,6 +137,8 @@ class App:
             inline_time.reset(inline_token)
         response.headers += self._cors.headers(request)
         response.headers.append(("X-Request-Id", record.request_id))
+        if record.traceparent:
+            response.headers.append(("traceparent", record.traceparent))
         if key is not None:
             response.headers += key.headers()
         if expects_anthropic(request):

@@ -5,13 +5,16 @@ Each is one object that App asks in turn. Knows no routes by name, no models and
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..config import Config
+from ..errors import StartError, install_command
 from ..observability.logging import Access
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
@@ -20,10 +23,14 @@ from ..types import ByteStream, Request, Response
 from ..websocket_types import Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
 
+if TYPE_CHECKING:
+    from ..observability.traces import Traces
+
 logger = logging.getLogger("lean_ovms.access")
 
 PREFLIGHT_S = "600"
 """Seconds for which a browser may cache a preflight (Starlette's default; browsers' own is 5)."""
+TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _NAMES = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+(?:, *[-!#$%&'*+.^_`|~0-9A-Za-z]+)*")
 
 
@@ -60,17 +67,23 @@ class Cors:
 
 
 class RequestRecords:
-    """A record for each request, from which the access line and the metrics are written when its response is closed."""
+    """A record for each request, from which the access line, the metrics and the span are made when its response is
+    closed."""
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self._access_log = config.access_log
+        """Raises StartError."""
         self._metrics = metrics
-        self._enabled = config.access_log or metrics.enabled
+        self._traces = _traces(config.otlp_traces_endpoint)
+        self._enabled = config.access_log or metrics.enabled or self._traces is not None
         self._open: set[RequestRecord] = set()
 
     def start(self, request: Request) -> RequestRecord:
         """The record of a request that has just arrived; `finish` or `observe` it."""
         record = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
+        traceparent = request.headers.get("traceparent", "")
+        if traceparent and TRACEPARENT.fullmatch(traceparent):
+            record.traceparent, record.tracestate = traceparent, request.headers.get("tracestate", "")
         if self._enabled:
             self._open.add(record)
         return record
@@ -114,13 +127,31 @@ class RequestRecords:
         """The transport has closed the response."""
         self._open.discard(record)
         record.seconds = time.monotonic() - record.started
+        if self._traces is not None and record.model:
+            self._traces.add(record)
         if self._access_log:
             Access(record).log(logger, logging.DEBUG if record.quiet else logging.INFO)
         self._metrics.request_finished(record)
 
+    async def close(self) -> None:
+        """Send the spans that wait. Idempotent."""
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
+
     def in_flight(self, model: str) -> int:
         """Requests for a model that are not finished."""
         return sum(record.model == model for record in self._open)
+
+
+def _traces(endpoint: str) -> Traces | None:
+    """What makes spans, for a collector at this endpoint; None without one. Raises StartError."""
+    if not endpoint:
+        return None
+    try:
+        from ..observability.traces import Traces
+    except ImportError:
+        raise StartError(f"--otlp_traces_endpoint needs {install_command('otel')}") from None
+    return Traces(endpoint)
 
 
 def _recorded(serve: Serve, record: RequestRecord) -> Serve:

@@ -254,3 +254,9 @@ class ServerOptions(Options):
         "names of the metrics to serve, separated by commas (docs/operations.md lists them); empty: all",
         group="behaviour",
     )
+    otlp_traces_endpoint: str = option(
+        "",
+        "collector that gets a span of each request to a model, by OTLP: a URL such as http://localhost:4317; it needs "
+        "the extra otel",
+        group="behaviour",
+    )

@@ -243,6 +243,8 @@ class TextModel(TokenModel):
         tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
         structured = self.chat_format.structured_output(output, tail, self.offload)
         sampling, without_effect = self.chat_format.with_thinking(sampling, tail)
+        if record is not None:
+            record.sampling = sampling
         submit = partial(
             self.engine.submit,
             text,

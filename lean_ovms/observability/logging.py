@@ -127,6 +127,8 @@ class Access:
             shown |= {"model": record.model, "stream": record.stream}
         if record.key is not None and record.key.name:
             shown["api_key_name"] = record.key.name
+        if record.trace_id:
+            shown["trace_id"] = record.trace_id
         if record.error:
             shown["error"] = record.error
         if record.generations:
@@ -134,14 +136,14 @@ class Access:
         return shown
 
     def _generated(self) -> dict[str, Any]:
-        record, generations = self._record, self._record.generations
+        record = self._record
         ttft_s = record.ttft_s
         return {
-            "prompt_tokens": sum(g.prompt_tokens for g in generations),
-            "completion_tokens": sum(g.completion_tokens for g in generations),
+            "prompt_tokens": record.prompt_tokens,
+            "completion_tokens": record.completion_tokens,
             "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
-            "finish": [finish for g in generations for finish in g.finish_reasons],
-            "engine_ids": [g.engine_id for g in generations],
+            "finish": record.finish_reasons,
+            "engine_ids": [g.engine_id for g in record.generations],
         }
 
     def __str__(self) -> str:
@@ -150,9 +152,10 @@ class Access:
         tail = self._generated_text() if record.generations else ""
         key = f" key={record.key.name}" if record.key is not None and record.key.name else ""
         error = f" error={record.error}" if record.error else ""
+        trace = f" trace={record.trace_id}" if record.trace_id else ""
         return (
             f"{record.peer or '-'} {safe(record.method)} {safe(record.path)} {record.status} {record.bytes} B "
-            f"{record.seconds * 1e3:.1f} ms{kind}{tail}{key}{error} id={safe(record.request_id)}"
+            f"{record.seconds * 1e3:.1f} ms{kind}{tail}{key}{error}{trace} id={safe(record.request_id)}"
         )
 
     def _generated_text(self) -> str:

@@ -114,11 +114,8 @@ class Metrics:
             self._add("lean_ovms_cancellations_total", labels)
         if record.ttft_s is not None:
             self._observe("vllm:time_to_first_token_seconds", labels, record.ttft_s)
-            self._observe("vllm:request_decode_time_seconds", labels, record.decode_s)
-            if record.queue_s is not None:
-                self._observe("vllm:request_queue_time_seconds", labels, record.queue_s)
-                self._observe("vllm:request_prefill_time_seconds", labels, record.ttft_s - record.queue_s)
-                self._observe("vllm:request_inference_time_seconds", labels, record.seconds - record.queue_s)
+            for phase, seconds in record.phases.items():
+                self._observe(f"vllm:request_{phase}_time_seconds", labels, seconds)
             choices = len(record.finish_reasons)
             if record.completion_tokens > choices:
                 mean = record.decode_s / (record.completion_tokens / choices - 1)

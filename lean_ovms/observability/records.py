@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from ..types import SamplingParams
+
 
 @dataclass(slots=True, kw_only=True)
 class GenerationRecord:
@@ -35,6 +37,16 @@ class GenerationRecord:
     error: str = ""
     cached_tokens: int | None = None
     queue_s: float | None = None
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds of each phase that is known: queue, prefill, decode, and inference, which is the last two."""
+        if self.ttft_s is None:
+            return {}
+        if self.queue_s is None:
+            return {"decode": self.decode_s}
+        prefill, inference = self.ttft_s - self.queue_s, self.seconds - self.queue_s
+        return {"queue": self.queue_s, "prefill": prefill, "decode": self.decode_s, "inference": inference}
 
 
 @dataclass(slots=True)
@@ -75,7 +87,8 @@ class RequestRecord:
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
     peer: the other end of the connection, or the client that a trusted proxy names.
     client: the name of its client, as api.clients has it. number: among the requests of this process.
-    quiet: its access line is of level DEBUG. key: its API key, None without a valid one.
+    quiet: its access line is of level DEBUG. key: its API key, None without a valid one. sampling: of its generations.
+    traceparent, tracestate: its place in a trace (https://www.w3.org/TR/trace-context/), "" without a valid one.
     """
 
     request_id: str
@@ -96,6 +109,9 @@ class RequestRecord:
     client: str = ""
     quiet: bool = False
     key: Key | None = None
+    sampling: SamplingParams | None = None
+    traceparent: str = ""
+    tracestate: str = ""
     number: int = field(default_factory=itertools.count(1).__next__)
 
     def add(self, generation: GenerationRecord, model: str = "") -> None:
@@ -107,6 +123,22 @@ class RequestRecord:
             self.generations.append(generation)
         if self.key is not None:
             self.key.generation_finished(generation)
+
+    @property
+    def trace_id(self) -> str:
+        return self.traceparent[3:35]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(g.prompt_tokens for g in self.generations)
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(g.completion_tokens for g in self.generations)
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        return [reason for g in self.generations for reason in g.finish_reasons]
 
     @property
     def ttft_s(self) -> float | None:

@@ -1,0 +1,141 @@
+"""Spans of finished requests, sent to an OpenTelemetry collector; for --otlp_traces_endpoint, with the extra otel.
+
+They have the name and the attributes of vLLM's. The SDK reads its own environment variables: OTEL_TRACES_SAMPLER,
+OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_HEADERS and so on. Spans wait in a queue, bounded by OTEL_BSP_MAX_QUEUE_SIZE, for
+a thread of the SDK that sends them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ..errors import StartError
+from .logging import is_set_up
+from .records import RequestRecord
+
+logger = logging.getLogger("lean_ovms.traces")
+
+CLOSE_S = 3.0
+"""How long the end of the server waits for the collector."""
+
+
+class Traces:
+    """Makes a span of each finished request. Raises StartError."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._exporter = _LoggingExporter(_otlp_exporter(endpoint))
+        resource = Resource.create({"service.name": "lean_ovms"}).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("lean_ovms")
+        self._propagator = TraceContextTextMapPropagator()
+        if is_set_up():
+            library = logging.getLogger("opentelemetry")
+            library.handlers[:], library.propagate = [_DebugHandler()], False
+
+    def add(self, record: RequestRecord) -> None:
+        """Makes the span of a request that has just finished, if its trace is sampled."""
+        end = time.time_ns()
+        context = self._propagator.extract({"traceparent": record.traceparent, "tracestate": record.tracestate})
+        start = end - int(record.seconds * 1e9)
+        span = self._tracer.start_span("llm_request", context, SpanKind.SERVER, start_time=start)
+        if not span.is_recording():
+            return
+        span.set_attributes(_attributes(record))
+        if record.error and not 400 <= record.status < 500:
+            span.set_status(StatusCode.ERROR, record.error)
+        span.end(end)
+        if not record.traceparent:
+            own = span.get_span_context()
+            record.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+
+    def close(self) -> None:
+        """Sends the spans that wait, within CLOSE_S. Idempotent."""
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+        if closing.is_alive():
+            self._exporter.shutdown()  # it tries no more
+
+
+def _attributes(record: RequestRecord) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "gen_ai.request.id": record.request_id,
+        "gen_ai.response.model": record.model,
+        "gen_ai.latency.e2e": record.seconds,
+        "http.request.method": record.method,
+        "http.route": record.route,
+        "http.response.status_code": record.status,
+    }
+    if record.error:
+        found["error.type"] = record.error
+    if record.sampling is not None:
+        for name in ("max_tokens", "temperature", "top_p", "n"):
+            if (value := getattr(record.sampling, name)) is not None:
+                found[f"gen_ai.request.{name}"] = value
+    if not record.generations:
+        return found
+    found["gen_ai.usage.prompt_tokens"] = record.prompt_tokens
+    found["gen_ai.usage.completion_tokens"] = record.completion_tokens
+    found["gen_ai.response.finish_reasons"] = record.finish_reasons
+    if record.ttft_s is not None:
+        found["gen_ai.latency.time_to_first_token"] = record.ttft_s
+    longest = max(record.generations, key=lambda generation: generation.seconds)
+    for phase, seconds in longest.phases.items():
+        found[f"gen_ai.latency.time_in_{phase if phase == 'queue' else f'model_{phase}'}"] = seconds
+    return found
+
+
+def _otlp_exporter(endpoint: str) -> SpanExporter:
+    environ = os.environ
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+
+        return GrpcExporter(endpoint=endpoint, insecure=True)  # https:// is secure nevertheless
+    if protocol != "http/protobuf":
+        raise StartError(f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL must be grpc or http/protobuf, not {protocol!r}")
+    if not endpoint.startswith(("http://", "https://")):
+        raise StartError("--otlp_traces_endpoint must be a URL such as http://localhost:4318/v1/traces")
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+
+    return HttpExporter(endpoint=endpoint)
+
+
+class _LoggingExporter(SpanExporter):
+    """Logs when spans cannot be sent, and when they can be sent again, once each."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._failing = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        failing = result is not SpanExportResult.SUCCESS
+        if failing and not self._failing:
+            logger.warning("--otlp_traces_endpoint: spans are dropped as they cannot be sent; the level DEBUG has why")
+        elif self._failing and not failing:
+            logger.info("--otlp_traces_endpoint: spans are sent again")
+        self._failing = failing
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+
+class _DebugHandler(logging.Handler):
+    """Logs what the libraries log, which would be a line for each attempt and each span, at the level DEBUG."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger.debug("%s: %s", record.name, record.getMessage())
