@@ -26,7 +26,7 @@ from .records import RequestRecord
 
 logger = logging.getLogger("lean_ovms.traces")
 
-CLOSE_S = 3.0
+CLOSE_S = 5.0
 """How long the end of the server waits for the collector."""
 
 
