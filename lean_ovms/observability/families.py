@@ -64,6 +64,18 @@ FAMILIES = (
     Family("vllm:num_requests_running", "gauge", "sequences in the engine's batch"),
     Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
     Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
+    Family(
+        "vllm:cache_config_info",
+        "gauge",
+        "1, with the form of the KV cache as labels",
+        ("model_name", "block_size", "num_gpu_blocks", "cache_dtype", "enable_prefix_caching"),
+    ),
+    Family(
+        "vllm:lora_requests_info",
+        "gauge",
+        "Unix time; its labels: the adapters of a model that have requests, and of which some wait until one is loaded",
+        ("model_name", "max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+    ),
     Family("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
     Family(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or from n-grams"),
     Family(f"{SPECULATIVE}draft_tokens_total", "counter", "tokens of drafts, where the pipeline counts them"),
@@ -107,7 +119,7 @@ FAMILIES = (
     Family(
         "lean_ovms_request_errors_total",
         "counter",
-        "errors by code, those of grammars and in streams included",
+        "errors by code, rejections and those of grammars and in streams included; without a model its name is empty",
         ("code", "model_name"),
     ),
     Family("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),

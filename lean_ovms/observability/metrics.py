@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..engine_types import EngineStats
+from ..engine_types import EngineStats, ModelInfo
 from . import process_stats
 from .exposition import Exposition, Histogram
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
     """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes. up:
-    requests are served. loaded: the model is in memory. waiting: requests that wait until it is."""
+    requests are served. loaded: the model is in memory. waiting: requests that wait until it is. info: of the model in
+    memory. loras: of a model that may have adapters: their number in memory at most, and the names of those with
+    requests that run, and with requests that wait, as labels."""
 
     model: str
     in_flight: int
@@ -35,6 +37,8 @@ class EngineState:
     stats: EngineStats | None
     loaded: bool = True
     waiting: int = 0
+    info: ModelInfo | None = None
+    loras: tuple[str, str, str] | None = None
 
 
 class TokenTimer:
@@ -78,12 +82,12 @@ class Metrics:
         method = record.method if record.route else "other"
         self._add("lean_ovms_requests_total", (path, method, str(record.status)))
         self._observe("lean_ovms_request_seconds", (path,), record.seconds)
+        if record.error:
+            self._add("lean_ovms_request_errors_total", (record.error, record.model))
         if not record.model:
             return
         method, name = METHODS[record.stream], record.model
         labels = ("V3", "REST", method, name)
-        if record.error:
-            self._add("lean_ovms_request_errors_total", (record.error, name))
         if record.status in (429, 503):
             self._add("ovms_requests_rejected", labels)
             return
@@ -186,6 +190,11 @@ class Metrics:
         self._set("lean_ovms_engine_restarts_total", labels, engine.restarts)
         if engine.memory is not None:
             self._set("lean_ovms_engine_resident_memory_bytes", labels, engine.memory)
+        if (info := engine.info) is not None and info.kv_blocks:
+            form = (info.block_size, info.kv_blocks, info.kv_precision, info.prefix_caching)
+            self._set("vllm:cache_config_info", (engine.model, *map(str, form)), 1)
+        if engine.loras is not None:
+            self._set("vllm:lora_requests_info", (engine.model, *engine.loras), time.time())
         if (stats := engine.stats) is None:
             return
         self._set("vllm:num_requests_running", labels, stats.running)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_ovms.engine_types import EngineStats
+from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Metrics
 from lean_ovms.observability.records import GenerationRecord, KeyUsage, RequestRecord
@@ -56,7 +56,10 @@ def samples() -> dict[str, set[str]]:
         drafted=2,
         accepted_by_position=[1],
     )
-    state = EngineState(model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats)
+    info = ModelInfo(vocab_size=1, context_length=1, kv_blocks=1, versions={})
+    state = EngineState(
+        model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats, info=info, loras=("4", "a", "")
+    )
     found: dict[str, set[str]] = {}
     text = metrics.expose([state], [KeyUsage("alice", requests=1)]).decode()
     for family in text_string_to_metric_families(text):

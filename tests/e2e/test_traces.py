@@ -21,14 +21,16 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tok
 
 
 def test_a_span_and_the_access_line_have_the_same_trace() -> None:
-    with collecting() as collector:
-        with start_process(*FAKE, "--otlp-traces-endpoint", collector.url, env=HTTP) as process:
-            process.wait_for("ready: m")
-            answer = httpx.post(f"{process.url}/v1/chat/completions", json=HELLO, timeout=PATIENT_S)
-            assert answer.status_code == 200
-            line = process.wait_for(f"id={answer.headers['x-request-id']}")
-            [span] = collector.received()
-            assert process.stop() == 0
+    with (
+        collecting() as collector,
+        start_process(*FAKE, "--otlp-traces-endpoint", collector.url, env=HTTP) as process,
+    ):
+        process.wait_for("ready: m")
+        answer = httpx.post(f"{process.url}/v1/chat/completions", json=HELLO, timeout=PATIENT_S)
+        assert answer.status_code == 200
+        line = process.wait_for(f"id={answer.headers['x-request-id']}")
+        [span] = collector.received()
+        assert process.stop() == 0
     assert attributes(span)["gen_ai.request.id"] == answer.headers["x-request-id"]
     assert f"trace={span.trace_id.hex()}" in line
 

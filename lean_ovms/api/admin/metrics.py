@@ -38,5 +38,16 @@ async def _state(services: Services, model: Model) -> EngineState:
         waiting=model.waiting,
         restarts=model.restarts,
         memory=resident_bytes(None if model.adapter else model.engine.pid),
+        info=model.info if model.loaded and not model.adapter else None,
+        loras=_loras(services, model),
         stats=await load_report.read(model.stats(), STATS_TIMEOUT_S),
     )
+
+
+def _loras(services: Services, model: Model) -> tuple[str, str, str] | None:
+    adapters = model.adapters.models.values()
+    if not (adapters or model.config.allow_runtime_lora):
+        return None
+    running = [one.name for one in adapters if services.records.in_flight(one.name) > one.waiting]
+    waiting = [one.name for one in adapters if one.waiting]
+    return str(model.config.max_loras), ",".join(running), ",".join(waiting)
