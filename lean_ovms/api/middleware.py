@@ -71,8 +71,8 @@ class RequestRecords:
     closed."""
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
-        self._access_log = config.access_log
         """Raises StartError."""
+        self._access_log = config.access_log
         self._metrics = metrics
         self._traces = _traces(config.otlp_traces_endpoint)
         self._enabled = config.access_log or metrics.enabled or self._traces is not None
@@ -127,7 +127,7 @@ class RequestRecords:
         """The transport has closed the response."""
         self._open.discard(record)
         record.seconds = time.monotonic() - record.started
-        if self._traces is not None and record.model:
+        if self._traces is not None and (record.generations or (record.model and record.error)):
             self._traces.add(record)
         if self._access_log:
             Access(record).log(logger, logging.DEBUG if record.quiet else logging.INFO)
@@ -149,9 +149,12 @@ def _traces(endpoint: str) -> Traces | None:
         return None
     try:
         from ..observability.traces import Traces
+
+        return Traces(endpoint)
     except ImportError:
         raise StartError(f"--otlp_traces_endpoint needs {install_command('otel')}") from None
-    return Traces(endpoint)
+    except ValueError as error:  # by the SDK, of a value in the environment
+        raise StartError(f"--otlp_traces_endpoint: {error}") from None
 
 
 def _recorded(serve: Serve, record: RequestRecord) -> Serve:

@@ -75,13 +75,17 @@ async def test_without_the_extra_the_start_fails_and_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "endpoint", "message"),
-    [("http/json", "http://127.0.0.1:1", "grpc or http/protobuf"), ("http/protobuf", "127.0.0.1:1", "must be a URL")],
+    ("variable", "value", "endpoint", "message"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "http://127.0.0.1:1", "grpc or http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", "127.0.0.1:1", "must be a URL"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "1", "http://127.0.0.1:1", "max_queue_size"),
+    ],
 )
 async def test_what_cannot_be_sent_to_stops_the_start(
-    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, protocol: str, endpoint: str, message: str
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, endpoint: str, message: str
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    monkeypatch.setenv(variable, value)
     with pytest.raises(StartError, match=message):
         await make_app(otlp_traces_endpoint=endpoint)
 
@@ -117,7 +121,8 @@ async def test_a_request_to_a_model_has_a_span_with_vllms_attributes(make_app: M
         sampling = {"max_tokens": 7, "temperature": 0.5, "top_p": 0.25}
         headers = {"traceparent": SAMPLED, "tracestate": "vendor=1", "x_request_id": "mine"}
         answer = await whole(await post(app, CHAT, {**HELLO, **sampling}, **headers))
-        await (await get(app, "/health")).aclose()  # without a model, without a span
+        for path in ("/health", "/v2/models/m/ready"):  # nothing is computed: no span
+            await (await get(app, path)).aclose()
         await app.close()
         [span] = collector.received()
     assert (span.name, span.kind, span.trace_state) == ("llm_request", span.SPAN_KIND_SERVER, "vendor=1")
