@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import SERVED_TASKS, SPEECH_TO_TEXT
+from ..config import IMAGE_GENERATION, SERVED_TASKS, SPEECH_TO_TEXT
 from . import json_file
 
 AMBIGUOUS = ("Qwen3ForCausalLM",)
@@ -169,7 +169,7 @@ TASKS = (
     ModelTask("classify", _is_classifier, ()),
     ModelTask("token_classify", lambda files: files.is_of("ForTokenClassification"), ()),
     ModelTask("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),
-    ModelTask("image_generation", _is_image_model, ("ImageGenCalculator",)),
+    ModelTask(IMAGE_GENERATION, _is_image_model, ("ImageGenCalculator",), "ImageGenCalculatorOptions"),
     ModelTask(
         "embeddings",
         _is_embedding_model,

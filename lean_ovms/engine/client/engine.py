@@ -29,6 +29,7 @@ from .replies import ReplyRouter, ReplyStream
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from ...image_types import ImageParams
     from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
     from ...speech_types import SpeakParams, TranscribeParams
     from .pool_reply import PoolReply
@@ -295,6 +296,13 @@ class EngineClient:
         fields = dataclasses.asdict(params)
         speech: bytes = await self._replies.call(lambda n: protocol.Speak(n, text, fields, begun, client))
         return speech
+
+    async def generate_image(self, prompt: str, params: ImageParams, *, begun: bool = False, client: str = "") -> bytes:
+        """Returns the file of an image; cancelled when the waiting task is. Arguments and errors are as in `speak`."""
+        self._begin()
+        fields = dataclasses.asdict(params)
+        file: bytes = await self._replies.call(lambda n: protocol.GenerateImage(n, prompt, fields, begun, client))
+        return file
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""
