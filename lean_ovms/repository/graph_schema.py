@@ -69,7 +69,7 @@ MESSAGES = {
     "CompositeLoraAdapterEntry": "!string alias, *CompositeLoraComponent components",
     "ImageGenCalculatorOptions": "!string models_path, string device, string plugin_config, string max_resolution, "
     "string default_resolution, uint64 max_num_images_per_prompt, uint64 default_num_inference_steps, "
-    "uint64 max_num_inference_steps, string resolution, int64 num_images_per_prompt, float guidance_scale, "
+    "uint64 max_num_inference_steps, string resolution, uint64 num_images_per_prompt, float guidance_scale, "
     "*LoraAdapterEntry lora_adapters, *CompositeLoraAdapterEntry composite_lora_adapters",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
