@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tarfile
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,17 @@ class FakeImageEngine:
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")
 
-    async def generate_image(self, prompt: str, params: ImageParams, *, begun: bool = False, client: str = "") -> bytes:
-        self.asked.append((prompt, params, begun))
+    async def call(self, make: Callable[[int], protocol.Record]) -> bytes:
+        command = make(1)
+        assert isinstance(command, protocol.GenerateImage)
+        self.asked.append((command.prompt, ImageParams(**command.params), command.begun))
         try:
             if self.gate is not None:
                 await self.gate.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        self.task.handle(protocol.GenerateImage(1, prompt, asdict(params), begun, client))
+        self.task.handle(command)
         while not self.task.idle:
             self.task.step()
         [record] = self.task.out

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 
+from ..engine.protocol import GenerateImage
 from ..image_types import ImageInfo, ImageParams
 from ..observability.records import current_client
 from .model import Model, UsageRecorder, too_slow
@@ -39,10 +42,10 @@ class ImageModel(Model):
             files: list[bytes] = []
             limit_s, client = self.config.request_timeout_s, current_client()
             for params in wanted:
-                image = model.engine.generate_image(prompt, params, begun=bool(files), client=client)
+                record = partial(GenerateImage, prompt=prompt, params=asdict(params), begun=bool(files), client=client)
                 left_s = usage.started + limit_s - time.monotonic() if limit_s else None
                 try:
-                    files.append(await asyncio.wait_for(image, left_s))
+                    files.append(await asyncio.wait_for(model.engine.call(record), left_s))
                 except asyncio.TimeoutError:
                     raise too_slow() from None
                 usage.first = usage.first or time.monotonic()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import IMAGE_GENERATION, SERVED_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH
+from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT, TEXT_TO_SPEECH
 from ..config.options import read_object
 from ..errors import StartError
 from ..util.files import NOT_REGULAR, read_text
@@ -44,7 +44,6 @@ HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
-OTHER_TASK = "It is for a task that this server does not serve."
 """Reasons that a client may know."""
 
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -147,10 +146,6 @@ def _check(path: Path, task: str) -> None:
     if not path.is_dir():
         raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
     found = task or model_task.detect(path)
-    if found and found not in SERVED_TASKS:
-        served = ", ".join(SERVED_TASKS)
-        message = f"{path} holds a model for the task {found}, which this server does not serve (it serves {served})"
-        raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
     _require_regular_files(path)
     if missing := missing_in(path, found):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
