@@ -100,7 +100,7 @@ FIELDS = FieldSet((
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRequest:
+class ImageGenerationRequest:
     """A body. images: the parameters of each image."""
 
     model: ImageModel
@@ -128,7 +128,7 @@ async def handle(request: Request, services: Services) -> Response:
     return response
 
 
-def parse(body: Json, services: Services) -> ImageRequest:
+def parse(body: Json, services: Services) -> ImageGenerationRequest:
     """Raises RequestError."""
     values = read(FIELDS, body)
     if not (values["prompt"] or "").strip():
@@ -161,7 +161,7 @@ def parse(body: Json, services: Services) -> ImageRequest:
     notices += [
         f"{name} is not supported and was ignored" for name in IGNORED.names if values[name] not in (None, "auto")
     ]
-    return ImageRequest(model=model, prompt=values["prompt"], images=images, headers=warning_headers(notices))
+    return ImageGenerationRequest(model=model, prompt=values["prompt"], images=images, headers=warning_headers(notices))
 
 
 def _one_of(values: Values, name: str, other: str) -> Any:

@@ -1,12 +1,7 @@
-"""What --fake_engine selects for image_generation: an image of one color, which depends on prompt and seed.
-
-Some words make it fail, as in the other fakes.
-"""
+"""What --fake_engine selects for image_generation: an image of one color, which depends on prompt and seed."""
 
 from __future__ import annotations
 
-import os
-import signal
 import zlib
 from collections.abc import Generator
 
@@ -14,8 +9,8 @@ from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...image_types import ImageInfo, ImageParams
 
-RAISE, DIE = "<|raise|>", "<|die|>"
-"""Failures: raise after a step, kill the process."""
+RAISE = "<|raise|>"
+"""A prompt with this fails after a step."""
 MULTIPLE = 8
 
 
@@ -33,7 +28,5 @@ class FakeImagePipeline:
             yield
             if RAISE in prompt:
                 raise RuntimeError("the fake engine was asked to raise")
-            if DIE in prompt:
-                os.kill(os.getpid(), signal.SIGKILL)
         color = zlib.crc32(f"{prompt} {params.seed}".encode()).to_bytes(4, "little")[:3]
         return color * (params.width * params.height)
