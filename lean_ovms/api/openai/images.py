@@ -158,9 +158,8 @@ def parse(body: Json, services: Services) -> ImageGenerationRequest:
         for number in range(count)
     ]
     notices = unsupported.warnings(FIELDS, body)
-    notices += [
-        f"{name} is not supported and was ignored" for name in IGNORED.names if values[name] not in (None, "auto")
-    ]
+    ignored = [field.name for field in IGNORED if values[field.name] not in (None, "auto")]
+    notices += [f"{name} is not supported and was ignored" for name in ignored]
     return ImageGenerationRequest(model=model, prompt=values["prompt"], images=images, headers=warning_headers(notices))
 
 
