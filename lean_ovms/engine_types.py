@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .types import Json
 
 if TYPE_CHECKING:
+    from .image_types import ImageInfo
     from .pooling_types import PoolingInfo
     from .speech_types import SpeechInfo, VoiceInfo
 
@@ -61,8 +62,8 @@ class ModelInfo:
     max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
     vision: the model reads images. video: and videos. image_tokens: the model's own placeholders for images, refused
     from clients.
-    pooling, speech, voices: of a model that does not generate; it has one of these, and what is only of generation
-    keeps its default.
+    pooling, speech, voices, images: of a model that does not generate text; it has one of these, and what is only of
+    text generation keeps its default.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 
@@ -92,6 +93,7 @@ class ModelInfo:
     pooling: PoolingInfo | None = None
     speech: SpeechInfo | None = None
     voices: VoiceInfo | None = None
+    images: ImageInfo | None = None
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
@@ -106,6 +108,10 @@ class ModelInfo:
 
             kinds = {"speech": SpeechInfo, "voices": VoiceInfo}
             values |= {name: kind(**values[name]) for name, kind in kinds.items() if values.get(name)}
+        if values.get("images"):
+            from .image_types import ImageInfo
+
+            values["images"] = ImageInfo(**values["images"])
         return cls(**values)
 
 

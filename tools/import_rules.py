@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
+BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "image_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.command_queue", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
@@ -10,10 +10,11 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
     "pooling_types": set(),
     "speech_types": set(),
+    "image_types": set(),
     "timing_types": set(),
     "push_types": set(),
     "types": {"timing_types", "push_types"},
-    "engine_types": {"types", "pooling_types", "speech_types"},
+    "engine_types": {"types", "pooling_types", "speech_types", "image_types"},
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
@@ -29,8 +30,15 @@ ALLOWED: dict[str, set[str]] = {
     "text.template": BASE | {"repository", "util"},
     "text": set(),
     "engine": set(),
-    "engine.protocol": {"engine.cache_records", "engine.record", "engine.speech_records", "engine.text_records"},
+    "engine.protocol": {
+        "engine.cache_records",
+        "engine.image_records",
+        "engine.record",
+        "engine.speech_records",
+        "engine.text_records",
+    },
     "engine.record": set(),
+    "engine.image_records": {"engine.record"},
     "engine.speech_records": {"engine.record"},
     "engine.cache_records": {"engine.record"},
     "engine.text_records": {"engine.record"},
@@ -53,11 +61,12 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.protocol", "engine.generation", "engine.errors", "engine.embedding", "repository"}
     | {"config", "util"},
     "engine.voice": BASE | {"engine.loading", "engine.protocol", "engine.errors", "repository", "config", "util"},
+    "engine.image_generation": BASE | {"engine.loading", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged"}
-    | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
+    | {"engine.embedding", "engine.speech", "engine.voice", "engine.image_generation", "config", "util"},
     "engine.worker.command_queue": {"engine.protocol", "util"},
     "engine.worker.loop": {
         "engine.protocol",
@@ -96,7 +105,12 @@ EVERYTHING = {"server", "embed", "cli", "asgi", "llm", "ray_serve", "__main__"}
 
 FOREIGN = {
     "h11": {"transports/http11/", "media/"},
-    "PIL": {"media/images/pillow.py", "media/images/video.py", "engine/paged/vision/pixels.py"},
+    "PIL": {
+        "media/images/pillow.py",
+        "media/images/video.py",
+        "engine/paged/vision/pixels.py",
+        "engine/image_generation/task.py",
+    },
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
     "openvino": {
@@ -115,6 +129,7 @@ FOREIGN = {
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/voice/pipeline.py",
+        "engine/image_generation/pipeline.py",
     },
     "openvino_genai": {
         "engine/genai/",
@@ -122,6 +137,7 @@ FOREIGN = {
         "engine/paged/pipeline.py",
         "engine/speech/pipeline.py",
         "engine/voice/pipeline.py",
+        "engine/image_generation/pipeline.py",
     },
     "openvino_tokenizers": {"engine/loading/"},
     "tokenizers": {"engine/loading/gguf_tokenizer.py", "engine/loading/json_tokenizer.py"},

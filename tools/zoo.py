@@ -135,12 +135,13 @@ def make(name: str, target: Path) -> None:
         pack([Path(folder) / file for file in files], target / f"{name}.tar.xz")
 
 
-def pack(files: Iterable[Path], archive: Path) -> None:
-    """Write an archive without times and owners: the same model gives the same file."""
+def pack(files: Iterable[Path], archive: Path, root: Path | None = None) -> None:
+    """Write an archive without times and owners: the same model gives the same file. root: the files' names in it
+    are relative to this folder; None: they have none."""
     with tarfile.open(archive, "w:xz", preset=9) as packed:
         for path in files:
             data = path.read_bytes()
-            entry = tarfile.TarInfo(path.name)
+            entry = tarfile.TarInfo(str(path.relative_to(root)) if root else path.name)
             entry.size = len(data)
             packed.addfile(entry, io.BytesIO(data))
 

@@ -73,6 +73,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/completions", "openai.completions:handle", BASES),
     Route("POST", "/decisions", "openai.decisions:handle", BASES),
     Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
+    Route("POST", "/images/generations", "openai.images:handle", BASES, model="ImageModel"),
     Route("POST", "/files", "openai.batches.files:handle_upload", BASES),
     Route("GET", "/files", "openai.batches.files:handle_list", BASES),
     Route("GET", "/files/{id}", "openai.batches.files:handle_get", BASES),

@@ -18,12 +18,14 @@ from .limits import LimitOptions
 from .model import (
     DEMO_EMBED,
     DEMO_MODEL,
+    IMAGE_GENERATION,
     OTHER_TASKS,
     POOLING_TASKS,
     SERVED_TASKS,
     SPEECH_TO_TEXT,
     TEXT_TO_SPEECH,
     ModelOptions,
+    image_size,
 )
 from .server import ServerOptions
 
@@ -31,6 +33,7 @@ __all__ = [
     "DEMO_EMBED",
     "DEMO_MODEL",
     "GROUPS",
+    "IMAGE_GENERATION",
     "LOCAL_PAGES",
     "OTHER_TASKS",
     "PER_MODEL",
@@ -40,6 +43,7 @@ __all__ = [
     "TEXT_TO_SPEECH",
     "Config",
     "EngineConfig",
+    "image_size",
     "listed",
 ]
 
@@ -91,6 +95,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         if self.ollama_port and (self.unix_socket or self.ollama_port == self.rest_port):
             raise StartError("--ollama_port is a port besides --rest_port, and not with --unix_socket")
         self._check_draft()
+        self._check_sizes()
         lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
@@ -104,6 +109,14 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         for row in fields(self):
             if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                 raise StartError(f"--{row.name} needs --draft_model_path")
+
+    def _check_sizes(self) -> None:
+        try:
+            for size in (self.max_resolution, self.default_resolution or "1x1", *self.resolution.split()):
+                image_size(size)
+        except ValueError as error:
+            names = "--resolution, --default_resolution and --max_resolution"
+            raise StartError(f"{names} must be {error}, not {size!r}") from None
 
     def for_engine(self) -> dict[str, Any]:
         """Returns the values of an EngineConfig, as JSON for the engine process. None of them is private."""

@@ -29,7 +29,7 @@ class EngineOptions(Options):
         0,
         "how many batches of a pooling model, or texts of a text-to-speech model, are computed in "
         "parallel; 0: one, except that a small pooling model on a CPU computes one in each thread while "
-        "many texts wait",
+        "many texts wait. For an image model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
         group="engine",
         low=0,
         high=256,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,20 @@ SPEECH_TO_TEXT = "speech2text"
 """Task of models that transcribe and translate speech, by OVMS's name."""
 TEXT_TO_SPEECH = "text2speech"
 """Task of models that speak texts, by OVMS's name."""
-OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH)
+IMAGE_GENERATION = "image_generation"
+"""Task of models that make images of texts, by OVMS's name."""
+OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, IMAGE_GENERATION)
 """Tasks of models that do not generate text."""
 SERVED_TASKS = ("text_generation", *OTHER_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
+_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Returns width and height of an image. Raises ValueError with the form that is wanted."""
+    if found := _SIZE.fullmatch(text):
+        return int(found[1]), int(found[2])
+    raise ValueError("WIDTHxHEIGHT in pixels, such as 512x512")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -210,6 +221,29 @@ class ModelOptions(Options):
     speed_max: float = option(4.0, "highest speed that a speech request may set", group="model", low=0.05, high=20)
     max_speech_characters: int = option(
         4096, "most characters of text in one speech request; more: 400", group="model", low=1, high=1 << 20
+    )
+
+    resolution: str = option(
+        "",
+        "sizes that requests for images may have, as WIDTHxHEIGHT, separated by spaces; the first is the default; "
+        "empty: any up to max_resolution",
+        group="model",
+        several=True,
+    )
+    default_resolution: str = option(
+        "", "size of images where a request has none, as WIDTHxHEIGHT; empty: the model's own", group="model"
+    )
+    max_resolution: str = option(
+        "2048x2048", "largest width and height of images, as WIDTHxHEIGHT; more: 400", group="model"
+    )
+    max_num_images_per_prompt: int = option(
+        10, "most images in one request; more: 400", group="model", low=1, high=1000
+    )
+    default_num_inference_steps: int = option(
+        0, "denoising steps of an image where a request has none; 0: the model's own", group="model", low=0, high=1000
+    )
+    max_num_inference_steps: int = option(
+        100, "most denoising steps of an image; more: 400", group="model", low=1, high=1000
     )
 
     audio_input_model: str = option(

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import DEMO_EMBED, OTHER_TASKS, PER_MODEL, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..config import (
+    DEMO_EMBED,
+    IMAGE_GENERATION,
+    OTHER_TASKS,
+    PER_MODEL,
+    POOLING_TASKS,
+    SPEECH_TO_TEXT,
+    TEXT_TO_SPEECH,
+    Config,
+)
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
@@ -28,6 +37,10 @@ TASK_OPTIONS = {
     "pooling_batch_tokens": POOLING_TASKS,
     "num_streams": OTHER_TASKS,
     **dict.fromkeys(("voices", "speed_min", "speed_max", "max_speech_characters", "vocoder"), (TEXT_TO_SPEECH,)),
+    **dict.fromkeys(("resolution", "default_resolution", "max_resolution"), (IMAGE_GENERATION,)),
+    **dict.fromkeys(
+        ("max_num_images_per_prompt", "default_num_inference_steps", "max_num_inference_steps"), (IMAGE_GENERATION,)
+    ),
 }
 """Options that only some tasks have."""
 

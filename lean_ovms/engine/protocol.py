@@ -24,6 +24,8 @@ import orjson
 from .cache_records import ResetPrefixCache as ResetPrefixCache
 from .cache_records import SlotAction as SlotAction
 from .cache_records import SlotDone as SlotDone
+from .image_records import GeneratedImage as GeneratedImage
+from .image_records import GenerateImage as GenerateImage
 from .record import DataRecord
 from .record import Record as Record
 from .speech_records import Audio as Audio

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from ..observability.logging import safe
-from ..repository.model_dir import NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, missing_files
+from ..repository.model_dir import IMAGE_FILES, NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, missing_files
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
@@ -38,7 +38,7 @@ def model_files(listing: Listing) -> list[RemoteFile]:
     if not names & set(NETWORKS):
         raise _not_openvino(listing)
     missing = missing_files(names)
-    networks = [name for name in (*WEIGHTS, *SPEECHT5) if name in names]
+    networks = [name for name in (*WEIGHTS, *SPEECHT5, IMAGE_FILES[0]) if name in names]
     missing += [weights for name in networks if (weights := name[:-3] + "bin") not in names]
     if missing:
         raise PullError(

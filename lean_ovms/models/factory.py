@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..config import DEMO_EMBED, IMAGE_GENERATION, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..engine_types import ModelInfo
 from ..repository import json_file
 from .model import Model
@@ -19,6 +19,10 @@ def make(config: Config) -> Model:
         from .voice_model import VoiceModel
 
         return VoiceModel(config)
+    if config.task == IMAGE_GENERATION:
+        from .image_model import ImageModel
+
+        return ImageModel(config)
     if config.task in POOLING_TASKS or config.model_dir == DEMO_EMBED:
         from .pooling_model import PoolingModel
 

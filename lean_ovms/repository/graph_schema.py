@@ -23,6 +23,10 @@ PATHS = ("model_path", "draft_model_path")
 """Options that are paths: relative ones begin at the graph's base path."""
 NO_EFFECT = {
     "chat_template_mode": "templates are always rendered by Jinja",
+    "num_images_per_prompt": "images of a request are made one after the other",
+    "guidance_scale": "networks are not reshaped to it; requests have it",
+    "lora_adapters": "adapters of image models are not supported",
+    "composite_lora_adapters": "adapters of image models are not supported",
     "draft_block_size": "the device decides",
     "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a draft model",
 }
@@ -60,6 +64,13 @@ MESSAGES = {
     "float speed_min, float speed_max",
     "S2tCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
     "bool enable_word_timestamps",
+    "LoraAdapterEntry": "!string alias, !string path, float alpha",
+    "CompositeLoraComponent": "!string adapter_alias, float weight",
+    "CompositeLoraAdapterEntry": "!string alias, *CompositeLoraComponent components",
+    "ImageGenCalculatorOptions": "!string models_path, string device, string plugin_config, string max_resolution, "
+    "string default_resolution, uint64 max_num_images_per_prompt, uint64 default_num_inference_steps, "
+    "uint64 max_num_inference_steps, string resolution, uint64 num_images_per_prompt, float guidance_scale, "
+    "*LoraAdapterEntry lora_adapters, *CompositeLoraAdapterEntry composite_lora_adapters",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ..config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..config import IMAGE_GENERATION, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..config.engine import PROPERTIES
 from ..config.options import read_object
 from ..errors import StartError
@@ -76,6 +76,7 @@ NODES = {
     TEXT_GENERATION.name: ("LLM", ("LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx")),
     SPEECH_TO_TEXT: ("S2t", ("STT_NODE_RESOURCES:s2t_servable",)),
     TEXT_TO_SPEECH: ("T2s", ("TTS_NODE_RESOURCES:t2s_servable",)),
+    IMAGE_GENERATION: ("ImageGen", ("IMAGE_GEN_NODE_RESOURCES:pipes",)),
     "embeddings": ("Embeddings", ("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",)),
     "rerank": ("Rerank", ("RERANK_NODE_RESOURCES:rerank_servable",)),
 }

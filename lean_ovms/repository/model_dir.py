@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import SERVED_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH
+from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT, TEXT_TO_SPEECH
 from ..config.options import read_object
 from ..errors import StartError
 from ..util.files import NOT_REGULAR, read_text
@@ -31,7 +31,9 @@ SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 
 SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
 """The networks of SpeechT5; the last one shows it."""
-NETWORKS = (*WEIGHTS, SPEECH_WEIGHTS[0], SPEECHT5[-1])
+IMAGE_FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/scheduler_config.json")
+"""Files of every model that makes images; the first one shows it."""
+NETWORKS = (*WEIGHTS, SPEECH_WEIGHTS[0], SPEECHT5[-1], IMAGE_FILES[0])
 """A directory with one of these files is a model."""
 
 VOICE = re.compile(r"voices/[^/]+\.bin")
@@ -42,7 +44,6 @@ HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
-OTHER_TASK = "It is for a task that this server does not serve."
 """Reasons that a client may know."""
 
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -122,7 +123,8 @@ def weights_bytes(path: Path) -> int:
     try:
         if path.is_file():
             return path.stat().st_size
-        return sum(file.stat().st_size for file in path.iterdir() if file.suffix in (".bin", ".gguf"))
+        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")]  # an image model has folders
+        return sum(file.stat().st_size for file in files if file.suffix in (".bin", ".gguf"))
     except OSError:
         return 0
 
@@ -144,10 +146,6 @@ def _check(path: Path, task: str) -> None:
     if not path.is_dir():
         raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
     found = task or model_task.detect(path)
-    if found and found not in SERVED_TASKS:
-        served = ", ".join(SERVED_TASKS)
-        message = f"{path} holds a model for the task {found}, which this server does not serve (it serves {served})"
-        raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
     _require_regular_files(path)
     if missing := missing_in(path, found):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
@@ -157,6 +155,7 @@ def _check(path: Path, task: str) -> None:
 def missing_in(path: Path, task: str = "") -> list[str]:
     """Returns the files that a model directory lacks. Raises OSError."""
     names = {entry.name for entry in path.iterdir() if entry.is_file()}
+    names |= {name for name in IMAGE_FILES if (path / name).is_file()}
     return missing_files(names, task or model_task.detect(path))
 
 
@@ -171,6 +170,8 @@ def missing_files(names: Collection[str], task: str = "") -> list[str]:
         return [name for name in (*SPEECHT5, TOKENIZERS[0]) if name not in names]
     if task == TEXT_TO_SPEECH or any(VOICE.fullmatch(name) for name in names):  # Kokoro has no tokenizer
         return [] if WEIGHTS[0] in names else [SPEECHT5[-1]]
+    if task == IMAGE_GENERATION or IMAGE_FILES[0] in names:
+        return [name for name in IMAGE_FILES if name not in names]
     missing = [name for name in TOKENIZERS if name not in names]
     if task == SPEECH_TO_TEXT or SPEECH_WEIGHTS[0] in names:
         return [name for name in (*SPEECH_WEIGHTS, *missing) if name not in names]
@@ -188,7 +189,7 @@ def _require_regular_files(path: Path) -> None:
 def _describe(path: Path) -> str:
     """Returns what the directory holds instead, with the usual reasons."""
     if (path / "model_index.json").is_file():
-        return "it looks like an image generation pipeline, which this server does not serve"
+        return "it looks like an image generation pipeline that was not exported to OpenVINO"
     if any(path.glob("[0-9]*/*.xml")):
         return "it looks like a versioned model that is not generative, which this server does not serve"
     if is_checkpoint(path):

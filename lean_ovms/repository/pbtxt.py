@@ -38,8 +38,10 @@ def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
     graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
     found = task.of_calculators(calculators)
-    if found is None or not found[0].served:
-        raise StartError(_not_served(found, calculators), reason="Its graph has no LLM node.")
+    if found is None:
+        named = ", ".join(name for name in calculators if name) or "none"
+        text = f"it has no LLM node (calculator {TEXT_GENERATION.calculators[0]}); its calculators: {named}"
+        raise StartError(text, reason="Its graph has no LLM node.")
     name, node = found[0].options, _node(found[0].options)
     body = _options_text(text, f"{PACKAGE}.{name}")
     if body is None:
@@ -59,13 +61,6 @@ def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
 def _node(options: str) -> str:
     """Returns what messages call the node with these options."""
     return "its LLM node" if options == TEXT_GENERATION.options else "its node"
-
-
-def _not_served(found: tuple[ModelTask, str] | None, calculators: list[str]) -> str:
-    if found is not None:
-        return f"it is a graph for the task {found[0].name} ({found[1]}), which this server does not serve"
-    named = ", ".join(name for name in calculators if name) or "none"
-    return f"it has no LLM node (calculator {TEXT_GENERATION.calculators[0]}); its calculators: {named}"
 
 
 def _options_text(text: str, name: str) -> str | None:

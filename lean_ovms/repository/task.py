@@ -1,4 +1,4 @@
-"""The tasks of OVMS and ours: which is served, its graph calculators, and how a model directory of it is recognized.
+"""The tasks of OVMS and ours: their graph calculators, and how a model directory of one is recognized.
 
 A new task is one row of TASKS, its name in `config.SERVED_TASKS`, and the options of its calculator in
 `graph_schema.py`. The rules are OVMS's, except that "…Model" counts as an embeddings model only without a
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import SERVED_TASKS, SPEECH_TO_TEXT
+from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT
 from . import json_file
 
 AMBIGUOUS = ("Qwen3ForCausalLM",)
@@ -63,11 +63,6 @@ class ModelTask:
     calculators: tuple[str, ...]
     options: str = ""
 
-    @property
-    def served(self) -> bool:
-        """Whether this server has models of the task."""
-        return self.name in SERVED_TASKS
-
 
 def detect(path: Path) -> str:
     """Returns the name of the task of a model directory; "" if its files do not show it."""
@@ -76,9 +71,8 @@ def detect(path: Path) -> str:
 
 
 def of_calculators(names: Iterable[str]) -> tuple[ModelTask, str] | None:
-    """Returns the task of a graph with these calculators, preferably a served one, and the calculator that shows it."""
-    found = [(task, name) for name in names for task in TASKS if name in task.calculators]
-    return next((pair for pair in found if pair[0].served), found[0] if found else None)
+    """Returns the task of a graph with these calculators, and the calculator that shows it."""
+    return next(((task, name) for name in names for task in TASKS if name in task.calculators), None)
 
 
 def _files(path: Path) -> ModelFiles:
@@ -169,7 +163,7 @@ TASKS = (
     ModelTask("classify", _is_classifier, ()),
     ModelTask("token_classify", lambda files: files.is_of("ForTokenClassification"), ()),
     ModelTask("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),
-    ModelTask("image_generation", _is_image_model, ("ImageGenCalculator",)),
+    ModelTask(IMAGE_GENERATION, _is_image_model, ("ImageGenCalculator",), "ImageGenCalculatorOptions"),
     ModelTask(
         "embeddings",
         _is_embedding_model,

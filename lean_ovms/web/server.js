@@ -8,7 +8,7 @@ import { t } from "./i18n.js";
 const EVERY_MS = 2000;
 const MINUTES = (POINTS * EVERY_MS) / 60_000;
 const STATES = { ready: "loaded", loaded: "loaded", loading: "loading", unloaded: "unloaded", sleeping: "asleep", failed: "failed" };
-const TASKS = { text_generation: "Chat", embeddings: "Embeddings", rerank: "Rerank", speech2text: "Transcription", text2speech: "Text to speech" };
+const TASKS = { text_generation: "Chat", embeddings: "Embeddings", rerank: "Rerank", speech2text: "Transcription", text2speech: "Text to speech", image_generation: "Images" };
 const COLUMNS = ["Task", "Context", "Memory", "Device", "Pipeline"];
 const history = new Map(); // by the chart's name: { unit, most, values }
 let last = null;

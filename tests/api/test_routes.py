@@ -11,6 +11,7 @@ from lean_ovms.api import route_doc, router, routes
 from lean_ovms.api.routes import Route
 from lean_ovms.config import Config
 from lean_ovms.errors import Unavailable
+from lean_ovms.models.image_model import ImageModel
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.models.text_model import TextModel
@@ -38,7 +39,8 @@ def test_a_module_may_be_needed_early() -> None:
     assert ("openai.responses.create", "", "response_store") in early
     for _, model, option in early:
         assert not option or option in Config.__dataclass_fields__
-        assert not model or model in {kind.__name__ for kind in (TextModel, PoolingModel, SpeechModel, VoiceModel)}
+        kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)
+        assert not model or model in {kind.__name__ for kind in kinds}
 
 
 async def test_the_first_request_imports_its_module(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:

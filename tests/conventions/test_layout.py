@@ -23,6 +23,7 @@ NO_ASYNCIO = (
     "engine.embedding",
     "engine.speech",
     "engine.voice",
+    "engine.image_generation",
     "engine.worker",
     "engine.protocol",
     "text",

@@ -29,7 +29,12 @@ COMPANIONS: dict[str, dict[str, Any]] = {
     },
 }
 """Options that do not go without others."""
-VALUES: dict[str, Any] = {"root_path": "/proxy", "task": "text_generation", "lora_modules": "a=/dir"}
+VALUES: dict[str, Any] = {
+    "root_path": "/proxy",
+    "task": "text_generation",
+    "lora_modules": "a=/dir",
+    **dict.fromkeys(("resolution", "default_resolution", "max_resolution"), "64x64"),
+}
 """Values where not any will do."""
 
 ABOUT_ALL = {"conventions/test_options.py", "cli/test_arguments.py", "repository/test_pbtxt.py"}

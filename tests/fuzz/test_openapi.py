@@ -25,6 +25,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 from tests.fuzz import examples
+from tests.image_fakes import fake_image_model
 from tests.pooling_fakes import fake_model
 from tests.speech_scripts import speech_model
 from tests.voice_fakes import fake_voice
@@ -52,6 +53,7 @@ RULES = re.compile(
     r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
     r"|min_count must be|pattern_size <= "
     r"|available voices|speed must be between|language must be one of|input has \d+ characters"
+    r"|must be divisible by|prompt is empty"
     r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model (field is missing|is required)"
     r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language should be en"  # forms
@@ -71,7 +73,7 @@ def app() -> Iterator[App]:
     config = Config(fake_engine=True, model_name="m", access_log=False, metrics_enable=True)
     model = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
     pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]
-    others = (*pooling, speech_model(), fake_voice(model_name="voice"))
+    others = (*pooling, speech_model(), fake_voice(model_name="voice"), fake_image_model(model_name="image"))
     app = App(config, [model, *(asyncio.run(one)[0] for one in others)])
     asyncio.run(model.load())
     yield app

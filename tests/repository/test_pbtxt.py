@@ -92,7 +92,7 @@ def test_every_way_to_write_a_graph_is_understood(text: str) -> None:
         (graph("models_path: unquoted"), "its LLM node"),
         (graph() + "}", "line 3[0-9]: "),
         ("", "no LLM node .*; its calculators: none"),
-        ('node { calculator: "ImageGenCalculator" }', "for the task image_generation .*does not serve"),
+        ('node { calculator: "ImageGenCalculator" }', "no node_options .*ImageGenCalculatorOptions$"),
         ('node { calculator: "S2tCalculator" }', "no node_options .*S2tCalculatorOptions$"),
         ('node { calculator: "EmbeddingsCalculatorOV" }', "no node_options .*EmbeddingsCalculatorOVOptions$"),
         ('node { calculator: "RerankCalculator" }', "RerankCalculator is of an older OVMS"),

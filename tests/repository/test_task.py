@@ -123,20 +123,24 @@ def test_a_broken_config_decides_nothing(tmp_path: Path) -> None:
     assert detect(tmp_path) == ""
 
 
-def test_a_model_for_another_task_is_said_so_with_a_way_out(tmp_path: Path) -> None:
-    directory(tmp_path, config={"architectures": ["CLIPTextModel"]})
-    with pytest.raises(StartError, match=r"task image_generation, .*; --task text_generation tries it") as caught:
+def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:
+    directory(tmp_path, model_index={"_class_name": "StableDiffusionPipeline"})
+    with pytest.raises(StartError, match=r": vae_decoder/openvino_model.xml, scheduler/scheduler_config.json missing"):
         model_dir.check(tmp_path)
-    assert caught.value.reason == "It is for a task that this server does not serve."
-    with pytest.raises(StartError, match="not a complete OpenVINO model"):
-        model_dir.check(tmp_path, "text_generation")
+    for name in model_dir.IMAGE_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "vae_decoder" / "openvino_model.bin").write_bytes(b"1234")
+    model_dir.check(tmp_path, "image_generation")
+    assert model_dir.weights_bytes(tmp_path) == 4
 
 
 @pytest.mark.parametrize(
     ("calculators", "found"),
     [
         (["EmbeddingsCalculatorOV"], ("embeddings", "EmbeddingsCalculatorOV")),
-        (["ImageGenCalculator", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
+        (["ImageGenCalculator"], ("image_generation", "ImageGenCalculator")),
+        (["Own", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
         (["Own", "S2tCalculator"], ("speech2text", "S2tCalculator")),
         (["Own"], None),
         ([], None),
@@ -148,5 +152,5 @@ def test_the_calculators_show_the_task_of_a_graph(calculators: list[str], found:
 
 
 def test_a_served_task_has_the_message_of_its_options() -> None:
-    assert {task.name for task in TASKS if task.served} == set(SERVED_TASKS)
-    assert all(task.options in graph_schema.MESSAGES for task in TASKS if task.served and task.calculators)
+    assert {task.name for task in TASKS} == set(SERVED_TASKS)
+    assert all(task.options in graph_schema.MESSAGES for task in TASKS if task.calculators)

@@ -43,9 +43,9 @@ def describe(model: Model, name: str) -> Json:
 
     max_model_len, root (a path there, the model's own name here) and parent (the model that an adapter is for) are
     vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router, task
-    (as OVMS names it), pooling, speech, voices and generates_by (which pipeline, and why) are ours. What only the
-    engine knows is not there until the model has been loaded. No name may be one that Open WebUI takes for a feature of
-    its own: to a model with the key pipeline it sends no chat, but a call of its pipelines.
+    (as OVMS names it), pooling, speech, voices, images and generates_by (which pipeline, and why) are ours. What only
+    the engine knows is not there until the model has been loaded. No name may be one that Open WebUI takes for a
+    feature of its own: to a model with the key pipeline it sends no chat, but a call of its pipelines.
     """
     parent = {"parent": model.parent} if model.parent else {}
     return {
@@ -67,6 +67,8 @@ def _known(info: ModelInfo) -> Json:
     """What the engine reported."""
     if info.voices is not None:
         return {"voices": asdict(info.voices)}
+    if info.images is not None:
+        return {"images": asdict(info.images)}
     if info.speech is not None:
         return {"speech": asdict(info.speech)}
     return {

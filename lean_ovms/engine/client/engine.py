@@ -14,7 +14,7 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...config import Config
 from ...config.engine import PREFIX_CACHE_CLOSE_S
@@ -291,41 +291,40 @@ class EngineClient:
 
         begun, client: as in protocol.Speak. Raises RequestError.
         """
-        self._begin()
         fields = dataclasses.asdict(params)
-        speech: bytes = await self._replies.call(lambda n: protocol.Speak(n, text, fields, begun, client))
+        speech: bytes = await self.call(lambda n: protocol.Speak(n, text, fields, begun, client))
         return speech
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
-        self._begin()
-        answer: protocol.Encoded = await self._replies.call(
+        answer: protocol.Encoded = await self.call(
             lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)
         )
         return await unpacked(answer)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Detokenizes with the model's own detokenizer. Raises RequestError."""
-        self._begin()
-        answer: str = await self._replies.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
+        answer: str = await self.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
         return answer
 
     async def stats(self) -> EngineStats:
         """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
-        self._begin()
-        return EngineStats(**await self._replies.call(protocol.Ping))
+        return EngineStats(**await self.call(protocol.Ping))
 
     async def reset_prefix_cache(self, *, disk: bool) -> None:
         """Forgets what is cached of prompts. disk: also on disk. Raises RequestError."""
-        self._begin()
-        await self._replies.call(lambda n: protocol.ResetPrefixCache(n, disk))
+        await self.call(lambda n: protocol.ResetPrefixCache(n, disk))
 
     async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
         """Saves, restores or erases what a slot has in the prefix cache. Raises RequestError."""
-        self._begin()
-        answer: protocol.SlotDone = await self._replies.call(lambda n: protocol.SlotAction(n, action, slot, file))
+        answer: protocol.SlotDone = await self.call(lambda n: protocol.SlotAction(n, action, slot, file))
         return answer
+
+    async def call(self, make: Callable[[int], protocol.Record]) -> Any:
+        """Returns the one reply to what `make` returns for a new id, as ReplyRouter.call. Raises RequestError."""
+        self._begin()
+        return await self._replies.call(make)
 
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .speech_reply import SpeechReply
 
 COMMANDS = (
-    *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.Transcribe, protocol.Audio),
+    *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.GenerateImage, protocol.Transcribe, protocol.Audio),
     *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.ResetPrefixCache, protocol.SlotAction),
 )
 """Records with an id that an engine never sends."""
@@ -251,7 +251,9 @@ class CallReply:
         match record:
             case protocol.Encoded() | protocol.SlotDone():
                 answer = record
-            case protocol.Decoded(text=answer) | protocol.Pong(stats=answer) | protocol.Spoken(data=answer):
+            case protocol.Decoded(text=answer) | protocol.Pong(stats=answer):
+                pass
+            case protocol.Spoken(data=answer) | protocol.GeneratedImage(data=answer):
                 pass
             case _:
                 raise protocol.FrameError(f"{record.kind} is no answer to a call")
@@ -305,7 +307,7 @@ class ReplyRouter:
     async def call(self, make: Callable[[int], protocol.Record]) -> Any:
         """Sends the record that `make` returns for a new id and waits for its one reply. Raises RequestError.
 
-        Cancelled in the engine when the waiting task is, where the engine has not begun with it.
+        Cancelled in the engine when the waiting task is; what has no steps ends there once it has begun.
         """
         number, reply = next(self._ids), CallReply()
         self._replies[number] = reply

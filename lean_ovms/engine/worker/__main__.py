@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, EngineConfig
+from ...config import IMAGE_GENERATION, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, EngineConfig
 from ...errors import StartError
 from ...observability import logging as logs
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
@@ -141,6 +141,10 @@ def load(task: str, config: EngineConfig, wake: Callable[[], None]) -> Task:
         from ..voice import task as voice
 
         return voice.load(config)
+    if task == IMAGE_GENERATION:
+        from ..image_generation import task as image_generation
+
+        return image_generation.load(config)
     return generation.load(config, wake, load_text_model)
 
 

@@ -16,6 +16,7 @@ MODALITIES = {
     "text_generation": ("text", "text"),
     "speech2text": ("audio", "text"),
     "text2speech": ("text", "audio"),
+    "image_generation": ("text", "image"),
 }
 """Input and output by task; the other tasks read text, and their output has their name."""
 

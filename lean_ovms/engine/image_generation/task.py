@@ -1,0 +1,171 @@
+"""Generating images as a task of the worker: one image at a time, one denoising step in each step of the worker.
+
+Between two steps the worker reads its commands, so a cancelled image ends there. A request sends for its next image
+once it has the one before. Clients take turns by the work that was done for them. Knows no openvino.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import logging
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Protocol
+
+from ...config import EngineConfig
+from ...engine_types import ModelInfo, Vocabulary
+from ...errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
+from ...image_types import ImageParams
+from ..errors import for_client
+from ..protocol import Cancel, GeneratedImage, GenerateImage, Ready, Record, Refused
+
+log = logging.getLogger(__name__)
+
+
+class ImagePipeline(Protocol):
+    """One loaded model. Only the task calls it, from one thread."""
+
+    info: ModelInfo
+
+    def generate(self, prompt: str, params: ImageParams) -> Generator[None, None, bytes]:
+        """Yields after each denoising step and returns the pixels: height x width x RGB. Closing it ends the work.
+
+        Raises BadRequest for what the model cannot do, and RuntimeError.
+        """
+        ...
+
+
+def load(config: EngineConfig) -> ImageTask:
+    """Returns the task on the model of the options. Raises StartError."""
+    if importlib.util.find_spec("PIL") is None:
+        raise StartError(f"image generation needs Pillow: {install_command('vision')}")
+    pipeline: ImagePipeline
+    if config.fake_engine:
+        from .fake_pipeline import FakeImagePipeline
+
+        pipeline = FakeImagePipeline()
+    else:
+        from .pipeline import GenAiImagePipeline
+
+        pipeline = GenAiImagePipeline(config)
+    return ImageTask(pipeline, config.max_queued_requests, config.max_queued_requests_per_client)
+
+
+class ImageTask:
+    """A worker.task.Task on one pipeline. max_queued, max_queued_per_client: images that may wait."""
+
+    accepts_commands = True
+
+    def __init__(self, pipeline: ImagePipeline, max_queued: int, max_queued_per_client: int) -> None:
+        assert pipeline.info.images is not None
+        self.pipeline = pipeline
+        self.max_queued = max_queued
+        self.max_queued_per_client = max_queued_per_client
+        self.out: list[Record] = []
+        self._queue: list[GenerateImage] = []
+        self._running: GenerateImage | None = None
+        self._steps_of_image: Generator[None, None, bytes] | None = None
+        self._work: dict[str, int] = {}
+        self._steps = self._failures = 0
+
+    @property
+    def idle(self) -> bool:
+        return self._running is None and not self._queue
+
+    def ready(self) -> Ready:
+        return Ready(asdict(self.pipeline.info), **Vocabulary(pieces=[], exact=False).to_wire())
+
+    def close(self) -> None:
+        """Ends the image that is being made."""
+        self._end()
+
+    def stats(self) -> dict[str, int]:
+        return {
+            "running": int(self._running is not None),
+            "queued": len(self._queue),
+            "steps": self._steps,
+            "recoveries": self._failures,
+        }
+
+    def handle(self, command: Record) -> None:
+        try:
+            match command:
+                case GenerateImage():
+                    self._add(command)
+                case Cancel():
+                    self._queue = [one for one in self._queue if one.id != command.id]
+                    if self._running is not None and self._running.id == command.id:
+                        self._end()
+                case _:
+                    raise BadRequest("an image model has no tokenizer for requests")
+        except RequestError as error:
+            self._refuse(command, error)
+
+    def _add(self, command: GenerateImage) -> None:
+        """Queues an image. Raises TooManyRequests."""
+        waiting = [one.client for one in self._queue]
+        if not command.begun:
+            if len(waiting) >= self.max_queued:
+                text = f"{self.max_queued} requests are waiting already; please try again later"
+                raise TooManyRequests(text, retry_after_s=1)
+            if waiting.count(command.client) >= self.max_queued_per_client:
+                text = f"{self.max_queued_per_client} requests of this client are waiting already"
+                raise TooManyRequests(text, retry_after_s=1)
+        # A client that comes with new work begins at the least of the others, so that nobody saves up turns.
+        least = min((self._work[client] for client in waiting), default=0)
+        self._work[command.client] = max(self._work.get(command.client, 0), least)
+        self._queue.append(command)
+
+    def _next(self) -> GenerateImage:
+        """Takes the oldest image of the waiting client that was charged the least, and charges it."""
+        command = min(self._queue, key=lambda one: self._work[one.client])
+        self._queue.remove(command)
+        least = self._work[command.client]
+        waiting = {one.client for one in self._queue}
+        self._work = {client: done for client, done in self._work.items() if done > least or client in waiting}
+        params = ImageParams(**command.params)
+        self._work[command.client] = least + params.width * params.height * params.steps
+        return command
+
+    def _refuse(self, command: Record, error: RequestError) -> None:
+        self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
+
+    def admit(self) -> None:
+        """Does nothing: every image that has arrived waits for a step."""
+
+    def step(self) -> None:
+        """Makes one step of an image; after the last one the image is sent."""
+        if self._running is None or self._steps_of_image is None:
+            self._running = self._next()
+            params = ImageParams(**self._running.params)
+            self._steps_of_image = self.pipeline.generate(self._running.prompt, params)
+        command = self._running
+        self._steps += 1
+        try:
+            next(self._steps_of_image)
+        except StopIteration as done:
+            self._end()
+            self.out.append(GeneratedImage(command.id, image_file(done.value, ImageParams(**command.params))))
+        except Exception as error:  # a failure of one image
+            self._end()
+            self._failures += not isinstance(error, RequestError)
+            self._refuse(command, for_client(error, f"image {command.id}"))
+
+    def _end(self) -> None:
+        """Ends the image that is being made."""
+        if self._steps_of_image is not None:
+            self._steps_of_image.close()
+        self._running = self._steps_of_image = None
+        if not self._queue:
+            self._work.clear()
+
+
+def image_file(pixels: bytes, params: ImageParams) -> bytes:
+    """Returns the file of an image."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    quality = {} if params.format == "png" else {"quality": params.compression}
+    Image.frombytes("RGB", (params.width, params.height), pixels).save(file, params.format, **quality)
+    return file.getvalue()

@@ -1,0 +1,32 @@
+"""The dataclasses of image models, as types.py has those of generation. This module imports nothing of the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageInfo:
+    """What the engine knows of an image model: size and steps of an image where a request says nothing."""
+
+    width: int
+    height: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageParams:
+    """How one image is made. Complete and in range, except for what depends on the model's networks.
+
+    format: png, jpeg or webp. compression: of the last two, from 0 to 100, the quality of the image. more: further
+    arguments of openvino_genai's pipelines by their names, such as negative_prompt.
+    """
+
+    width: int
+    height: int
+    steps: int
+    seed: int
+    format: str = "png"
+    compression: int = 100
+    more: dict[str, Any] = field(default_factory=dict)

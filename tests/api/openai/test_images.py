@@ -1,0 +1,216 @@
+"""/images/generations: every field, every limit, every refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.engine.image_generation.fake_pipeline import RAISE
+from lean_ovms.errors import StartError
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import Response
+from tests.api.conftest import closing_apps, get, post, refused, whole
+from tests.fakes import FakeEngine, say
+from tests.image_fakes import FakeImageEngine, fake_image_model
+
+PATH = "/v1/images/generations"
+MakeImages = Callable[..., Awaitable[tuple[App, FakeImageEngine]]]
+
+
+@pytest.fixture
+async def make_images() -> AsyncIterator[MakeImages]:
+    """make_images(**options) -> (app, engine), loaded; the model is called "e"."""
+    async with closing_apps() as made:
+
+        async def make(**options: Any) -> tuple[App, FakeImageEngine]:
+            model, engine = await fake_image_model(**options)
+            app = App(model.config, [model])
+            made.append(app)
+            return app, engine
+
+        yield make
+
+
+async def answered(app: App, **body: Any) -> dict[str, Any]:
+    response = await post(app, PATH, {"prompt": "a cat", **body})
+    assert response.status == 200, response.body
+    found: dict[str, Any] = await whole(response)
+    return found
+
+
+def opened(entry: dict[str, Any]) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(entry["b64_json"])))
+
+
+def warnings(response: Response) -> str:
+    return " ".join(value for key, value in response.headers if key == "Warning")
+
+
+@pytest.mark.parametrize("path", [PATH, "/v3/images/generations", "/v3/v1/images/generations"])
+async def test_a_png_file_under_every_path(make_images: MakeImages, path: str) -> None:
+    app, engine = await make_images()
+    response = await post(app, path, {"model": "e", "prompt": "a cat", "n": None})
+    found = await whole(response)
+    [entry] = found["data"]
+    with opened(entry) as file:
+        assert (file.format, file.size) == ("PNG", (64, 64))
+    assert (found["output_format"], found["size"], found["created"] > 1e9) == ("png", "64x64", True)
+    [(prompt, params, begun)] = engine.asked
+    assert (prompt, params.steps, params.seed, params.more, begun) == ("a cat", 4, entry["seed"], {}, False)
+    assert warnings(response) == ""
+
+
+async def test_every_field_of_a_pipeline_reaches_it(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    more = {
+        "prompt_2": "b", "prompt_3": "c", "negative_prompt": "d", "negative_prompt_2": "e", "negative_prompt_3": "f",
+        "guidance_scale": 3.5, "max_sequence_length": 64,
+    }  # fmt: skip
+    await answered(app, num_inference_steps=7, rng_seed=5, size="16x24", **more)
+    [(_, params, _)] = engine.asked
+    assert (params.steps, params.seed, params.width, params.height, params.more) == (7, 5, 16, 24, more)
+    await answered(app, seed=6, width=40)
+    assert (engine.asked[1][1].seed, engine.asked[1][1].width, engine.asked[1][1].height) == (6, 40, 64)
+
+
+@pytest.mark.parametrize("name", ["n", "num_images_per_prompt"])
+async def test_each_image_has_the_next_seed(make_images: MakeImages, name: str) -> None:
+    app, engine = await make_images()
+    found = await answered(app, rng_seed=2**32 - 2, **{name: 3})
+    assert [entry["seed"] for entry in found["data"]] == [2**32 - 2, 2**32 - 1, 0]
+    assert [begun for *_, begun in engine.asked] == [False, True, True]
+    alone = await answered(app, seed=0)
+    assert alone["data"][0]["b64_json"] == found["data"][2]["b64_json"] != found["data"][1]["b64_json"]
+
+
+async def test_without_a_seed_images_differ(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    seeds = {(await answered(app))["data"][0]["seed"] for _ in range(4)}
+    assert len(seeds) > 1
+
+
+async def test_other_formats(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    for form in ("jpeg", "webp"):
+        found = await answered(app, output_format=form, output_compression=40)
+        with opened(found["data"][0]) as file:
+            assert (file.format, found["output_format"]) == (form.upper(), form)
+
+
+@pytest.mark.parametrize(("body", "param", "text"), [
+    ({"size": "30000x30000"}, "size", "size 30000x30000 is larger than 2048x2048, the limit of this server"),
+    ({"width": 2049}, "size", "size 2049x64 is larger than 2048x2048"),
+    ({"height": 10**12}, "size", "is larger than 2048x2048"),
+    ({"num_inference_steps": 10_000}, "num_inference_steps", "10000 is more than 100, the limit of this server"),
+    ({"n": 1000}, "n", "n 1000 is more than 10, the limit of this server"),
+    ({"num_images_per_prompt": 11}, "n", "11 is more than 10"),
+    ({"prompt": "x" * 32_001}, "prompt", "prompt has 32001 characters, more than 32000"),
+    ({"negative_prompt": "x" * 32_001}, "negative_prompt", "more than 32000"),
+    ({"prompt": " "}, "prompt", "prompt is empty"),
+    ({"prompt": None}, "prompt", "prompt field is missing in JSON body"),
+    ({"prompt": 5}, "prompt", "prompt is not a string"),
+    ({"n": 0}, "n", "n out of range"),
+    ({"n": 2, "num_images_per_prompt": 2}, "num_images_per_prompt", "exclude each other"),
+    ({"seed": 2, "rng_seed": 2}, "seed", "exclude each other"),
+    ({"size": "64x64", "width": 64}, "size", "exclude each other"),
+    ({"size": "64"}, "size", "size must be auto or WIDTHxHEIGHT in pixels, such as 512x512"),
+    ({"size": "064x64"}, "size", "size must be auto"),
+    ({"size": "-64x64"}, "size", "size must be auto"),
+    ({"rng_seed": 2**32}, "rng_seed", "out of range"),
+    ({"guidance_scale": -1}, "guidance_scale", "out of range"),
+    ({"response_format": "url"}, "response_format", "Unsupported response_format: url. Only b64_json is supported."),
+    ({"output_format": "gif"}, "output_format", "should be one of: png, jpeg, webp"),
+    ({"stream": True}, "stream", "images are not streamed"),
+])  # fmt: skip
+async def test_what_is_refused_says_what_is_allowed_before_any_work(
+    make_images: MakeImages, body: dict[str, Any], param: str, text: str
+) -> None:
+    app, engine = await make_images()
+    message, named = await refused(app, PATH, **{"prompt": "a cat", **body})
+    assert named == param
+    assert text in message
+    assert engine.asked == []
+
+
+async def test_what_only_the_model_knows_is_its_refusal(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    message, _ = await refused(app, PATH, prompt="a cat", size="65x64")
+    assert "must be divisible by 8" in message
+    message, _ = await refused(app, PATH, status=500, prompt=RAISE)
+    assert message == "The engine could not process this request."
+
+
+async def test_fields_without_effect_are_named(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    body = {"prompt": "a cat", "quality": "hd", "style": "vivid", "background": "auto", "user": "u", "strength": 0.5}
+    found = warnings(await post(app, PATH, body))
+    assert [name for name in body if f"{name} is not supported" in found] == ["quality", "style", "strength"]
+    assert "there is negative_prompt" in warnings(await post(app, PATH, {"prompt": "x", "negativ_prompt": "y"}))
+
+
+async def test_options_set_sizes_and_limits(make_images: MakeImages) -> None:
+    limits = {"max_resolution": "128x64", "max_num_images_per_prompt": 2, "max_num_inference_steps": 3}
+    app, engine = await make_images(default_num_inference_steps=2, default_resolution="96x32", **limits)
+    assert (await answered(app, size="auto"))["size"] == "96x32"
+    assert (await answered(app, height=64))["size"] == "96x64"
+    assert {params.steps for _, params, _ in engine.asked} == {2}
+    assert (await refused(app, PATH, prompt="x", size="64x72"))[1] == "size"
+    assert (await refused(app, PATH, prompt="x", n=3))[1] == "n"
+    assert (await refused(app, PATH, prompt="x", num_inference_steps=4))[1] == "num_inference_steps"
+
+
+async def test_resolution_lists_what_is_allowed(make_images: MakeImages) -> None:
+    app, _ = await make_images(resolution="32x16 16x16")
+    assert (await answered(app))["size"] == "32x16"
+    assert (await answered(app, size="16x16"))["size"] == "16x16"
+    message, _ = await refused(app, PATH, prompt="x", size="16x32")
+    assert message == "size 16x32 is none of 32x16 16x16, the limit of this server"
+
+
+@pytest.mark.parametrize("name", ["resolution", "default_resolution", "max_resolution"])
+def test_a_size_that_is_none_is_refused_at_the_start(name: str) -> None:
+    with pytest.raises(StartError, match="must be WIDTHxHEIGHT in pixels, such as 512x512, not 'big'"):
+        Config(**{name: "big"})  # type: ignore[arg-type]
+
+
+async def test_models_of_other_tasks(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    chat = TextModel(Config(fake_engine=True, model_name="chat"), FakeEngine(say("hello")))  # type: ignore[arg-type]
+    await chat.load()
+    app.registry.install(chat)
+    message, _ = await refused(app, PATH, status=404, model="chat", prompt="x")
+    assert "does text generation, not image generation" in message
+    body = {"model": "e", "messages": [{"role": "user", "content": "x"}]}
+    message, _ = await refused(app, "/v1/chat/completions", status=404, **body)
+    assert "it is served under /v1/images/generations" in message
+    await answered(app)  # without a name: the one that makes images
+    model = await whole(await get(app, "/v1/models/e"))
+    assert (model["output_modalities"], model["images"]) == (["image"], {"width": 64, "height": 64, "steps": 4})
+
+
+async def test_a_client_that_leaves_cancels_the_image_and_those_after_it(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    engine.gate = asyncio.Event()
+    request = asyncio.create_task(post(app, PATH, {"prompt": "a cat", "n": 3}))
+    while not engine.asked:
+        await asyncio.sleep(0)
+    request.cancel()
+    await asyncio.wait([request])
+    assert (engine.cancelled, len(engine.asked)) == (1, 1)
+    assert app.registry.models["e"].in_flight._count == 0
+
+
+async def test_a_request_has_a_time_limit(make_images: MakeImages) -> None:
+    app, engine = await make_images(request_timeout_s=0.05)
+    engine.gate = asyncio.Event()
+    message, _ = await refused(app, PATH, status=408, prompt="a cat")
+    assert "longer than this server lets" in message
+    assert engine.cancelled == len(engine.asked)

@@ -1,0 +1,103 @@
+"""A tiny random Stable Diffusion by its graph, in an engine process, with OpenAI's client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import openai
+import openvino_genai as genai
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from lean_ovms.models.image_model import ImageModel
+from tests.e2e.conftest import LocalServer, local_server, until
+from tests.image_fakes import unpacked_image_model
+
+NAME = "stable_diffusion_tiny"
+GRAPH = """
+input_stream: "HTTP_REQUEST_PAYLOAD:input"
+output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+node: {
+  name: "ImageGenExecutor"
+  calculator: "ImageGenCalculator"
+  input_stream: "HTTP_REQUEST_PAYLOAD:input"
+  input_side_packet: "IMAGE_GEN_NODE_RESOURCES:pipes"
+  output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+  node_options: {
+      [type.googleapis.com / mediapipe.ImageGenCalculatorOptions]: {
+          models_path: "./"
+          device: "CPU"
+          plugin_config: '{"INFERENCE_PRECISION_HINT": "f32"}'
+          default_resolution: "48x32"
+          max_resolution: "512x512"
+          default_num_inference_steps: 3
+      }
+  }
+}
+"""
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalServer]:
+    folder = tmp_path_factory.mktemp("models")
+    (unpacked_image_model(folder) / "graph.pbtxt").write_text(GRAPH)
+    async with local_server(model_repository_path=str(folder)) as local:
+        yield local
+
+
+def image_model(local: LocalServer) -> ImageModel:
+    model: Any = local.model
+    assert isinstance(model, ImageModel)
+    return model
+
+
+async def test_the_images_are_those_of_openvino_genai(local: LocalServer) -> None:
+    async with local.client() as client:
+        answer = await client.images.generate(model=NAME, prompt="a red cat", n=2, extra_body={"rng_seed": 5})
+    assert answer.data is not None
+    direct = genai.Text2ImagePipeline(image_model(local).config.model_path, "CPU", INFERENCE_PRECISION_HINT="f32")
+    for seed, entry in zip((5, 6), answer.data, strict=True):
+        wanted = direct.generate("a red cat", width=48, height=32, num_inference_steps=3, rng_seed=seed).data[0]
+        with Image.open(io.BytesIO(base64.b64decode(entry.b64_json or ""))) as file:
+            assert np.array_equal(np.asarray(file), wanted)
+
+
+async def test_what_the_server_and_what_the_model_refuse(local: LocalServer) -> None:
+    async with local.client() as client:
+        with pytest.raises(openai.BadRequestError, match="larger than 512x512, the limit of this server"):
+            await client.images.generate(model=NAME, prompt="x", size="1024x1024")
+        with pytest.raises(openai.BadRequestError, match="Prompt 2 is not used by Stable Diffusion"):
+            await client.images.generate(model=NAME, prompt="x", extra_body={"prompt_2": "y"})
+
+
+async def test_a_client_that_leaves_stops_the_work_between_two_steps(local: LocalServer) -> None:
+    engine = image_model(local).engine
+    before = (await engine.stats()).steps
+    async with local.client() as client:
+        body = {"num_inference_steps": 100}
+        request = client.images.generate(model=NAME, prompt="x", n=10, size="128x128", extra_body=body)
+        running = asyncio.create_task(request)
+
+        async def begun() -> bool:
+            stats = await engine.stats()
+            return stats.running == 1 and stats.steps > before
+
+        async def idle() -> bool:
+            stats = await engine.stats()
+            return stats.running + stats.queued == 0
+
+        await until(begun)
+        running.cancel()
+        await asyncio.wait([running])
+    await until(idle)
+    assert (await engine.stats()).steps - before < 1000
+    async with local.client() as client:
+        assert (await client.images.generate(model=NAME, prompt="x")).data

@@ -1,0 +1,180 @@
+"""Images as a task of the worker: order, shares of clients, refusals, cancellation, failures. No model."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from lean_ovms.config import Config
+from lean_ovms.engine.image_generation import task as image_generation
+from lean_ovms.engine.image_generation.fake_pipeline import RAISE, FakeImagePipeline
+from lean_ovms.engine.image_generation.task import ImageTask
+from lean_ovms.engine.protocol import Cancel, Encode, GeneratedImage, GenerateImage, Ping, Pong, Record, Refused
+from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine_types import EngineStats, ModelInfo
+from lean_ovms.errors import StartError
+from lean_ovms.image_types import ImageInfo, ImageParams
+from tests.engine.rig import MemoryTransport
+
+STEPS = 3
+
+
+class Rig:
+    """A worker on the fake model. ended: prompts whose work has ended, for whatever reason."""
+
+    def __init__(self, queued: int = 8, per_client: int = 8) -> None:
+        pipeline = FakeImagePipeline()
+        self.task = ImageTask(pipeline, queued, per_client)
+        self.transport = MemoryTransport()
+        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        self.ended: list[str] = []
+        generate = pipeline.generate
+
+        def noted(prompt: str, params: ImageParams) -> Generator[None, None, bytes]:
+            try:
+                return (yield from generate(prompt, params))
+            finally:
+                self.ended.append(prompt)
+
+        pipeline.generate = noted  # type: ignore[method-assign]
+
+    def put(self, *records: Record) -> None:
+        self.transport.inbox.append(records)
+
+    def turn(self) -> list[Record]:
+        """What one turn of the worker sends."""
+        before = len(self.transport.frames)
+        self.worker.turn()
+        return [record for frame in self.transport.frames[before:] for record in frame]
+
+    def finish(self) -> list[Record]:
+        """What is sent until nothing is left to do."""
+        found = self.turn()
+        while not self.task.idle:
+            found += self.turn()
+        return found
+
+
+def image(number: int, prompt: str = "x", client: str = "", *, begun: bool = False, **changes: Any) -> GenerateImage:
+    params = ImageParams(**{"width": 16, "height": 8, "steps": STEPS, "seed": 1, **changes})
+    return GenerateImage(number, prompt, asdict(params), begun, client)
+
+
+def ids(records: list[Record]) -> list[int]:
+    return [record.id for record in records]  # type: ignore[attr-defined]
+
+
+def test_an_image_takes_a_turn_for_each_step_and_commands_are_answered_between_them() -> None:
+    rig = Rig()
+    rig.put(image(1))
+    assert [rig.turn() for _ in range(STEPS)] == [[]] * STEPS
+    rig.put(Ping(7))
+    pong, done = rig.turn()
+    assert isinstance(pong, Pong)
+    assert (pong.stats["running"], EngineStats(**pong.stats).steps) == (1, STEPS)
+    assert isinstance(done, GeneratedImage)
+    assert rig.task.idle
+
+
+@pytest.mark.parametrize(("name", "form"), [("png", "PNG"), ("jpeg", "JPEG"), ("webp", "WEBP")])
+def test_the_file_has_the_size_and_format(name: str, form: str) -> None:
+    rig = Rig()
+    rig.put(image(1, format=name, compression=50))
+    [done] = rig.finish()
+    with Image.open(io.BytesIO(done.data)) as file:  # type: ignore[attr-defined]
+        assert (file.format, file.size, file.mode) == (form, (16, 8), "RGB")
+
+
+def test_a_cancelled_image_ends_after_the_step_that_is_computed() -> None:
+    rig = Rig()
+    rig.put(image(1, "one"), image(2, "two"), image(3, "three"))
+    rig.turn()
+    rig.put(Cancel(1), Cancel(2), Cancel(99))
+    assert ids(rig.finish()) == [3]
+    assert rig.ended == ["one", "three"]
+
+
+def test_clients_take_turns_by_the_work_done_for_them() -> None:
+    rig = Rig()
+    rig.put(*(image(number, client="a") for number in (1, 2, 3)), image(4, client="b", steps=4 * STEPS))
+    rig.put(image(5, client="b"))
+    assert ids(rig.finish()) == [1, 4, 2, 3, 5]
+
+
+def test_a_client_that_comes_late_has_saved_up_no_turns() -> None:
+    rig = Rig()
+    rig.put(*(image(number, client="a") for number in (1, 2, 3, 4)))
+    found: list[Record] = []
+    while len(found) < 2:
+        found += rig.turn()
+    rig.put(image(5, client="b"), image(6, client="b"))
+    assert (ids(found), ids(rig.finish())) == ([1, 2], [3, 5, 4, 6])
+
+
+def test_a_request_that_sends_its_images_one_by_one_keeps_its_share() -> None:
+    rig = Rig()
+    rig.put(image(1, client="a"), *(image(number, client="b") for number in (10, 11, 12)))
+    order: list[int] = []
+    while not rig.task.idle or rig.transport.inbox:
+        for number in ids(rig.turn()):
+            order.append(number)
+            if number < 3:
+                rig.put(image(number + 1, client="a", begun=True))
+    assert order == [1, 10, 11, 2, 12, 3]
+
+
+def test_what_waits_is_limited_but_a_request_that_has_begun_goes_on() -> None:
+    rig = Rig(queued=1)
+    rig.put(image(1), image(2), image(3, begun=True))
+    refused, *rest = rig.finish()
+    assert isinstance(refused, Refused)
+    assert (refused.id, refused.error[0]) == (2, "TooManyRequests")
+    assert ids(rest) == [1, 3]
+
+
+def test_what_waits_of_one_client_is_limited() -> None:
+    rig = Rig(per_client=1)
+    rig.put(image(1, client="a"), image(2, client="a"), image(3, client="b"))
+    refused, *rest = rig.finish()
+    assert isinstance(refused, Refused)
+    assert "requests of this client are waiting" in refused.error[1]  # type: ignore[operator]
+    assert ids(rest) == [1, 3]
+
+
+@pytest.mark.parametrize(("command", "kind"), [
+    (Encode(1, ["x"], True), "BadRequest"), (image(1, width=17), "BadRequest"), (image(1, RAISE), "EngineFailure"),
+])  # fmt: skip
+def test_what_cannot_be_made_is_refused_and_the_next_image_is_made(command: Record, kind: str) -> None:
+    rig = Rig()
+    rig.put(command, image(2))
+    refused, done = rig.finish()
+    assert isinstance(refused, Refused)
+    assert refused.error[0] == kind
+    assert isinstance(done, GeneratedImage)
+
+
+def test_the_end_of_the_connection_ends_the_image() -> None:
+    rig = Rig()
+    rig.put(image(1, "one"))
+    rig.turn()
+    rig.task.close()
+    assert (rig.ended, rig.task.idle) == (["one"], True)
+
+
+def test_the_front_end_learns_the_models_defaults() -> None:
+    info = ModelInfo.from_json(Rig().task.ready().info)
+    assert info.images == ImageInfo(width=64, height=64, steps=4)
+
+
+def test_the_fake_engine_is_loaded_by_its_option_and_needs_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(fake_engine=True, task="image_generation", max_queued_requests=3)
+    made = image_generation.load(config)
+    assert (made.max_queued, type(made.pipeline)) == (3, FakeImagePipeline)
+    monkeypatch.setattr(image_generation.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(StartError, match="needs Pillow"):
+        image_generation.load(config)

@@ -1,0 +1,87 @@
+"""The worker's own image task on the fake model, driven in this process: no child, no clock. And the tiny model."""
+
+from __future__ import annotations
+
+import asyncio
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lean_ovms.config import Config
+from lean_ovms.engine import protocol
+from lean_ovms.engine.image_generation.fake_pipeline import FakeImagePipeline
+from lean_ovms.engine.image_generation.task import ImageTask
+from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
+from lean_ovms.errors import Unavailable, from_wire
+from lean_ovms.image_types import ImageParams
+from lean_ovms.models.image_model import ImageModel
+
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
+def unpacked_image_model(folder: Path) -> Path:
+    """The directory of a tiny random Stable Diffusion, in this folder."""
+    with tarfile.open(Path(__file__).parent / "data" / "image_model.tar.xz") as packed:
+        packed.extractall(folder, **SAFELY)
+    return folder / "stable_diffusion_tiny"
+
+
+class FakeImageEngine:
+    """What an ImageModel asks of its engine. asked: prompt and parameters of each image, and whether its request had
+    begun. cancelled: images that nobody waited for. gate: images wait for it, if it is set."""
+
+    vocabulary = Vocabulary(pieces=[], exact=False)
+
+    def __init__(self, config: Config) -> None:
+        self.pipeline = FakeImagePipeline()
+        self.task = ImageTask(self.pipeline, config.max_queued_requests, config.max_queued_requests_per_client)
+        self.info: ModelInfo = self.pipeline.info
+        self.state = "loading"
+        self.restarts = 0
+        self.pid = None
+        self.asked: list[tuple[str, ImageParams, bool]] = []
+        self.cancelled = 0
+        self.gate: asyncio.Event | None = None
+
+    async def start(self) -> ModelInfo:
+        self.state = "ready"
+        return self.info
+
+    async def stop(self) -> None:
+        self.state = "stopped"
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(**self.task.stats())
+
+    def unavailable(self) -> Unavailable:
+        return Unavailable(f"the model is {self.state}")
+
+    async def call(self, make: Callable[[int], protocol.Record]) -> bytes:
+        command = make(1)
+        assert isinstance(command, protocol.GenerateImage)
+        self.asked.append((command.prompt, ImageParams(**command.params), command.begun))
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.task.handle(command)
+        while not self.task.idle:
+            self.task.step()
+        [record] = self.task.out
+        self.task.out.clear()
+        if isinstance(record, protocol.Refused):
+            raise from_wire(record.error)
+        assert isinstance(record, protocol.GeneratedImage)
+        return record.data
+
+
+async def fake_image_model(**options: Any) -> tuple[ImageModel, FakeImageEngine]:
+    """A loaded image model, and its engine."""
+    chosen = {"fake_engine": True, "model_name": "e", "task": "image_generation", "access_log": False, **options}
+    engine = FakeImageEngine(Config(**chosen))
+    model = ImageModel(Config(**chosen), engine)  # type: ignore[arg-type]
+    await model.load()
+    return model, engine
