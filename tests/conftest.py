@@ -11,8 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import databases
+
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.load_profile("suite")
+"""The same examples in each run, and no bound for the time of one, which a busy machine may pass. FUZZ_FACTOR of
+tests/fuzz has others."""
 
 SS_DISABLE = 2
 
