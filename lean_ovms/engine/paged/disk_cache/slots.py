@@ -125,9 +125,10 @@ class SlotFiles:
     def _write(self, name: str, head: bytes, buffers: list[Bytes]) -> int:
         size = len(head) + nbytes(buffers)
         temporary = self._directory / f".{name}{TEMPORARY}"
+        replaced = name, temporary.name  # the second is there after a crash
         try:
             with os.scandir(self._directory) as files:
-                others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name != name)
+                others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name not in replaced)
             if others + size > self._limit:
                 why = f"all files of slots may have {self._limit} bytes together; this one would have {size}"
                 raise BadRequest(f"{why}, the others have {others}", param="filename")
@@ -169,9 +170,15 @@ class SlotFiles:
             if not transfer(os.preadv, file, buffers, HEAD.size + len(text)) or checksum(text, buffers) != check:
                 raise BadRequest(WRONG, param="filename")
             numbers, chain = array("q", text[salt_bytes:]), list[int]()
-            salt, ids = text[:salt_bytes].decode("utf-8", "surrogatepass"), numbers[:tokens]
+            ids, places = numbers[:tokens], numbers[tokens:]
+            try:
+                salt = text[:salt_bytes].decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError:
+                raise BadRequest(WRONG, param="filename") from None
+            if min(ids, default=0) < 0 or not all(0 < at <= count for at in places):
+                raise BadRequest(WRONG, param="filename")  # before anything of it is in the prefix cache
             blocks.register_all(allocated, ids, tokens, chain, salt)
-            for state, at in zip(slots, numbers[tokens:], strict=True):
+            for state, at in zip(slots, places, strict=True):
                 if blocks.has(chain[at - 1]):
                     states.add(chain[:at], state, "shared")
         finally:

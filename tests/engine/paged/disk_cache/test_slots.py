@@ -3,6 +3,7 @@
 import os
 import stat
 import struct
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,8 @@ FINGERPRINT = bytes(range(32))
 ASKED = Params(max_tokens=6)
 BOTH = pytest.mark.parametrize("kind", [FakeNetwork, HybridNetwork])
 FILE = "a.bin"
+CHECKSUM = 8 + len(FINGERPRINT)
+"""Its offset in a file."""
 
 
 def with_slots(path, blocks=200, fingerprint=FINGERPRINT, limit=1 << 24, **options):
@@ -122,6 +125,27 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(seed, saved):
     assert cached(made, ids, salt="s") == 0
 
 
+def test_a_file_with_a_right_checksum_and_wrong_contents_is_refused_and_leaves_nothing(saved):
+    """Places of states that are none, tokens of images, and a salt that is no text."""
+    path, ids, kind, _ = saved
+    data = (path / FILE).read_bytes()
+    tokens, places = struct.unpack_from("<QQ", data, HEAD.size - 16)
+    place = HEAD.size + 1 + 8 * tokens
+    wrong = [(HEAD.size, b"\xff"), (HEAD.size + 1, struct.pack("<q", -2))]
+    wrong += [(place, struct.pack("<q", at)) for at in (0, -1, tokens // SIZE + 1, 1 << 40) if places]
+    for offset, values in wrong:
+        changed = bytearray(data)
+        changed[offset : offset + len(values)] = values
+        struct.pack_into("<I", changed, CHECKSUM, zlib.crc32(changed[HEAD.size :]))
+        (path / FILE).write_bytes(changed)
+        made = with_slots(path, kind=kind)
+        before = made.blocks.free, made.states.available
+        with pytest.raises(BadRequest, match="damaged"):
+            made.slot_action("restore", 0, FILE)
+        assert (made.blocks.free, made.states.available) == before
+        assert cached(made, ids, salt="s") == 0
+
+
 def test_a_number_of_tokens_that_no_file_has_allocates_nothing(saved):
     path, _, kind, _ = saved
     data = bytearray((path / FILE).read_bytes())
@@ -162,6 +186,7 @@ def test_the_files_have_a_limit_together(saved):
     made = with_slots(path, kind=kind, limit=size + 100)
     cached(made, ids, salt="s")
     before = (path / FILE).read_bytes()
+    (path / f".{FILE}.part").write_bytes(bytes(1000))  # of a process that died
     assert made.slot_action("save", 0, FILE)[1] == size  # in its place
     with pytest.raises(BadRequest, match="together"):
         made.slot_action("save", 0, "b.bin")
