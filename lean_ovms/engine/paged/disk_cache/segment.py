@@ -14,7 +14,9 @@ import stat
 import struct
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,16 +230,18 @@ def write_all(file: int, data: bytes) -> None:
         data = data[os.write(file, data) :]
 
 
-def transfer(call: object, file: int, buffers: Sequence[Bytes], offset: int) -> bool:
+def transfer(
+    call: Callable[[int, list[memoryview], int], int], file: int, buffers: Sequence[Bytes], offset: int
+) -> bool:
     """Reads or writes all of these buffers; False at the end of the file. call: os.preadv or os.pwritev."""
-    left = [buffer.data for buffer in buffers if buffer.nbytes]
+    left = deque(buffer.data for buffer in buffers if buffer.nbytes)
     while left:
-        done = call(file, left[:MOST_BUFFERS], offset)  # type: ignore[operator]
+        done = call(file, list(islice(left, MOST_BUFFERS)), offset)
         if not done:
             return False
         offset += done
         while left and done >= left[0].nbytes:
-            done -= left.pop(0).nbytes
+            done -= left.popleft().nbytes
         if done:
             left[0] = left[0][done:]
     return True

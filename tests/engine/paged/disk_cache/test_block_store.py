@@ -231,6 +231,20 @@ def test_a_write_that_does_less_than_it_was_asked_for_goes_on(tmp_path, monkeypa
     assert check(filled(tmp_path)) == 20
 
 
+def test_many_buffers_are_transferred_in_calls_that_systems_allow():
+    """The parts of a call are counted: a list that is cut at its front for each would take minutes for a long text."""
+    calls = []
+    buffers = [np.zeros(1 + number % 3, np.uint8) for number in range(3 * segments.MOST_BUFFERS)]
+
+    def call(file, parts, at):
+        calls.append((at, len(parts)))
+        return min(700, segments.nbytes(parts))
+
+    assert segments.transfer(call, 0, buffers, 5)
+    assert [at for at, _ in calls] == list(range(5, 5 + segments.nbytes(buffers), 700))
+    assert calls[0][1] == segments.MOST_BUFFERS >= max(parts for _, parts in calls)
+
+
 def test_clearing_removes_this_models_blocks_alone(tmp_path):
     filled(tmp_path, fingerprint=OTHER)
     store = filled(tmp_path)
