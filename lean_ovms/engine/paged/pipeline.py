@@ -312,15 +312,19 @@ class PagedPipeline(Engine):
                 adapted=config.allow_runtime_lora,
                 versions=self.info.versions,
             )
-            if config.prefix_cache_path:
-                store = BlockStore(Path(config.prefix_cache_path), valid_for, limit)
-                self.keep_on_disk(DiskTier(store, network, self.blocks, self.states))
-                log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
-        except (OSError, StartError) as error:
+        except OSError as error:
             log.error("no prefix cache on disk: %s", error)
             return
         if config.slot_save_path:
             self.slots = SlotFiles(Path(config.slot_save_path), valid_for, limit, network, self.blocks, self.states)
+        if config.prefix_cache_path:
+            try:
+                store = BlockStore(Path(config.prefix_cache_path), valid_for, limit)
+            except StartError as error:
+                log.error("no prefix cache on disk: %s", error)
+                return
+            self.keep_on_disk(DiskTier(store, network, self.blocks, self.states))
+            log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8

@@ -271,6 +271,16 @@ def test_the_cache_is_as_large_as_the_option():
     assert pipe._model.block_bytes == 5 * 2 * 2 * 32 * 32 * 4  # layers, keys and values, heads, tokens, head_dim, f32
 
 
+def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    paths = {"prefix_cache_path": str(tmp_path / "file"), "slot_save_path": str(tmp_path / "slots")}
+    config = Config(**EXACT, pipeline_type="PAGED", cache_size=1, **paths)
+    pipe = PagedPipeline(config, settings.resolve(config, 1 << 30))
+    assert pipe.scheduler.disk is None
+    assert "no prefix cache on disk" in caplog.text
+    assert pipe.slot_action("save", 0, "a.bin")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
