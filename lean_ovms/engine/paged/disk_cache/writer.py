@@ -156,9 +156,7 @@ class BlockWriter:
         leaving = max(0, self._blocks.total // LEAVING - self._blocks.free)
         candidates = self._blocks.cached(None if urgent or resting else leaving)
         most = max(1, self._store.limit // nbytes(self._network.block_buffers(0)))
-        for block, serial in sorted(
-            candidates[-most:], key=itemgetter(1)
-        ):  # the first blocks of a prompt are worth most
+        for block, serial in sorted(candidates[-most:], key=itemgetter(1)):  # a prompt's first blocks are worth most
             if not (self._closing or self._copies.empty()) or (resting and self.busy and not urgent):
                 return
             key = self._keys.get(serial)
