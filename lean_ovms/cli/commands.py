@@ -25,6 +25,7 @@ from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..observability import logging as log
 from ..repository import config_file, model_dir
+from ..repository.gguf import is_gguf
 from ..repository.graph_schema import FILE as GRAPH_FILE
 from ..server import checks, exit_status
 from ..util import resources
@@ -294,7 +295,7 @@ def _list(config: Config) -> None:
 
 def _configure(config: Config) -> None:
     path = Path(config.model_path)
-    if path.is_file() and path.suffix == ".gguf":
+    if path.is_file() and is_gguf(path):
         config = replace(config, gguf_filename=path.name)
         path = path.parent
     elif config.gguf_filename:

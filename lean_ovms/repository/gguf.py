@@ -123,6 +123,11 @@ class Header:
         }
 
 
+def is_gguf(path: Path) -> bool:
+    """Returns whether a model is one GGUF file, by its name."""
+    return path.suffix == ".gguf"
+
+
 def read(path: Path, texts: Container[str] = ()) -> Header:
     """Returns the header of a file that can be loaded, with the arrays of strings of these keys.
 

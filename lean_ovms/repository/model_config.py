@@ -28,7 +28,7 @@ def read(model_dir: Path) -> Json:
 
     The same fields of a GGUF file come from its header; raises StartError for one that cannot be served.
     """
-    if model_dir.suffix == ".gguf":
+    if gguf.is_gguf(model_dir):
         return gguf.read(model_dir).config()
     return flat(json_file.read_object(model_dir / "config.json"))
 
@@ -41,7 +41,7 @@ def flat(config: Json) -> Json:
 
 def model_type(model_dir: Path) -> object:
     """Returns the architecture, of the whole model where a language model is part of it; None: unknown."""
-    if model_dir.suffix == ".gguf":
+    if gguf.is_gguf(model_dir):
         return read(model_dir).get("model_type")
     return json_file.read_object(model_dir / "config.json").get("model_type")
 

@@ -20,6 +20,7 @@ from ..config.options import read_object
 from ..errors import StartError
 from ..util.files import NOT_REGULAR, read_text
 from . import task as model_task
+from .gguf import is_gguf
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
@@ -83,7 +84,7 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
     detect it.
     """
     above = read_object("override_generation_config", override)
-    if os.path.isfile(path) and path.suffix == ".gguf":
+    if os.path.isfile(path) and is_gguf(path):
         return ModelDir(path=path, generation_config=above)
     check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...config import EngineConfig
 from ...errors import BadRequest
+from ...repository.gguf import is_gguf
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import LongTextEncoder
 from ..loading import model_info, vocabulary
-from ..loading.load_errors import is_gguf
 from ..loading.settings import PipelineSettings
 from ..loading.text_encoder import TextEncoder
 from . import generation_config, grammar_compiler

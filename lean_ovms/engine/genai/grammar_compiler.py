@@ -110,7 +110,7 @@ def logits_width(model_dir: Path) -> int:
 
     The cache is dropped whenever a request comes with another width, so config.json's vocab_size is not exact enough.
     """
-    if model_dir.suffix == ".gguf":
+    if gguf.is_gguf(model_dir):
         return gguf.read(model_dir).logits_width
     networks = (model_dir / f"openvino_{name}.xml" for name in ("model", "language_model"))
     network = next((path for path in networks if path.is_file()), model_dir / "openvino_model.xml")

@@ -17,6 +17,7 @@ from ...config import EngineConfig
 from ...config.engine import PROPERTIES
 from ...errors import StartError
 from ...repository import weights
+from ...repository.gguf import is_gguf
 from ...repository.model_dir import TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
@@ -49,11 +50,6 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
 def network(model_dir: Path) -> Path:
     """Returns the file with the network of a text model."""
     return model_dir if is_gguf(model_dir) else model_dir / TEXT_MODEL
-
-
-def is_gguf(path: Path) -> bool:
-    """The model is one GGUF file."""
-    return path.suffix == ".gguf"
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from ...errors import StartError
 from ...repository import gguf, model_config
 from ...repository.model_dir import TEXT_EMBEDDINGS
 from . import devices
-from .load_errors import is_gguf
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,6 @@ PROVEN_VISION = frozenset(
     )
 )
 """The same for models with vision: tests/engine/paged/vision/test_zoo_vision.py."""
-PROVEN_GGUF = frozenset(gguf.COMPARED)
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
 position (paged.positions), a state is not kept between the steps, or the kind of attention is lost. They are right with
@@ -65,7 +63,7 @@ def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
 
 def _loadable(config: EngineConfig, choice: Choice) -> Choice:
     """Raises StartError for a GGUF file that the chosen pipeline of openvino_genai does not load."""
-    if choice.pipeline != PAGED and is_gguf(config.model_dir) and (wrong := gguf.only_paged(config.model_dir)):
+    if choice.pipeline != PAGED and gguf.is_gguf(config.model_dir) and (wrong := gguf.only_paged(config.model_dir)):
         raise StartError(f"{config.model_dir}: {wrong}; {choice.reason}; {gguf.TRY_PAGED}")
     return choice
 
@@ -105,7 +103,7 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
 
 def untested(config: EngineConfig, choice: Choice) -> bool:
     """AUTO chose continuous batching for a text model of which no tiny one was tested with paged attention."""
-    genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not is_gguf(config.model_dir)
+    genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not gguf.is_gguf(config.model_dir)
     return genai and model_config.read(config.model_dir).get("model_type") not in PROVEN
 
 
@@ -147,7 +145,7 @@ def _by_genai(config: EngineConfig, reason: str) -> Choice:
 
 def _miscomputed(config: EngineConfig) -> str:
     """Returns what is wrong with continuous batching for this model; "" if nothing is known."""
-    if is_gguf(config.model_dir):
+    if gguf.is_gguf(config.model_dir):
         return ""
     kind = model_config.read(config.model_dir).get("model_type")
     return f"LM_CB generates wrong tokens with models of the type {kind}" if kind in MISCOMPUTED else ""
@@ -161,8 +159,8 @@ def _obstacle(config: EngineConfig, vision: bool) -> str:
     drafts = [Path(config.draft_model_path)] if config.draft_model_path else []
     for path in (config.model_dir, *drafts):
         proven, what = PROVEN, "models"
-        if is_gguf(path):
-            proven, what = PROVEN_GGUF, "GGUF files"
+        if gguf.is_gguf(path):
+            proven, what = frozenset(gguf.COMPARED), "GGUF files"
         elif vision and path == config.model_dir:
             proven, what = PROVEN_VISION, "models with vision"
         if (kind := model_config.model_type(path)) not in proven:

@@ -37,7 +37,7 @@ def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
 
     Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
     """
-    if model_dir.suffix == ".gguf":
+    if gguf.is_gguf(model_dir):
         return from_gguf(gguf.read(model_dir), tokenizer)
     try:
         return _compared(read(model_dir), tokenizer)

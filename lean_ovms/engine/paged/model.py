@@ -24,9 +24,9 @@ from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
 from ...errors import StartError
+from ...repository.gguf import is_gguf
 from ..errors import last_line
 from ..loading.in_thread import in_thread
-from ..loading.load_errors import is_gguf
 from ..loading.weights import rounded_to_bf16
 from . import gguf_network, positions
 from .lora import adapter_layers

@@ -17,6 +17,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
+from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import SamplingParams
 from ..generation.backend import WaitingRequests
@@ -27,7 +28,7 @@ from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading import lora, model_info, pipeline_choice, vocabulary
 from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
-from ..loading.load_errors import as_start_error, check_files, is_gguf, network
+from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.pipeline_choice import PAGED
 from ..loading.settings import (
     PipelineSettings,
