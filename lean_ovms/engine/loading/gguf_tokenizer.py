@@ -6,7 +6,6 @@ has a pre-tokenizer by llama.cpp's name; here are the regular expressions of the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,9 @@ DEEPSEEK3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
+LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2")
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2"), LLAMA3),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), LLAMA3),
+    **dict.fromkeys((*LLAMA3_WORDS, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"), QWEN2),
     "qwen35": (
         rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
@@ -54,7 +53,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "default": (r"[\p{P}\$\+<=>\^~\|]+", *GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 """What divides a text, one after the other, by llama.cpp's name: each match is a part, and what is between matches."""
-WHOLE_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2", "tekken")
+WHOLE_WORDS = (*LLAMA3_WORDS, "tekken")
 """Those whose words in the vocabulary need no merges, and whose texts begin with the token bos unless the file says
 otherwise."""
 ENDS = frozenset(
@@ -147,7 +146,6 @@ class GgufTokenizer:
 
 def _bytes(header: gguf.Header) -> Any:
     """Returns a tokenizer of the kind gpt2."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")

@@ -30,13 +30,14 @@ SAMPLES = (
 
 
 class JsonTokenizer:
-    """Tokenizes by tokenizer.json; from any thread.
+    """Tokenizes by the library `tokenizers`; from any thread.
 
     literals: the added tokens that divide a text wherever they stand, with their ids.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         """tokenizer: of the library `tokenizers`."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
         self._tokenizer = tokenizer
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -64,7 +65,6 @@ def read(model_dir: Path) -> JsonTokenizer | None:
     file = model_dir / FILE
     if not file.is_file():
         return None
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
     import tokenizers
 
     try:

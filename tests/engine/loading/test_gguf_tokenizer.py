@@ -1,5 +1,6 @@
 """Tokenizers from the metadata of GGUF files: the ids of the model's tokenizer.json, or of the definition of pieces."""
 
+import os
 import random
 from itertools import pairwise
 
@@ -122,6 +123,13 @@ def test_all_tokens_that_end_an_answer_are_known(made, tokens, changes, ends):
     kinds = {"tokenizer.ggml.token_type": [CONTROL] * len(tokens), "tokenizer.ggml.merges": None}
     specials = {f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")}
     assert made({"tokenizer.ggml.tokens": tokens, **kinds, **specials, **changes}).ends == ends
+
+
+@pytest.mark.parametrize("metadata", [words(), PIECES])
+def test_one_thread_tokenizes(made, monkeypatch, metadata):
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    made(metadata)
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
 
 
 @pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS))
