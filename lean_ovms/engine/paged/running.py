@@ -104,6 +104,7 @@ class RunningSequences(Prefixes):
             self._regroup = True
         sequence.state = "over"
         sequence.draft_tokens, sequence.drafting, sequence.jump_forward = [], False, False
+        sequence.ngrams = None  # 140 bytes for a token, and other choices of its request may go on for long
         if self._proposer is not None:
             self._proposer.leave(sequence)
 

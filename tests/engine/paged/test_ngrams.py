@@ -184,6 +184,19 @@ def test_networks_that_gain_by_drafts_have_them_unless_they_are_switched_off(mon
     assert found[False, True] == found[False, False] == found[True, True]
 
 
+def test_the_index_of_a_sequence_is_freed_when_it_ends():
+    made = engine()
+    made.add(prompt(30), Params(max_tokens=10, lookahead=32, ngram=32))
+    [request] = made.requests.values()
+    [sequence] = request.sequences
+    for _ in range(3):
+        made.step()
+    assert sequence.ngrams is not None
+    while made.busy():
+        made.step()
+    assert sequence.ngrams is None
+
+
 def test_a_sequence_without_draft_tokens_is_one_of_the_plain_ones():
     made = engine()
     request = made.add(prompt(30), Params(max_tokens=10, lookahead=32, ngram=32))
