@@ -47,10 +47,6 @@ class Draft:
     base: int = 0
     most: int = 0
 
-    def learn(self) -> None:
-        """Updates `length` from the last step's draft tokens, as far as the main model has decided on them."""
-        self.length.compare(self.text.ids[self.base :], self.sequence.ids[self.base :])
-
     @property
     def open(self) -> bool:
         """Whether the sequence may get more draft tokens in this step."""
@@ -149,7 +145,7 @@ class DraftModel:
                 sequence, self._copied(sequence), DraftLength(sequence.params.lookahead)
             )
         else:
-            draft.learn()
+            draft.length.compare(draft.text.ids[draft.base :], sequence.ids[draft.base :])
             self._roll_back(draft)
         most = draft.length.next(most)
         if not most:
