@@ -202,8 +202,8 @@ def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
 def _piece(token: str, kind: int, pieces: bool) -> bytes:
     """Returns the bytes of a token in a text."""
     data = token.encode()
-    if kind in (CONTROL, UNKNOWN, USER_DEFINED):
-        return data if kind != USER_DEFINED or not pieces else token.replace(SPACE, " ").encode()
-    if pieces:
-        return byte_fallback(data) if kind == BYTE else token.replace(SPACE, " ").encode()
-    return chars_to_bytes(data)
+    if kind in (CONTROL, UNKNOWN) or (kind == USER_DEFINED and not pieces):
+        return data
+    if not pieces:
+        return chars_to_bytes(data)
+    return byte_fallback(data) if kind == BYTE else token.replace(SPACE, " ").encode()

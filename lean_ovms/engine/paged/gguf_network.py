@@ -67,7 +67,8 @@ def _paged(model: Any, header: gguf.Header) -> Any:
         mask = _source(attention.input_value(3), "Parameter").get_friendly_name()
         window = header.number("attention.sliding_window") if mask == WINDOWED else 0
         _replace(attention, [*pair, *sequences], longest, window)
-    logits = [node.input_value(0) for node in model.get_results() if not _is_cache(node.input_value(0))]
+    outputs = [node.input_value(0) for node in model.get_results()]
+    logits = [port for port in outputs if port.get_node().get_type_name() != "ScatterUpdate"]  # which writes a cache
     paged = ov.Model([ops.convert(logits[0], "f32").output(0)], [*inputs, *sequences, longest, *caches], "gguf")
     _require_paged(paged, {node.get_friendly_name() for node in paged.get_parameters()}, logits)
     return paged
@@ -138,10 +139,6 @@ def _source(port: Any, kind: str) -> Any:
             raise StartError(f"its attention cannot be paged: there is no {kind} before {port.get_node().get_name()}")
         node = node.input_value(0).get_node()
     return node
-
-
-def _is_cache(port: Any) -> bool:
-    return bool(port.get_node().get_type_name() == "ScatterUpdate")
 
 
 def _input(name: str, shape: list[int], kind: Any) -> Any:
