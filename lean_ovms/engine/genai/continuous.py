@@ -82,14 +82,14 @@ class ContinuousPipeline(GenAiPipeline):
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
         """Generates, and drops the outputs; only while loading."""
-        asked = SamplingParams(
+        sampling = SamplingParams(
             temperature=0.0,
             num_assistant_tokens=ASSISTANT_TOKENS if self._speculative else 0,
             max_ngram_size=NGRAM_SIZE if self._speculative == "prompt_lookup" else 0,
         )
         handles = []
         for tokens in prompts:
-            handles.append(self.add(PipelineRequest(tokens=tokens, sampling=asked, max_tokens=max_tokens)))
+            handles.append(self.add(PipelineRequest(tokens=tokens, sampling=sampling, max_tokens=max_tokens)))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 

@@ -157,10 +157,10 @@ class StatefulPipeline(GenAiPipeline):
     # --- one request
 
     def _check_supported(self, request: PipelineRequest) -> None:
-        asked = request.sampling
-        if asked.beams > 1:
+        sampling = request.sampling
+        if sampling.beams > 1:
             raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
-        if asked.logprobs or request.echo:
+        if sampling.logprobs or request.echo:
             raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
         if len(request.tokens) > self.max_prompt_tokens:
             text = (

@@ -15,7 +15,7 @@ TEXT = Params()
 class BlockTables:
     """The block table of each running sequence, by row, with what else a decode step needs of it.
 
-    table: [rows, most blocks of a sequence], block numbers; only the first `held` of a row mean anything. held: blocks.
+    table: [rows, most blocks of a sequence], block numbers; only the first `num_blocks` of a row are valid.
     computed: tokens in the KV cache. newest: the newest token, which a decode step computes. adapters: by row.
     states: [rows, 2], the slots that a decode step of a hybrid network reads the state from and writes it to.
     shift: how far a new token's position is from its place, behind images with rows and columns.
@@ -25,7 +25,7 @@ class BlockTables:
         self.block_size = block_size
         self.table = np.zeros((rows, self.blocks(context) + 2), np.int32)
         self.computed = np.zeros(rows, np.int32)
-        self.held = np.zeros(rows, np.int32)
+        self.num_blocks = np.zeros(rows, np.int32)
         self.newest = np.zeros(rows, np.int64)
         self.states = np.zeros((rows, 2), np.int32)
         self.shift = np.zeros(rows, np.int32)
@@ -46,7 +46,7 @@ class BlockTables:
     def allocate(self, blocks: list[int], params: Params = TEXT) -> int:
         """Returns a row for a sequence whose KV cache has these full blocks."""
         row = self._free.pop()
-        self.held[row] = 0
+        self.num_blocks[row] = 0
         self.adapters[row], self.shift[row] = params.adapter, params.shift
         self.append(row, blocks)
         self.computed[row] = len(blocks) * self.block_size
@@ -57,22 +57,22 @@ class BlockTables:
 
     def append(self, row: int, blocks: list[int]) -> None:
         """Appends blocks to a row."""
-        held = int(self.held[row])
-        self.table[row, held : held + len(blocks)] = blocks
-        self.held[row] = held + len(blocks)
+        num_blocks = int(self.num_blocks[row])
+        self.table[row, num_blocks : num_blocks + len(blocks)] = blocks
+        self.num_blocks[row] = num_blocks + len(blocks)
 
     def copy(self, source: int, target: int) -> None:
         """Copies a row but for its adapter; the caller replaces the last block, which both sequences would write to."""
-        for array in (self.table, self.computed, self.held, self.newest, self.shift):
+        for array in (self.table, self.computed, self.num_blocks, self.newest, self.shift):
             array[target] = array[source]
 
     def full(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the places in `rows` of sequences whose next token needs one more block."""
-        return np.flatnonzero(self.computed[rows] >= self.held[rows] * self.block_size)
+        return np.flatnonzero(self.computed[rows] >= self.num_blocks[rows] * self.block_size)
 
     def tables(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
         """Returns the blocks of these rows, concatenated."""
-        held = self.held[rows]
-        widest = int(held.max(initial=0))
-        flat: NDArray[np.int32] = self.table[rows, :widest][self._columns[:widest] < held[:, None]]
+        num_blocks = self.num_blocks[rows]
+        widest = int(num_blocks.max(initial=0))
+        flat: NDArray[np.int32] = self.table[rows, :widest][self._columns[:widest] < num_blocks[:, None]]
         return flat

@@ -9,7 +9,7 @@ machine, so it is learned from steps.
 
 from __future__ import annotations
 
-GUESS = 1024
+FIRST_REACH = 1024
 """The b / d, in tokens, that is assumed before anything is measured."""
 NEAR = 512
 """A step whose tokens have a mean context below this many tokens updates b; any other step updates d."""
@@ -33,7 +33,7 @@ class ChunkSizes:
 
     def forget(self) -> None:
         """Forgets what was measured, for example the first steps with a network, which take longer than all others."""
-        self.reach = float(GUESS)
+        self.reach = float(FIRST_REACH)
         self._linear = self._attention = 0.0  # b, d; 0: not known
 
     def work(self, start: int, tokens: int) -> int:
@@ -64,8 +64,8 @@ class ChunkSizes:
         if 2 * (tokens + attended / self.reach) < self._whole or seconds <= 0:
             return
         if not self._linear:
-            self._linear = seconds / (tokens + attended / GUESS)
-            self._attention = self._linear / GUESS
+            self._linear = seconds / (tokens + attended / FIRST_REACH)
+            self._attention = self._linear / FIRST_REACH
         if attended < NEAR * tokens:
             self._linear = _closer(self._linear, (seconds - self._attention * attended) / tokens)
         else:

@@ -139,15 +139,15 @@ class Engine(StepRunner):
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that was checked; its `native` is Params. Everything must be in range."""
-        asked: Params = request.native
+        params: Params = request.native
         sampling, ids = request.sampling, array("q", request.prompt)
         self.requests[request.id] = request
-        for index in [0] if asked.beams > 1 else sorted(request.unfinished):
+        for index in [0] if params.beams > 1 else sorted(request.unfinished):
             self._arrived += 1
             sequence = Sequence(
                 request=request,
                 index=index,
-                params=asked,
+                params=params,
                 ids=ids[:],
                 prompt=len(ids),
                 limit=len(ids) + request.max_tokens,
@@ -155,13 +155,13 @@ class Engine(StepRunner):
                 stops=request.stops,
                 arrival=self._arrived,
                 echo=sampling.prompt_logprobs and index == 0,
-                repetition=sampling.repetition if asked.beams == 1 else None,
+                repetition=sampling.repetition if params.beams == 1 else None,
             )
-            if asked.beams > 1:
+            if params.beams > 1:
                 sequence.search = BeamSearch(sequence)
             request.sequences.append(sequence)
-        if self.slots is not None and asked.adapter is None:
-            self.slots.use(sampling.id_slot, asked.salt, request.sequences[0].ids)
+        if self.slots is not None and params.adapter is None:
+            self.slots.use(sampling.id_slot, params.salt, request.sequences[0].ids)
         self.scheduler.add(request)
 
     def cancel(self, request_id: int, index: int | None) -> None:

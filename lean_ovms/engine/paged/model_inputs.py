@@ -135,7 +135,7 @@ class ModelInputs:
         begins[: decoding + 1] = self._count[: decoding + 1]
         tables, wanted = [self._tables.tables(rows)], [self._count[:decoding]]
         self._images = []
-        held = self._tables.held[rows].tolist()
+        num_blocks = self._tables.num_blocks[rows].tolist()
         at = decoding
         for place, chunk in enumerate(chunks, decoding):
             sequence, start, count = chunk.sequence, chunk.start, chunk.length
@@ -154,17 +154,17 @@ class ModelInputs:
             begins[place + 1] = at
             wanted.append(self._count[at - chunk.wanted : at])
             used = self._tables.blocks(start + count)
-            held.append(used)
+            num_blocks.append(used)
             tables.append(self._tables.table[sequence.row, :used])
         if padding:
             ids[at : at + padding] = 0
             positions[:, at : at + padding] = self._count[:padding]
             past[batch - 1] = 0
             begins[batch] = at + padding
-            held.append(1)
+            num_blocks.append(1)
             tables.append(self._spare)
         first_blocks[0] = 0
-        np.cumsum(held, out=first_blocks[1 : batch + 1])
+        np.cumsum(num_blocks, out=first_blocks[1 : batch + 1])
         self._fill("block_indices", np.concatenate(tables))
         self._fill(LOGITS_INPUT, np.concatenate(wanted))
         if IMAGE_ROWS in self._names:

@@ -18,7 +18,7 @@ NO_LOGPROBS = -1
 MAX_DRAFTED = 20
 """Draft tokens of a step at most where a draft model's confidence alone decides: transformers' default."""
 MAX_COPIED = 32
-"""Draft tokens of a step at most, and compared tokens of an n-gram, where requests have not asked for any."""
+"""Draft tokens of a step at most, and compared tokens of an n-gram, where requests do not set them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,33 +97,33 @@ def read(
     """Returns the parameters of a request. speculative: it may have as many draft tokens as it asks for. ngrams: it may
     have those of n-grams without asking.
     """
-    asked = request.sampling
-    lookahead = MAX_COPIED if ngrams else (asked.num_assistant_tokens or MAX_DRAFTED) if speculative else 0
-    cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
+    sampling = request.sampling
+    lookahead = MAX_COPIED if ngrams else (sampling.num_assistant_tokens or MAX_DRAFTED) if speculative else 0
+    cold = sampling.temperature <= GREEDY_BELOW or sampling.beams > 1
     return Params(
-        temperature=0.0 if cold else asked.temperature,
-        top_k=asked.top_k,
-        top_p=asked.top_p,
-        min_p=asked.min_p,
-        repetition_penalty=asked.repetition_penalty,
-        presence_penalty=asked.presence_penalty,
-        frequency_penalty=asked.frequency_penalty,
-        min_tokens=min(asked.min_tokens, request.max_tokens),
+        temperature=0.0 if cold else sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        min_tokens=min(sampling.min_tokens, request.max_tokens),
         stops=request.stops,
-        logit_bias=dict(asked.logit_bias),
-        allowed_token_ids=asked.allowed_token_ids,
+        logit_bias=dict(sampling.logit_bias),
+        allowed_token_ids=sampling.allowed_token_ids,
         bad_words=request.bad_words,
         thinking=request.thinking,
-        logprobs=asked.top_logprobs if asked.logprobs else NO_LOGPROBS,
-        logprob_token_ids=asked.logprob_token_ids if asked.logprobs else (),
-        prompt_logprobs=asked.prompt_top_logprobs if asked.prompt_logprobs else NO_LOGPROBS,
-        salt=asked.cache_salt,
+        logprobs=sampling.top_logprobs if sampling.logprobs else NO_LOGPROBS,
+        logprob_token_ids=sampling.logprob_token_ids if sampling.logprobs else (),
+        prompt_logprobs=sampling.prompt_top_logprobs if sampling.prompt_logprobs else NO_LOGPROBS,
+        salt=sampling.cache_salt,
         adapter=adapter,
         images=images,
-        beams=asked.beams,
-        length_penalty=asked.length_penalty,
-        early_stopping=asked.early_stopping,
-        lookahead=lookahead if asked.beams == 1 else 0,
-        ngram=MAX_COPIED if ngrams else asked.max_ngram_size,
-        confidence=asked.assistant_confidence_threshold,
+        beams=sampling.beams,
+        length_penalty=sampling.length_penalty,
+        early_stopping=sampling.early_stopping,
+        lookahead=lookahead if sampling.beams == 1 else 0,
+        ngram=MAX_COPIED if ngrams else sampling.max_ngram_size,
+        confidence=sampling.assistant_confidence_threshold,
     )

@@ -86,7 +86,7 @@ class Prefixes:
         if len(sequence.blocks) > need:
             self.blocks.release(sequence.blocks[need:])
             del sequence.blocks[need:]
-            self.tables.held[sequence.row] = need
+            self.tables.num_blocks[sequence.row] = need
         self._drop_written(sequence)
 
     def lacks(self, blocks: int) -> bool:
@@ -125,11 +125,11 @@ class Prefixes:
 
         Without a prefix cache the choices of one request still share its prompt.
         """
-        asked, request = sequence.params, sequence.request
-        salt = asked.salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
+        params, request = sequence.params, sequence.request
+        salt = params.salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
         if not (self.caching or salt):
             return None
-        return salt if asked.adapter is None else (asked.adapter.key, salt)
+        return salt if params.adapter is None else (params.adapter.key, salt)
 
     def _register(self, sequence: Sequence, tokens: int) -> None:
         root = self._root(sequence)

@@ -84,7 +84,7 @@ class RunningSequences(Prefixes):
             self._network.copy_block(parent.blocks[whole], block)
             child.blocks.append(block)
             self.tables.table[row, whole] = block
-        self.tables.held[row] = len(child.blocks)
+        self.tables.num_blocks[row] = len(child.blocks)
         child.state_slot = self.states.share(parent.state_slot)
         self.decoding.append(child)
         self._regroup = True

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lean_ovms.engine.paged.chunk_sizes import GUESS, ChunkSizes
+from lean_ovms.engine.paged.chunk_sizes import FIRST_REACH, ChunkSizes
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
 from tests.engine.paged.test_engine import alone, prompt
@@ -100,7 +100,7 @@ def test_a_short_prompt_has_its_part_beside_a_chunk_that_takes_more_than_a_step(
 
 def test_the_reach_is_learned_from_steps_that_are_noisy():
     sizes, dice = ChunkSizes(256, 32), random.Random(3)
-    assert sizes.reach == GUESS
+    assert sizes.reach == FIRST_REACH
     for context in (0, 200, 400, 800, 1600, 3200, 6400, 12800) * 15:
         late = 4 if dice.random() < 0.05 else 1  # something else had the core
         seconds = late * dice.uniform(0.9, 1.1) * 4e-5 * (256 + 256 * context / 600)
@@ -121,7 +121,7 @@ def test_small_steps_teach_nothing():
     sizes.learn(32, 0, 1.0)
     sizes.learn(256, 0, 1.0)
     sizes.learn(32, 32 * 50, 9.0)
-    assert sizes.reach == GUESS
+    assert sizes.reach == FIRST_REACH
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Speed:
 
 @dataclass(eq=False, kw_only=True)
 class BlockRead:
-    """Blocks that are read for a sequence. chain, held: those before them in memory, with references to all.
+    """Blocks that are read for a sequence. chain, cached: those before them in memory, with references to all.
 
     blocks, keys, tokens: to be read. slot: for the state behind the last block; NO_STATE: none. until: when the
     sequence goes on without them. read: how many blocks were, in the order of the sequence.
@@ -44,7 +44,7 @@ class BlockRead:
 
     chain: list[int]
     parent: Parent
-    held: list[int]
+    cached: list[int]
     blocks: list[int]
     keys: list[bytes]
     tokens: list[array[int]]

@@ -164,26 +164,26 @@ class DiskTier:
         usable = states.matched(chain)
         keys = self._known(sequence, chain, root)
         last = self._reachable(chain, keys, usable)
-        held, chain, keys = [block for block, _ in found[:last]], chain[:last], keys[: max(0, last - len(found))]
+        cached, chain, keys = [block for block, _ in found[:last]], chain[:last], keys[: max(0, last - len(found))]
         blocks.release([block for block, _ in found[last:]])
         slot, until = NO_STATE, 0.0
         if last > usable:
             slot_key = state_key(keys[-1] if keys else self._keys.get(chain[-1]) or b"")
             first = keys[0] if keys else slot_key
             if any(first == read.slot_key or first in read.keys for read in self._reading.values()):
-                blocks.release(held)
+                blocks.release(cached)
                 return True
             if len(keys) <= blocks.available and len(self._reading) < QUEUED_READS:
                 until = self._worth((last - usable) * size, len(keys) * self._block_bytes + self._state_bytes)
             if until and states.total and (slot := states.allocate()) == NO_STATE:
                 until = 0.0
         if not until:
-            blocks.release(held)
+            blocks.release(cached)
             return False
         self._reading[sequence] = read = BlockRead(
             chain=chain,
             parent=root,
-            held=held,
+            cached=cached,
             blocks=[blocks.allocate() for _ in keys],
             keys=keys,
             tokens=[ids[at * size : (at + 1) * size] for at in range(len(chain), last)],
@@ -235,4 +235,4 @@ class DiskTier:
             if read.state_read and self._blocks.has(chain[-1]):
                 self._states.add(chain, read.slot, "prompt")
             self._states.release(read.slot)
-        self._blocks.release(read.held + read.blocks)
+        self._blocks.release(read.cached + read.blocks)

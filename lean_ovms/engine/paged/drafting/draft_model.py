@@ -206,7 +206,7 @@ class DraftModel:
 
     def _decode(self, rows: NDArray[np.int64], changed: bool) -> Logits:
         """Computes one more token of each row; returns the logits. changed: the rows differ from the last step's."""
-        allocated = self._tables.held
+        allocated = self._tables.num_blocks
         need = self._tables.computed[rows] // self.blocks.block_size + 1
         changed = changed or bool((allocated[rows] != need).any())
         allocated[rows] = need

@@ -51,7 +51,7 @@ class BeamSearch:
 
     def __init__(self, first: Sequence) -> None:
         """first: the sequence that computes the prompt."""
-        self._asked = first.params
+        self._params = first.params
         self._first = first
         self.width = first.params.beams
         self.beams = [first]
@@ -73,10 +73,10 @@ class BeamSearch:
 
         Raises logits.NoToken when no beam can go on and none has ended.
         """
-        width, vocab = self._asked.beams, lines.shape[1]
+        width, vocab = self._params.beams, lines.shape[1]
         raw = scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
         dead: dict[int, NoToken] = {}
-        if self._asked.edited or beams[0].matcher is not None:
+        if self._params.edited or beams[0].matcher is not None:
             dead = _edit(lines, beams)
             scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
             scores[list(dead)] = FORBIDDEN
@@ -104,12 +104,12 @@ class BeamSearch:
 
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
         """Returns the likeliest or the named tokens of each row of log probabilities; [] if the request wants none."""
-        ids = list(self._asked.logprob_token_ids)
+        ids = list(self._params.logprob_token_ids)
         if ids:
             return [list(zip(ids, line[ids].tolist(), strict=True)) for line in raw]
-        if self._asked.logprobs > 0:
-            return top(raw, np.zeros(len(raw)), self._asked.logprobs)
-        return [[] for _ in raw] if self._asked.logprobs != NO_LOGPROBS else []
+        if self._params.logprobs > 0:
+            return top(raw, np.zeros(len(raw)), self._params.logprobs)
+        return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
 
     def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
         """Returns the `width` best hypotheses, or all there are, best first.
@@ -119,7 +119,7 @@ class BeamSearch:
         for beam in beams:
             ids = beam.ids[beam.prompt :].tolist()
             self.finished.append(Hypothesis(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
-        return sorted(self.finished, key=lambda text: -text.score)[: self._asked.beams]
+        return sorted(self.finished, key=lambda text: -text.score)[: self._params.beams]
 
     def _finish(self, one: Continuation) -> None:
         ids = [*one.parent.ids[one.parent.prompt :], one.token]
@@ -132,17 +132,17 @@ class BeamSearch:
 
         front: the best score of the running beams. made: their generated tokens. most: tokens they may generate.
         """
-        width, stopping = self._asked.beams, self._asked.early_stopping
+        width, stopping = self._params.beams, self._params.early_stopping
         if len(self.finished) < width:
             return False
         self.finished = sorted(self.finished, key=lambda text: -text.score)[:width]
         if stopping is True:
             return True
-        best_length = most if stopping == "never" and self._asked.length_penalty > 0 else made
+        best_length = most if stopping == "never" and self._params.length_penalty > 0 else made
         return made > 0 and self.finished[-1].score >= self._score(front, best_length)
 
     def _score(self, total: float, length: int) -> float:
-        return float(total / length**self._asked.length_penalty)
+        return float(total / length**self._params.length_penalty)
 
 
 def _edit(lines: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:

@@ -32,43 +32,43 @@ class NoToken(Exception):
 
 def edit(line: Line, sequence: Sequence) -> None:
     """Applies all parameters of a sequence's request to its logits row. Raises NoToken."""
-    asked = sequence.params
+    params = sequence.params
     if sequence.matcher is not None:
         sequence.matcher.apply(line)
-    if asked.allowed_token_ids is not None:
+    if params.allowed_token_ids is not None:
         only(line, _arrays(sequence).allowed)
-    if asked.bad_words:
-        forbid(line, banned(sequence.ids, sequence.prompt, asked.bad_words))
-    if sequence.generated < asked.min_tokens and asked.stops:
-        _go_on(line, asked.stops, ends=sequence.matcher is not None)
-    if asked.logit_bias:
+    if params.bad_words:
+        forbid(line, banned(sequence.ids, sequence.prompt, params.bad_words))
+    if sequence.generated < params.min_tokens and params.stops:
+        _go_on(line, params.stops, ends=sequence.matcher is not None)
+    if params.logit_bias:
         arrays = _arrays(sequence)
         line[arrays.biased] += arrays.bias
-    if asked.penalised:
-        penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
-    if asked.thinking is not None:
-        _end_reasoning(line, sequence, asked.thinking)
+    if params.penalised:
+        penalise(line, _counts(sequence), params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+    if params.thinking is not None:
+        _end_reasoning(line, sequence, params.thinking)
     if line[:FIRST].max() == FORBIDDEN and line.max() == FORBIDDEN:
         raise NoToken(NONE_LEFT)
 
 
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:
     """Returns the tokens whose logits `edit` may change, some of them more than once; None: any."""
-    asked = sequence.params
-    if sequence.matcher is not None or asked.allowed_token_ids is not None or asked.thinking is not None:
+    params = sequence.params
+    if sequence.matcher is not None or params.allowed_token_ids is not None or params.thinking is not None:
         return None
-    ids = [np.array([*(word[-1] for word in asked.bad_words), *asked.stops], np.int64)]
-    if asked.logit_bias:
+    ids = [np.array([*(word[-1] for word in params.bad_words), *params.stops], np.int64)]
+    if params.logit_bias:
         ids.append(_arrays(sequence).biased)
-    if asked.penalised:
+    if params.penalised:
         ids.append(_counts(sequence).ids)
     return np.concatenate(ids)
 
 
-def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
+def _end_reasoning(line: Line, sequence: Sequence, thinking: Thinking) -> None:
     """Forces the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
     if sequence.thinking is None:
-        sequence.thinking = ThinkingState(asked, sequence.ids[sequence.prompt :])
+        sequence.thinking = ThinkingState(thinking, sequence.ids[sequence.prompt :])
     token = sequence.thinking.forced
     if token is None or (sequence.matcher is not None and line[token] == FORBIDDEN):
         return

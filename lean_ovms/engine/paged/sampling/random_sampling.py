@@ -28,11 +28,11 @@ class Sampling:
     def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
         self.places = places
         self.sequences = [sequences[i] for i in places]
-        asked = [s.params for s in self.sequences]
-        self.temperature = np.array([a.temperature for a in asked], np.float32)[:, None]
-        self.top_k = np.array([a.top_k for a in asked], np.int64)[:, None]
-        self.top_p = np.array([a.top_p for a in asked], np.float64)
-        self.min_p = np.array([a.min_p for a in asked], np.float32)[:, None]
+        params = [s.params for s in self.sequences]
+        self.temperature = np.array([one.temperature for one in params], np.float32)[:, None]
+        self.top_k = np.array([one.top_k for one in params], np.int64)[:, None]
+        self.top_p = np.array([one.top_p for one in params], np.float64)
+        self.min_p = np.array([one.min_p for one in params], np.float32)[:, None]
         self.seeds = np.array([s.seed for s in self.sequences], np.uint64)
 
     def positions(self) -> Numbers:

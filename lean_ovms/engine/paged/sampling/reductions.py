@@ -74,11 +74,11 @@ def groups(count: int, vocab: int) -> list[slice]:
 def scratch(name: str, shape: tuple[int, ...]) -> Lines:
     """Returns this thread's memory for intermediate values: new memory costs more than what is computed into it."""
     size = int(np.prod(shape))
-    held: Lines | None = getattr(_local, name, None)
-    if held is None or len(held) < size:
-        held = np.empty(max(size, CACHED), np.float32)
-        setattr(_local, name, held)
-    return held[:size].reshape(shape)
+    buffer: Lines | None = getattr(_local, name, None)
+    if buffer is None or len(buffer) < size:
+        buffer = np.empty(max(size, CACHED), np.float32)
+        setattr(_local, name, buffer)
+    return buffer[:size].reshape(shape)
 
 
 def table(lines: Lines) -> tuple[Lines, Lines]:

@@ -38,19 +38,19 @@ class SamplingBatch:
     def __init__(self, sequences: Seq[Sequence], *, details: bool = True) -> None:
         """details: compute log probabilities for the requests that want them."""
         self.sequences = sequences
-        asked = [sequence.params for sequence in sequences]
-        self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or asked[i].edited]
-        self.with_logprobs = [i for i, a in enumerate(asked) if details and a.logprobs != NO_LOGPROBS]
-        self.most = max((asked[i].logprobs for i in self.with_logprobs), default=0)
-        self.named = [n for n, i in enumerate(self.with_logprobs) if asked[i].logprob_token_ids]
-        hot = [i for i, a in enumerate(asked) if a.temperature > 0]
-        self.greedy = [i for i, a in enumerate(asked) if not a.temperature > 0]
+        params = [sequence.params for sequence in sequences]
+        self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or params[i].edited]
+        self.with_logprobs = [i for i, a in enumerate(params) if details and a.logprobs != NO_LOGPROBS]
+        self.most = max((params[i].logprobs for i in self.with_logprobs), default=0)
+        self.named = [n for n, i in enumerate(self.with_logprobs) if params[i].logprob_token_ids]
+        hot = [i for i, a in enumerate(params) if a.temperature > 0]
+        self.greedy = [i for i, a in enumerate(params) if not a.temperature > 0]
         # Their details need no other line than the one that their token is chosen from.
         late = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
         self.late = sorted(late)
         self.early = [i for i in self.greedy if i not in late]
-        self.few = Sampling([i for i in hot if asked[i].top_k], sequences) if hot else NOBODY
-        self.many = Sampling([i for i in hot if not asked[i].top_k], sequences) if hot else NOBODY
+        self.few = Sampling([i for i in hot if params[i].top_k], sequences) if hot else NOBODY
+        self.many = Sampling([i for i in hot if not params[i].top_k], sequences) if hot else NOBODY
         self.searching = any(s.search is not None for s in sequences)
         self.repeating = [s for s in sequences if s.repetition is not None]
         self.none = not (self.edited or self.with_logprobs or hot)

@@ -15,22 +15,22 @@ from ...generation.pipeline import Thinking
 class ThinkingState:
     """Where a sequence is: outside of reasoning, inside, or in its forced end. forced: the next token, None for any."""
 
-    __slots__ = ("_asked", "_end", "_inside", "_newest", "_spent")
+    __slots__ = ("_end", "_inside", "_limit", "_newest", "_spent")
 
-    def __init__(self, asked: Thinking, generated: Iterable[int]) -> None:
-        self._asked = asked
-        self._inside = asked.opened
+    def __init__(self, limit: Thinking, generated: Iterable[int]) -> None:
+        self._limit = limit
+        self._inside = limit.opened
         self._spent = 0
         self._end = 0  # ids of the end that are forced already
-        self._newest: deque[int] = deque(maxlen=max(len(asked.start), len(asked.end)))
+        self._newest: deque[int] = deque(maxlen=max(len(limit.start), len(limit.end)))
         for token in generated:
             self.add(token)
 
     @property
     def forced(self) -> int | None:
-        if not self._inside or self._spent < self._asked.budget:
+        if not self._inside or self._spent < self._limit.budget:
             return None
-        return self._asked.end[self._end]
+        return self._limit.end[self._end]
 
     def add(self, token: int) -> None:
         """Takes the next token of the sequence."""
@@ -38,18 +38,18 @@ class ThinkingState:
         self._newest.append(token)
         if due is not None:  # a grammar may have forced another one
             self._end = self._end + 1 if token == due else 0
-            if self._end == len(self._asked.end):
+            if self._end == len(self._limit.end):
                 self._leave()
         elif not self._inside:
-            self._inside = self._ends_with(self._asked.start)
-        elif self._ends_with(self._asked.end):
+            self._inside = self._ends_with(self._limit.start)
+        elif self._ends_with(self._limit.end):
             self._leave()
         else:
             self._spent += 1
-            self._end = self._begun() if self._spent == self._asked.budget else 0
+            self._end = self._begun() if self._spent == self._limit.budget else 0
 
     def copy(self) -> ThinkingState:
-        other = ThinkingState(self._asked, ())
+        other = ThinkingState(self._limit, ())
         other._inside, other._spent, other._end = self._inside, self._spent, self._end
         other._newest = self._newest.copy()
         return other
@@ -59,7 +59,7 @@ class ThinkingState:
 
     def _begun(self) -> int:
         """Returns how many ids of the end the sequence has already."""
-        end = self._asked.end
+        end = self._limit.end
         return next((size for size in range(len(end) - 1, 0, -1) if self._ends_with(end[:size])), 0)
 
     def _ends_with(self, tag: tuple[int, ...]) -> bool:
