@@ -46,6 +46,9 @@ class SlotUse(NamedTuple):
     ids: array[int]
 
 
+UNUSED = SlotUse("", array("q"))
+
+
 class SlotFiles:
     """The slots of one engine, and their files. Only the engine's thread calls it; steps wait meanwhile."""
 
@@ -77,7 +80,10 @@ class SlotFiles:
 
     def save(self, slot: int, name: str) -> tuple[int, int]:
         """Writes what is cached of a slot's text. Returns its tokens and the file's bytes. Raises RequestError."""
-        use = self._used.get(slot, SlotUse("", array("q")))
+        use = self._used.get(slot, UNUSED)
+        salt = use.salt.encode("utf-8", "surrogatepass")
+        if len(salt) > MOST_SALT:
+            raise BadRequest(f"the cache_salt of the slot's text has {len(salt)} bytes; a file has {MOST_SALT} at most")
         found = self._cached(use)
         try:
             serials = [serial for _, serial in found]
@@ -86,7 +92,7 @@ class SlotFiles:
             places = array("q", [at for at, slot in enumerate(slots, 1) if slot != NO_STATE])
             buffers = [buffer for block, _ in found[:usable] for buffer in self._network.block_buffers(block)]
             buffers += [buffer for at in places for buffer in self._network.state_buffers(slots[at - 1])]
-            salt, tokens = use.salt.encode("utf-8", "surrogatepass"), use.ids[: usable * self._blocks.block_size]
+            tokens = use.ids[: usable * self._blocks.block_size]
             text = salt + tokens.tobytes() + places.tobytes()
             check = checksum(text, buffers)
             head = HEAD.pack(MAGIC, self._fingerprint, check, len(salt), len(tokens), len(places))
@@ -109,7 +115,7 @@ class SlotFiles:
 
     def erase(self, slot: int) -> int:
         """Drops the blocks of a slot's text that no sequence uses from the prefix cache. Returns their tokens."""
-        found = [block for block, _ in self._cached(self._used.pop(slot, SlotUse("", array("q"))))]
+        found = [block for block, _ in self._cached(self._used.pop(slot, UNUSED))]
         self._blocks.release(found)
         return self._blocks.drop(found) * self._blocks.block_size
 

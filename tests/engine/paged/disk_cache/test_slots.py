@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.paged.disk_cache.slots import HEAD, MOST_SLOTS, SlotFiles
+from lean_ovms.engine.paged.disk_cache.slots import HEAD, MOST_SALT, MOST_SLOTS, SlotFiles
 from lean_ovms.errors import BadRequest, EngineFailure, StartError
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
@@ -80,6 +80,17 @@ def test_an_unused_slot_has_nothing(kind, tmp_path):
     assert (tokens, size) == (0, HEAD.size)
     assert made.slot_action("restore", 1, FILE) == (0, size)
     assert made.slot_action("erase", 1, "") == (0, 0)
+
+
+def test_a_text_with_a_longer_salt_than_a_file_may_have_is_not_saved(tmp_path):
+    made, ids = with_slots(tmp_path / "s"), prompt(3 * SIZE, 1)
+    cached(made, ids, salt="s" * MOST_SALT)
+    saved = made.slot_action("save", 0, FILE)
+    assert made.slot_action("restore", 0, FILE) == saved
+    cached(made, ids, salt="s" * (MOST_SALT + 1))
+    with pytest.raises(BadRequest, match=f"cache_salt .* {MOST_SALT + 1} bytes"):
+        made.slot_action("save", 0, "b.bin")
+    assert os.listdir(tmp_path / "s") == [FILE]
 
 
 def test_blocks_of_a_running_sequence_are_not_erased(tmp_path):
