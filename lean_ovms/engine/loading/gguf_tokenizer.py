@@ -67,6 +67,8 @@ ENDS = frozenset(
 HARMONY = {"<|return|>", "<|call|>"}
 """Where these end an answer, <|end|> ends only a message of it."""
 SPACE = "\u2581"
+MAX_PIECE = 4096
+"""Characters of a piece: the time to find what it is merged of grows with their square."""
 
 
 class GgufTokenizer:
@@ -173,6 +175,8 @@ def _sentencepiece(header: gguf.Header, prefix: bool) -> Any:
     tokens, scores = header.texts("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) < len(tokens):
         raise ValueError("its pieces have no scores")
+    if max(map(len, tokens)) > MAX_PIECE:
+        raise ValueError(f"a piece has more than {MAX_PIECE} characters")
     vocab = {token: i for i, token in enumerate(tokens)}
     ranked = sorted((-scores[i], i, token) for token, i in vocab.items() if len(token) > 1)
     merges = [

@@ -146,6 +146,10 @@ def test_every_pre_tokenizer_keeps_every_character(made, name):
         ({"tokenizer.ggml.merges": ["AB"]}, "cannot be built"),
         ({"tokenizer.ggml.merges": ["A missing"]}, "cannot be built"),
         ({**PIECES, "tokenizer.ggml.scores": [1.0]}, "its pieces have no scores"),
+        (
+            {**PIECES, "tokenizer.ggml.tokens": [*PIECES["tokenizer.ggml.tokens"][1:], "x" * 4097]},
+            "than 4096 characters",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(made, changes, word):
