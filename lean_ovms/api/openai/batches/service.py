@@ -105,26 +105,30 @@ class BatchService:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
+        self._opened = False
         await self.drain(0)
         await self.in_thread(self.storage.close)
-        self._opened = False
-        self._handle = None
 
     # --- batches
 
     async def create(self, entry: Entry) -> None:
-        """Stores a batch and starts it. Raises StoreFailure and BadRequest."""
-        await self.in_thread(partial(self.storage.add, entry))
-        self._start(entry)
+        """Stores a batch and starts it, also if the client leaves meanwhile. Raises StoreFailure and BadRequest."""
+
+        async def run() -> None:
+            await self.in_thread(partial(self.storage.add, entry))
+            if self._opened:
+                self._start(entry)
+
+        await asyncio.shield(run())
 
     async def cancel(self, name: str) -> Json:
         """Cancels a batch. Raises NotFound, and a 409 for one that has finished."""
         entry = self.storage.find(BATCH, name)
         status = entry.body["status"]
         if status in ("validating", "in_progress"):
-            await self._set(entry, "cancelling")
             if name in self._lines:
-                self._lines[name].cancel()
+                self._lines[name].cancel()  # first: the client may leave while the rest is awaited
+            await self._set(entry, "cancelling")
         elif status != "cancelling":
             raise RequestError(f"Cannot cancel a batch with status '{status}'.", status=409, code="batch_finished")
         return entry.body

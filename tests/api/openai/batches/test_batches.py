@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,45 @@ async def test_what_is_done_stays_when_a_batch_is_cancelled(make_client: MakeCli
     assert {name: row["error"]["code"] for name, row in errors.items()} == dict.fromkeys("34", "batch_cancelled")
     assert len(engine.cancelled) == 1
     await client.call("POST", f"/v1/batches/{batch['id']}/cancel", status=409)
+
+
+async def _leave_during(storage: Any, method: str, call: Coroutine[Any, Any, Any]) -> None:
+    """Cancels a call, as when its client leaves, while the thread of the storage is in a method for it."""
+    loop, entered, leave = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    original = getattr(storage, method)
+
+    def wait(*args: Any) -> Any:
+        loop.call_soon_threadsafe(entered.set)
+        assert leave.wait(60)
+        return original(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, method, wait)
+        task = asyncio.create_task(call)
+        await asyncio.wait_for(entered.wait(), 60)
+        task.cancel()
+        await asyncio.wait([task])
+        leave.set()
+
+
+async def test_a_batch_whose_client_left_while_it_was_stored_runs(make_client: MakeClient) -> None:
+    client, _ = await make_client()
+    service = client.app.services.get(endpoint.BatchService)
+    file = await client.upload(jsonl(line("1")))
+    await _leave_during(service.storage, "add", client.create(file["id"]))
+    await service.in_thread(lambda: None)
+    [batch] = (await client.call("GET", "/v1/batches"))["data"]
+    assert (await client.finished(batch))["status"] == "completed"
+
+
+async def test_a_batch_whose_client_left_while_it_was_cancelled_ends(make_client: MakeClient) -> None:
+    started = asyncio.Event()
+    client, _ = await make_client(_some_hang(started))
+    batch = await client.start(line("1"))
+    await asyncio.wait_for(started.wait(), 60)
+    storage = client.app.services.get(endpoint.BatchService).storage
+    await _leave_during(storage, "put", client.call("POST", f"/v1/batches/{batch['id']}/cancel"))
+    assert (await client.finished(batch))["status"] == "cancelled"
 
 
 async def test_a_batch_expires(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
