@@ -7,19 +7,23 @@ from ....types import Json
 from ...fields import Field, FieldSet, Values, read
 from .storage import RETENTION_S
 
-SECONDS = Field("seconds", "uint", "an hour to 30 days", low=3600, high=RETENTION_S, required=True)
+EXPIRY = FieldSet((
+    Field("anchor", "string", "from when on", choices=("created_at",)),
+    Field("seconds", "uint", "an hour to 30 days", low=3600, high=RETENTION_S, required=True),
+))  # fmt: skip
 
 
 def expires_after(name: str) -> Field:
-    """Returns the field that says how long a file stays."""
-    anchor = Field("anchor", "string", "from when on", choices=("created_at",))
-    return Field(
-        name, "object", "how long the file, or the files of results, stay", fields=(anchor, SECONDS), read=_seconds
-    )
+    """Returns the field that says how long a file stays. Its value is a number of seconds."""
 
+    def read_seconds(value: Json) -> int:
+        try:
+            return int(complete(EXPIRY, value)["seconds"])
+        except BadRequest as error:
+            error.param = f"{name}.{error.param}"
+            raise
 
-def _seconds(value: Json) -> int:
-    return int(complete(FieldSet((SECONDS,)), value)["seconds"])
+    return Field(name, "object", "how long the file, or the files of results, stay", fields=EXPIRY, read=read_seconds)
 
 
 def complete(fields: FieldSet, body: Json) -> Values:

@@ -69,8 +69,13 @@ async def test_files_expire(make_client: MakeClient, monkeypatch: pytest.MonkeyP
     assert short["expires_at"] == short["created_at"] + 3600
     batch = await client.upload(b"x")
     assert batch["expires_at"] == batch["created_at"] + storage.RETENTION_S
-    await client.upload(b"x", expires_after__seconds="59", status=400)
-    await client.upload(b"x", expires_after__anchor="created_at", status=400)
+    for fields, param in (
+        ({"expires_after__seconds": "59"}, "seconds"),
+        ({"expires_after__anchor": "created_at"}, "seconds"),
+        ({"expires_after__anchor": "now", "expires_after__seconds": "3600"}, "anchor"),
+    ):
+        refused = await client.upload(b"x", status=400, **fields)
+        assert refused["error"]["param"] == f"expires_after.{param}"
     monkeypatch.setattr(storage.time, "time", lambda: short["expires_at"] + 1.0)
     await client.call("GET", f"/v1/files/{short['id']}", status=404)
     assert [one["id"] for one in (await client.call("GET", "/v1/files"))["data"]] == [batch["id"]]
