@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 
@@ -31,6 +32,8 @@ UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
 ESCAPES_PER_VALUE = 8
+MAX_PARAMETERS = 100
+"""Most parameters of a query."""
 QUERY_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 """How a query writes a bool."""
 
@@ -226,6 +229,14 @@ def read_one(field: Field, value: Any) -> Any:
 def whole(value: Any) -> Any:
     """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
     return int(value) if type(value) is float and value.is_integer() else value
+
+
+def read_parameters(query: str) -> dict[str, str]:
+    """The parameters of a query; of repeated ones the last. Raises BadRequest."""
+    try:
+        return {name: values[-1] for name, values in parse_qs(query, max_num_fields=MAX_PARAMETERS).items()}
+    except ValueError:
+        raise BadRequest(f"the query has more than {MAX_PARAMETERS} parameters") from None
 
 
 def query_integer(given: Mapping[str, str], name: str) -> int | None:

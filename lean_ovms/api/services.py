@@ -140,12 +140,7 @@ class Services:
             return await self._parse_large_body(request, parse)
         body = json_body(request)
         request.body = b""
-        while True:
-            try:
-                return parse(body, self)
-            except NotLoaded as error:
-                model = error.model
-            await model.wait_known()
+        return await self.when_known(lambda: parse(body, self))
 
     async def _parse_large_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
         """Parses a large body as parse_body does, in the offload thread. Raises RequestError."""
@@ -163,19 +158,27 @@ class Services:
                 chunked_json.free(body)  # here, rather than with the error's traceback on the event loop
                 raise
 
-        size = request.size
-        return await self.when_known(lambda: self.offload.run(size, work))
+        return await self.offload_when_known(request.size, work)
 
     async def count_body(self, size: int) -> Lease:
         """Room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
         return await self.bodies.acquire(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
 
-    async def when_known(self, find: Callable[[], Awaitable[T]]) -> T:
+    async def when_known(self, find: Callable[[], T]) -> T:
         """What find returns; the models that it misses are loaded, after which it is called again. Raises
         RequestError."""
         while True:
             try:
-                return await find()
+                return find()
+            except NotLoaded as error:
+                model = error.model
+            await model.wait_known()
+
+    async def offload_when_known(self, size: int, find: Callable[[], T], *, inline_below: int = 0) -> T:
+        """The same as when_known, with find called as Offload.run calls it. Raises RequestError."""
+        while True:
+            try:
+                return await self.offload.run(size, find, inline_below=inline_below)
             except NotLoaded as error:
                 model = error.model
             await model.wait_known()

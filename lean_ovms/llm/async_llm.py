@@ -241,8 +241,4 @@ class AsyncLLM:
             if self._seeds is not None:
                 body.setdefault("seed", next(self._seeds) % (UINT32_MAX + 1))
         services = self.services
-
-        async def find() -> T:
-            return parse(body, services)
-
-        return await services.when_known(find)
+        return await services.when_known(lambda: parse(body, services))

@@ -6,12 +6,11 @@ https://docs.anthropic.com/en/api/models-list
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from urllib.parse import parse_qs
 
 from ...errors import BadRequest, ModelNotFound
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..fields import query_integer
+from ..fields import query_integer, read_parameters
 from ..response import json
 from ..routes import id_in
 from ..services import Services
@@ -21,7 +20,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 1000
 
 async def handle_list(request: Request, services: Services) -> Response:
     """The models served, in Anthropic's form."""
-    given = {name: values[-1] for name, values in parse_qs(request.query).items()}
+    given = read_parameters(request.query)
     models = [describe(model) for model in services.registry.served if model.listed]
     found, more = _page(models, given)
     return json(

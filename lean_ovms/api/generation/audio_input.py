@@ -86,10 +86,7 @@ async def _speech_model(model: TextModel, services: Services) -> SpeechModel:
 
     from ...models.speech_model import SpeechModel
 
-    async def find() -> SpeechModel:
-        return services.helper("audio_input_model", model, SpeechModel)
-
-    return await services.when_known(find)
+    return await services.when_known(lambda: services.helper("audio_input_model", model, SpeechModel))
 
 
 async def _transcript(part: Json, speech: SpeechModel, services: Services) -> tuple[str, float]:

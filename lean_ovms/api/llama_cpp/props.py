@@ -30,11 +30,7 @@ async def handle(request: Request, services: Services) -> Response:
     name = model_of(request, services)
     if not name:
         return json(_router(services))
-
-    async def find() -> Json:
-        return _props(services.registry.get(name).serving(), services)
-
-    return json(await services.when_known(find))
+    return json(await services.when_known(lambda: _props(services.registry.get(name).serving(), services)))
 
 
 def _router(services: Services) -> Json:

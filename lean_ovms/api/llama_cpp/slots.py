@@ -8,12 +8,11 @@ is saved of a slot is the text that named it last as id_slot, and slot 0 is that
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import parse_qs
 
 from ...errors import BadRequest, NotSupported, Unavailable
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..fields import Field, FieldSet, Values, read
+from ..fields import Field, FieldSet, read, read_parameters
 from ..generation.common_fields import MODEL
 from ..generation.sampling import MAX_SLOT
 from ..response import json
@@ -28,7 +27,6 @@ MAX_NAME = 200
 ACTION = Field("action", "string", "what to do", required=True, choices=("save", "restore", "erase"))
 FILENAME = Field("filename", "string", "name of the file in the directory of `--slot_save_path`; not for erase")
 FIELDS = FieldSet((MODEL, FILENAME))
-NO_VALUES: Values = read(FIELDS, {})
 FAIL = Field("fail_on_no_slot", "string", "503 if every slot is busy")
 
 
@@ -40,7 +38,7 @@ async def handle(request: Request, services: Services) -> Response:
     except asyncio.TimeoutError:
         raise Unavailable("the engine does not answer: it is in a long step") from None
     slots = model.config.max_num_seqs
-    if stats.running >= slots and parse_qs(request.query).get("fail_on_no_slot"):
+    if stats.running >= slots and read_parameters(request.query).get("fail_on_no_slot"):
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
     return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
@@ -54,8 +52,8 @@ async def handle(request: Request, services: Services) -> Response:
     errors=(404, 501, 503),
 )
 async def handle_action(request: Request, services: Services) -> Response:
-    number, action = request.path.removeprefix("/slots/"), parse_qs(request.query).get("action", [""])[-1]
-    values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else NO_VALUES
+    number, action = request.path.removeprefix("/slots/"), read_parameters(request.query).get("action", "")
+    values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else FIELDS.defaults
     model = await _model(values["model"] or model_of(request, services), services)
     if not model.config.slot_save_path:
         raise NotSupported("This server does not support slots action. Start it with `--slot_save_path`")
@@ -85,8 +83,4 @@ def _checked(name: str | None) -> str:
 
 async def _model(name: str, services: Services) -> TextModel:
     """Returns the model of this name, or the default one. Raises RequestError."""
-
-    async def find() -> TextModel:
-        return services.default_model({"model": name}).serving()
-
-    return await services.when_known(find)
+    return await services.when_known(lambda: services.default_model({"model": name}).serving())

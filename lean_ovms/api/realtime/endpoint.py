@@ -6,13 +6,11 @@ https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime 
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs
-
 from ...errors import NotFound
 from ...models.speech_model import SpeechModel
 from ...types import Json, Request, Response
 from ...websocket_types import PROTOCOLS_HEADER, Close, WebSocket
-from ..fields import Field
+from ..fields import Field, read_parameters
 from ..response import new_id, now
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -35,12 +33,8 @@ async def handle(request: Request, services: Services) -> Response:
     """Opens a transcription session over a WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
-    query = {name: values[-1] for name, values in parse_qs(request.query, max_num_fields=32).items()}
-
-    async def find() -> str:
-        return chosen_model(services, query.get("model", ""))
-
-    name = await services.when_known(find)
+    query = read_parameters(request.query)
+    name = await services.when_known(lambda: chosen_model(services, query.get("model", "")))
     dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
     service = services.get(RealtimeService)
 

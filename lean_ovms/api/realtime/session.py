@@ -121,11 +121,7 @@ class TranscriptionSession:
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:
             raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
-
-        async def find() -> SpeechModel:
-            return registry.get(name, SpeechModel)
-
-        return await self.services.when_known(find)
+        return await self.services.when_known(lambda: registry.get(name, SpeechModel))
 
     @property
     def written_s(self) -> float:

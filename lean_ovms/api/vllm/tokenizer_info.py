@@ -6,10 +6,8 @@ As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokeniz
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs
-
-from ...models.text_model import TextModel
 from ...types import Request, Response
+from ..fields import read_parameters
 from ..generation.common_fields import MODEL
 from ..response import json
 from ..route_doc import RouteDoc
@@ -18,12 +16,8 @@ from ..services import Services
 
 @RouteDoc("Chat template and special tokens", query=(MODEL,), errors=(404, 503))
 async def handle(request: Request, services: Services) -> Response:
-    given = parse_qs(request.query).get("model", [None])
-
-    async def find() -> TextModel:
-        return services.default_model({"model": given[-1]})
-
-    model = await services.when_known(find)
+    name = read_parameters(request.query).get("model")
+    model = await services.when_known(lambda: services.default_model({"model": name}))
     template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     known = {**model.directory.tokenizer, **tokens}

@@ -81,6 +81,13 @@ async def test_every_base_path(path: str) -> None:
     assert response.max_message_bytes == 1 << 20
 
 
+async def test_a_query_with_too_many_parameters_is_refused() -> None:
+    app, _ = await speech_app()
+    response = await answer(app, "/v1/realtime?" + "a=1&" * 101)
+    assert response.status == 400
+    assert "more than 100 parameters" in error(response)["message"]
+
+
 async def test_the_size_of_messages_is_an_option() -> None:
     app, _ = await speech_app(max_realtime_message_bytes=5000)
     response = await answer(app)

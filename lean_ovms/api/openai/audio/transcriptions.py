@@ -66,12 +66,8 @@ async def collect(asked: AudioRequest, audio: AudioStream) -> Transcript:
 async def _open(request: Request, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, AudioStream]:
     """The request, and the samples of its file. The decoder's process has the file then, and its memory is given back:
     a transcription takes long."""
-    size = request.size
-    asked, data = await services.when_known(
-        lambda: services.offload.run(
-            size, lambda: parse(body_of(fields, read_form(request)), services, fields, task), inline_below=INLINE_BYTES
-        )
-    )
+    work = lambda: parse(body_of(fields, read_form(request)), services, fields, task)  # noqa: E731
+    asked, data = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
     audio = await services.get(AudioDecoder).decode(data)
     del data
     request.drop_body()

@@ -12,13 +12,13 @@ from ....errors import BadRequest
 from ....observability.logging import safe
 from ....push_types import Sink
 from ....types import Request, Response
-from ...fields import Field, FieldSet
+from ...fields import Field, FieldSet, read_parameters
 from ...forms import FilePart, body_of, read_form
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import INLINE_BYTES, Services
-from ..responses.pages import PAGE, PageQuery, page_response, parameters
+from ..responses.pages import PAGE, PageQuery, page_response
 from .fields import complete, expires_after
 from .service import BatchService, file_body, owner
 from .storage import FILE, PIECE, RETENTION_S, Entry
@@ -66,7 +66,7 @@ async def handle_upload(request: Request, services: Services) -> Response:
 async def handle_list(request: Request, services: Services) -> Response:
     storage = BatchService.of(services).storage
     query = PageQuery.of(request.query, MAX_PAGE, MAX_PAGE)
-    return page_response(*storage.page(FILE, owner(), query, parameters(request.query).get("purpose")))
+    return page_response(*storage.page(FILE, owner(), query, read_parameters(request.query).get("purpose")))
 
 
 @RouteDoc("A file's object", errors=(501,))

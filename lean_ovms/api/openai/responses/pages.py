@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qs
 
 import orjson
 
 from ....errors import BadRequest
 from ....types import Response
-from ...fields import QUERY_BOOLEANS, Field, query_integer
+from ...fields import QUERY_BOOLEANS, Field, query_integer, read_parameters
 from ...response import json_in_pieces
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
@@ -27,11 +26,6 @@ PAGE = (
         name="order", kind="string", default="desc", help="newest first, or oldest", schema={"enum": ["asc", "desc"]}
     ),
 )
-
-
-def parameters(query: str) -> dict[str, str]:
-    """A query's parameters; of repeated ones the last."""
-    return {name: values[-1] for name, values in parse_qs(query).items()}
 
 
 def flag(given: dict[str, str], name: str) -> bool:
@@ -53,7 +47,7 @@ class PageQuery:
     @classmethod
     def of(cls, query: str, default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> PageQuery:
         """From a request's query. Raises BadRequest."""
-        given = parameters(query)
+        given = read_parameters(query)
         limit = query_integer(given, "limit")
         if limit is None:
             limit = default

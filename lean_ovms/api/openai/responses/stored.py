@@ -7,13 +7,13 @@ background response that was created with `stream` can be streamed from any even
 from __future__ import annotations
 
 from ....types import Request, Response
-from ...fields import Field, query_integer
+from ...fields import Field, query_integer, read_parameters
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import Services
 from ...sse import HEADERS
-from .pages import PAGE, PageQuery, flag, page_response, parameters
+from .pages import PAGE, PageQuery, flag, page_response
 from .service import ResponseService
 from .tables import RESPONSE
 
@@ -30,7 +30,7 @@ STREAMING = (
 
 @RouteDoc("A stored response", query=STREAMING, stream=True)
 async def handle_get(request: Request, services: Services) -> Response:
-    response_id, given = id_in(request.path, ONE), parameters(request.query)
+    response_id, given = id_in(request.path, ONE), read_parameters(request.query)
     if not flag(given, "stream"):
         return json(await services.get(ResponseService).get(response_id))
     after = query_integer(given, "starting_after")
