@@ -25,7 +25,7 @@ PARTS = {"input_audio": "data", "audio_url": "url"}
 BASE64 = ";base64,"
 MAX_HEAD = 256
 """Characters of a data URL before its data."""
-NOT_HEARD = (
+NO_AUDIO = (
     "this model reads no audio: start the server with --audio_input_model and the name of a speech2text model, which "
     "transcribes it, or POST it to /v1/audio/transcriptions"
 )
@@ -63,9 +63,10 @@ async def transcribe_parts(prompt: ChatPrompt, model: TextModel, services: Servi
     total_s, config, param = 0.0, services.config, found[0][1]
     try:
         speech = await _speech_model(model, services)
+        if len(found) > (most := config.max_audio_parts):
+            param = found[most][1]
+            raise BadRequest(f"{len(found)} audio parts are more than this server's limit: {most}")
         for part, param in found:
-            if len(texts) == config.max_audio_parts:
-                raise BadRequest(f"{len(found)} audio parts are more than this server's limit: {len(texts)}")
             text, seconds = await _transcript(part, speech, services)
             total_s += seconds
             if total_s > config.max_audio_s:
@@ -82,7 +83,7 @@ async def transcribe_parts(prompt: ChatPrompt, model: TextModel, services: Servi
 async def _speech_model(model: TextModel, services: Services) -> SpeechModel:
     """The model that transcribes for this one; if nothing is known of it yet it is loaded. Raises RequestError."""
     if not model.config.audio_input_model:
-        raise BadRequest(NOT_HEARD, code="not_supported")
+        raise BadRequest(NO_AUDIO, code="not_supported")
 
     from ...models.speech_model import SpeechModel
 
@@ -106,7 +107,7 @@ async def _transcript(part: Json, speech: SpeechModel, services: Services) -> tu
 
 
 def _decoded(text: str, url: bool) -> bytes:
-    """Raises BadRequest."""
+    """Returns the audio of a part's text. Raises BadRequest."""
     if url:
         start = text.find(BASE64, 0, MAX_HEAD)
         if start < 0 or not text.startswith("data:"):

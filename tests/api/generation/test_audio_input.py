@@ -159,12 +159,13 @@ async def test_a_part_that_cannot_be_read_is_named(make_hearing: MakeHearing, ca
     ],
 )
 async def test_limits(make_hearing: MakeHearing, options: dict[str, Any], said: str, status: int) -> None:
-    app, engine, _ = await make_hearing(**options)
+    app, engine, speech = await make_hearing(**options)
     parts = [heard(SHORT), heard(LONG)] if status == 413 else [heard(LONG), heard(LONG)]
     found, message, param = await refusal(await chat(app, *parts))
     assert (found, param) == (status, "messages[0].content[1]")
     assert said in message
     assert engine.submitted == []
+    assert not ("max_audio_parts" in options and speech.asked)  # known before any of them is transcribed
 
 
 async def test_errors_of_the_speech_model_are_those_of_the_request(make_hearing: MakeHearing) -> None:
