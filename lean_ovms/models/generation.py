@@ -260,13 +260,7 @@ class GenerationGroup:
     @property
     def usage(self) -> Usage:
         """Token counts so far, over all generations."""
-        parts = [g.usage for g in self._generations]
-        return Usage(
-            sum(u.prompt_tokens for u in parts),
-            sum(u.completion_tokens for u in parts),
-            sum(u.reasoning_tokens for u in parts),
-            None if any(u.cached_tokens is None for u in parts) else sum(u.cached_tokens or 0 for u in parts),
-        )
+        return total_usage([g.usage for g in self._generations])
 
     @property
     def timings(self) -> Timings:
@@ -306,6 +300,16 @@ class GenerationGroup:
         """Close every generation. Idempotent."""
         for generation in self._generations:
             await generation.aclose()
+
+
+def total_usage(parts: Sequence[Usage]) -> Usage:
+    """Returns the sums; of cached tokens only where all are known."""
+    return Usage(
+        sum(u.prompt_tokens for u in parts),
+        sum(u.completion_tokens for u in parts),
+        sum(u.reasoning_tokens for u in parts),
+        None if any(u.cached_tokens is None for u in parts) else sum(u.cached_tokens or 0 for u in parts),
+    )
 
 
 def joined(generations: list[Generation], n: int) -> Generation | GenerationGroup:

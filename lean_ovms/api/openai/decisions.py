@@ -13,7 +13,7 @@ from functools import partial
 
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup
+from ...models.generation import Generation, GenerationGroup, total_usage
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
@@ -96,7 +96,7 @@ async def handle(request: Request, services: Services) -> Response:
         question.answer(_chances(choice, len(question.options)))
         for question, choice in zip(asked.questions, [*first, *others], strict=True)
     ]
-    return json({"model": model.name, "answers": answers, "usage": counts(_sum(usage, more))}, asked.headers)
+    return json({"model": model.name, "answers": answers, "usage": counts(total_usage((usage, more)))}, asked.headers)
 
 
 def _parse(body: Json, services: Services) -> DecisionRequest:
@@ -153,9 +153,3 @@ async def _read(generations: list[Generation]) -> tuple[list[CompletedChoice], U
 def _chances(choice: CompletedChoice, count: int) -> list[float]:
     """The probability of each of the first letters in the whole vocabulary."""
     return [math.exp(-math.inf if top.logprob is None else top.logprob) for top in choice.logprobs[0].top[:count]]
-
-
-def _sum(first: Usage, second: Usage) -> Usage:
-    known = None if first.cached_tokens is None else first.cached_tokens + (second.cached_tokens or 0)
-    prompts = first.prompt_tokens + second.prompt_tokens
-    return Usage(prompts, first.completion_tokens + second.completion_tokens, 0, known)

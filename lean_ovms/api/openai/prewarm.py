@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ...config import Config
 from ...errors import BadRequest, NotSupported, RequestError, StartError, StoreFailure, WrongOptions
 from ...models import prewarm_file
+from ...models.generation import total_usage
 from ...models.registry import ModelRegistry
 from ...models.text_model import TextModel
 from ...observability.records import current_record
@@ -80,7 +81,7 @@ class RequestPrewarmer:
 
     async def compute(self, model: TextModel) -> None:
         """Implements Prewarmer.compute."""
-        config, began, total = model.config, time.monotonic(), Usage(cached_tokens=0)
+        config, began = model.config, time.monotonic()
         if not model.info.prefix_caching:
             log.warning("--prewarm has no effect: %s keeps no prefix cache", model.name)
             return
@@ -88,18 +89,20 @@ class RequestPrewarmer:
         registry = ModelRegistry(self.services.metrics, self.services.offload)
         registry.install(model)  # that of the server may have another model of this name still
         services, token = replace(self.services, registry=registry), current_record.set(None)
+        usages: list[Usage] = []
         try:
             for index, body in enumerate(bodies):
                 if (name := body.get("model")) and name not in config.served_names:
                     log.warning("--prewarm %s: [%d].model: not computed by %s", config.prewarm, index, model.name)
                     continue
                 try:
-                    total = _sum(total, await _compute(model, *_parsed({**body, "model": model.name}, services)))
+                    usages.append(await _compute(model, *_parsed({**body, "model": model.name}, services)))
                 except RequestError as error:
                     raise StartError(_text(config, index, error)) from None
         finally:
             current_record.reset(token)
-        counts = (total.prompt_tokens, total.cached_tokens, time.monotonic() - began)
+        total = total_usage(usages)
+        counts = (total.prompt_tokens, total.cached_tokens or 0, time.monotonic() - began)
         log.info("%s: prompts of %d tokens computed ahead, %d of them cached, in %.2f s", model.name, *counts)
 
 
@@ -131,11 +134,6 @@ def _text(config: Config, index: int, error: RequestError) -> str:
     return f"--prewarm {config.prewarm}: [{index}]{'.' if error.param else ''}{error.param or ''}: {error.message}"
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    cached = (one.cached_tokens or 0) + (other.cached_tokens or 0)
-    return Usage(one.prompt_tokens + other.prompt_tokens, cached_tokens=cached)
-
-
 def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Prompt]]:
     """Returns a request and its prompts. Raises RequestError."""
     if _is_chat(body):
@@ -151,10 +149,9 @@ def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Pr
 async def _compute(model: TextModel, generation: GenerationBody, prompts: Iterable[Prompt]) -> Usage:
     """Computes prompts, and one token after each. Returns their tokens. Raises RequestError."""
     sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=generation.sampling.cache_salt)
-    total = Usage(cached_tokens=0)
-    for prompt in prompts:
-        usage = await model.prefill(
-            prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side
-        )
-        total = _sum(total, usage)
-    return total
+    usages = [
+        await model.prefill(prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side)
+        for prompt in prompts
+    ]
+    total = total_usage(usages)
+    return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)  # the tokens after them are not used
