@@ -40,6 +40,13 @@ class FilePart:
     name: str = ""
 
 
+def read_file(value: object) -> FilePart:
+    """Returns the value of a field `file`. Raises BadRequest for a text."""
+    if not isinstance(value, FilePart):
+        raise BadRequest("file must be a file, not a text: a part with a file name", param="file")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """values: name and text of each part, in order. files: by name; the last one of a name counts."""

@@ -117,12 +117,12 @@ class ApiKey:
 
     def headers(self) -> list[tuple[str, str]]:
         """What is left, as OpenAI writes it (https://platform.openai.com/docs/guides/rate-limits)."""
-        found = []
+        headers = []
         for unit, rate in self._rates.items():
             left, full_s = max(0, math.floor(rate.left())), rate.seconds_until(rate.limit)
             values = (("limit", str(rate.limit)), ("remaining", str(left)), ("reset", duration(full_s)))
-            found += [(f"x-ratelimit-{name}-{unit}", value) for name, value in values]
-        return found
+            headers += [(f"x-ratelimit-{name}-{unit}", value) for name, value in values]
+        return headers
 
 
 def duration(seconds: float) -> str:
@@ -159,17 +159,14 @@ class ApiKeys:
         if client := request.on_behalf_of:
             return next((key for key in self._by_name.values() if key.client in ("", client)), None)
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        given = [bearer] if scheme.lower() == "bearer" else []
-        given += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
+        secrets = [bearer] if scheme.lower() == "bearer" else []
+        secrets += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
         if request.websocket:
-            given += keys_in_subprotocols(request)[:1]
-        found = None
-        for text in given:
-            digest = hashlib.sha256(text.strip().encode("latin-1", "replace")).digest()
-            for key in self._by_name.values():
-                if hmac.compare_digest(digest, key.spec.digest):
-                    found = found or key
-        return found
+            secrets += keys_in_subprotocols(request)[:1]
+        digests = [hashlib.sha256(secret.strip().encode("latin-1", "replace")).digest() for secret in secrets]
+        keys = self._by_name.values()
+        matches = [key for digest in digests for key in keys if hmac.compare_digest(digest, key.spec.digest)]
+        return matches[0] if matches else None
 
     def check(self, route: Route, request: Request, key: ApiKey | None, record: RequestRecord) -> None:
         """Raises Unauthorized, Forbidden or TooManyRequests for a request that may not use a route."""

@@ -9,7 +9,7 @@ from ....errors import BadRequest
 from ....types import Json
 from ... import schemas
 from ...fields import Field, FieldSet, read_one
-from ...forms import FilePart
+from ...forms import FilePart, read_file
 from ...generation.common_fields import MODEL, STREAM, token_limit
 from ...generation.sampling import SAMPLING
 from ...openapi import schema
@@ -23,11 +23,10 @@ NO_SPEAKERS = "no model here distinguishes speakers"
 
 
 def _file(value: Any) -> FilePart:
-    if not isinstance(value, FilePart):
-        raise BadRequest("file must be a file, not a text: a part with a file name", param="file")
-    if not value.data:
+    file = read_file(value)
+    if not file.data:
         raise BadRequest("file is empty", param="file")
-    return value
+    return file
 
 
 def _format(value: str) -> str:

@@ -8,12 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
-from ....errors import BadRequest
 from ....observability.logging import safe
 from ....push_types import Sink
 from ....types import Request, Response
 from ...fields import Field, FieldSet, read_parameters
-from ...forms import FilePart, body_of, read_form
+from ...forms import body_of, read_file, read_form
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
@@ -30,14 +29,8 @@ PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_PAGE = 10000
 
 
-def _file(value: object) -> FilePart:
-    if not isinstance(value, FilePart):
-        raise BadRequest("file must be a file, not a text: a part with a file name", param="file")
-    return value
-
-
 FIELDS = FieldSet((
-    Field("file", "any", "the file", required=True, read=_file, schema={"type": "string", "format": "binary"}),
+    Field("file", "any", "the file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
     Field("purpose", "string", "what it is for: only batch has a use here", required=True, choices=PURPOSES),
     expires_after("expires_after"),
 ))  # fmt: skip

@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeVar
 
 from ....config import Config
 from ....errors import InternalError, RequestError, StartError, StoreFailure, Unavailable
-from ....observability.records import current_record
+from ....observability.records import current_client
 from ....types import Handle, Json
 from ...response import now
 from ...services import Services
@@ -256,8 +256,7 @@ class BatchService:
 
 def owner() -> str:
     """Returns the name of the client of this request."""
-    record = current_record.get()
-    return (record.client if record else "") or UNKNOWN
+    return current_client() or UNKNOWN
 
 
 def _left(file: BinaryIO, body: Json, results: Results) -> Iterator[Line]:
