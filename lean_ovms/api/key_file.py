@@ -98,10 +98,10 @@ def _text(path: str) -> tuple[str, bool]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name is in one object twice")
-    return found
+    return members
 
 
 def _named_keys(root: Any) -> tuple[KeySpec, ...]:
@@ -142,9 +142,9 @@ def _key(name: str, value: Any) -> KeySpec:
 
 def _texts(name: str, value: dict[str, Any], member: str) -> tuple[str, ...]:
     """Returns a list of texts; () without one. An empty list would be no limit where none is meant."""
-    found = value.get(member)
-    if found is None:
+    texts = value.get(member)
+    if texts is None:
         return ()
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         raise ValueError(f"{name}.{member} must be a list of texts, and not empty")
-    return tuple(found)
+    return tuple(texts)

@@ -36,19 +36,19 @@ NO_EFFECT = ("response_role", "output_tmp_dir")
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
-    given, words, options = own(_arguments(), argv)
+    files, words, options = own(_arguments(), argv)
     config = replace(parse(["serve", *words, *options], environ), access_log=False, api_key="", api_key_file="")
-    if os.path.realpath(given.input_file) == os.path.realpath(given.output_file):
+    if os.path.realpath(files.input_file) == os.path.realpath(files.output_file):
         raise StartError("the output is the input")
     log.setup(config.log_level, config.log_format, config.log_path)
     try:
-        with open_regular(given.input_file) as source, Path(given.output_file).open("wb") as target:
+        with open_regular(files.input_file) as source, Path(files.output_file).open("wb") as target:
             answers, errors = asyncio.run(_run(available(config), source, target))
     except OSError as error:
-        raise CommandFailed(f"{error.filename}: {error.strerror}") from None
+        raise CommandFailed(f"{error.filename or files.output_file}: {error.strerror}") from None
     except StartError as error:
         raise CommandFailed(str(error)) from None
-    print(f"{given.output_file}: {answers} answers, {errors} errors", file=sys.stderr)
+    print(f"{files.output_file}: {answers} answers, {errors} errors", file=sys.stderr)
     return exit_status.OK
 
 

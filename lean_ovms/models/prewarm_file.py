@@ -24,12 +24,12 @@ def read(name: str) -> list[Any]:
     try:
         if path.suffix == LINES:
             return [json.loads(line) for line in read_bytes(path).splitlines() if line.strip()]
-        found = json_file.read(path)
+        value = json_file.read(path)
     except OSError as error:
         raise WrongOptions(f"--prewarm {name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise WrongOptions(f"--prewarm {name}: {error}") from None
-    return found if isinstance(found, list) else [found]
+    return value if isinstance(value, list) else [value]
 
 
 def add(name: str, body: Json) -> int:
@@ -42,8 +42,7 @@ def add(name: str, body: Json) -> int:
         if len(bodies) >= MOST_BODIES:
             raise BadRequest(f"the file of --prewarm has {MOST_BODIES} bodies; no more are added")
         bodies.append(body)
-        lines = [json.dumps(one, ensure_ascii=False) for one in bodies]
-        atomic_file.write(
-            path, "\n".join(lines) + "\n" if path.suffix == LINES else "[\n" + ",\n".join(lines) + "\n]\n"
-        )
+        rows = [json.dumps(one, ensure_ascii=False) for one in bodies]
+        text = "\n".join(rows) if path.suffix == LINES else "[\n" + ",\n".join(rows) + "\n]"
+        atomic_file.write(path, text + "\n")
         return len(bodies)

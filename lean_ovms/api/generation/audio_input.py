@@ -55,18 +55,18 @@ async def transcribe_parts(prompt: ChatPrompt, model: TextModel, services: Servi
     if not prompt.has_parts:
         return prompt, []
     search = partial(lambda messages: [*_parts(messages)], prompt.messages)
-    found = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
-    if not found:
+    parts = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+    if not parts:
         return prompt, []
     texts: list[str] = []
     notices: list[str] = []
-    total_s, config, param = 0.0, services.config, found[0][1]
+    total_s, config, param = 0.0, services.config, parts[0][1]
     try:
         speech = await _speech_model(model, services)
-        if len(found) > (most := config.max_audio_parts):
-            param = found[most][1]
-            raise BadRequest(f"{len(found)} audio parts are more than this server's limit: {most}")
-        for part, param in found:
+        if len(parts) > (most := config.max_audio_parts):
+            param = parts[most][1]
+            raise BadRequest(f"{len(parts)} audio parts are more than this server's limit: {most}")
+        for part, param in parts:
             text, seconds = await _transcript(part, speech, services)
             total_s += seconds
             if total_s > config.max_audio_s:

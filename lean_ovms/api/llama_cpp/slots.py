@@ -63,8 +63,8 @@ async def handle_action(request: Request, services: Services) -> Response:
     if action not in ACTION.choices:
         raise BadRequest("Invalid action: it is save, restore or erase", param="action")
     file = "" if action == "erase" else _checked(values["filename"])
-    with await model.hold() as held:
-        done = await held.engine.slot_action(action, slot, file)
+    with await model.hold() as model:
+        done = await model.engine.slot_action(action, slot, file)
     if action == "erase":
         return json({"id_slot": slot, "n_erased": done.tokens})
     tokens, size = ("n_saved", "n_written") if action == "save" else ("n_restored", "n_read")

@@ -68,10 +68,10 @@ class AudioOutput:
 
 
 def read_audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
-    """How the answer is spoken; None if only text is asked for. Raises RequestError."""
-    asked, text_model = values["audio"], generation.model
+    """How the answer is spoken; None if it is text alone. Raises RequestError."""
+    audio, text_model = values["audio"], generation.model
     if not values["modalities"]:
-        if asked:
+        if audio:
             generation.notices.append('audio has no effect without modalities ["text", "audio"]')
         return None
     if values["modalities"] != ["audio"]:
@@ -79,12 +79,12 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
     if not text_model.config.audio_output_model:
         why = "this model does not speak; the server's option --audio_output_model names a text2speech model that does"
         raise BadRequest(why, param="modalities", code="not_supported")
-    if asked is None or asked.get("format") is None:
-        missing = "audio" if asked is None else "audio.format"
+    if audio is None or audio.get("format") is None:
+        missing = "audio" if audio is None else "audio.format"
         raise BadRequest(f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter")
-    if generation.stream and asked["format"] != STREAMED:
+    if generation.stream and audio["format"] != STREAMED:
         raise BadRequest(
-            f"Unsupported value: 'audio.format' does not support '{asked['format']}' when stream=true. Supported "
+            f"Unsupported value: 'audio.format' does not support '{audio['format']}' when stream=true. Supported "
             f"values are: '{STREAMED}'.",
             param="audio.format",
             code="unsupported_value",
@@ -93,15 +93,15 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
         raise BadRequest("only an answer of one choice is spoken", param="n")
     model = services.helper("audio_output_model", text_model, VoiceModel)
     try:
-        voice = asked.get("voice")
+        voice = audio.get("voice")
         voice = voice_of(None if voice is None else read_voice(voice), model.voices, generation.notices)
     except BadRequest as error:
         error.param = "audio.voice"
         raise
-    raw = asked["format"] == STREAMED
+    raw = audio["format"] == STREAMED
     params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
     most = model.config.max_speech_characters
-    return AudioOutput(model=model, params=params, format="pcm" if raw else asked["format"], most=most)
+    return AudioOutput(model=model, params=params, format="pcm" if raw else audio["format"], most=most)
 
 
 class SpokenStream:

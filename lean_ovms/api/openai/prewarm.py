@@ -53,7 +53,7 @@ FIELDS = FieldSet(
 )
 async def handle(request: Request, services: Services) -> Response:
     """Computes the prompt of a chat body or completions body."""
-    body, generation, prompts = await services.parse_body(request, lambda body, own: (body, *_parsed(body, own)))
+    body, generation, prompts = await services.parse_body(request, lambda body, _: (body, *_parsed(body, services)))
     with await generation.model.hold() as model:
         if model.parent:
             raise BadRequest("prompts of adapters are not computed ahead", param="model")

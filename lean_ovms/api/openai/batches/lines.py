@@ -31,12 +31,13 @@ WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One request of a batch. custom_id: its name, for the client. body: JSON. refused: a field that no batch has."""
+    """One request of a batch. custom_id: its name, for the client. body: JSON. unsupported: a field of it that is an
+    error in a batch, "" for none."""
 
     custom_id: str
     url: str
     body: bytes
-    refused: str
+    unsupported: str
 
 
 def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -68,9 +69,9 @@ def read_line(raw: bytes, urls: Collection[str]) -> Line:
         raise BadRequest(text, param="url", code="invalid_url")
     if not isinstance(row["body"].get("model"), str):
         raise BadRequest("Missing required parameter: 'model'.", param="body.model", code="missing_required_parameter")
-    refused = next((name for name in ("stream", "background") if row["body"].get(name)), "")
+    unsupported = next((name for name in ("stream", "background") if row["body"].get(name)), "")
     body = chunked_json.dumps({"priority": MAX_PRIORITY, **row["body"]})
-    return Line(row["custom_id"], row["url"], body, refused)
+    return Line(row["custom_id"], row["url"], body, unsupported)
 
 
 def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int, list[Json]]:
@@ -104,8 +105,10 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
 async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
     """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
     while True:
-        if line.refused:
-            response = error_response(BadRequest(f"{line.refused} is not possible in a batch", param=line.refused))
+        if line.unsupported:
+            response = error_response(
+                BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
+            )
         else:
             response = await handle(Request("POST", line.url, body=line.body, on_behalf_of=client))
         data = await _whole(response)

@@ -172,7 +172,8 @@ class BatchService:
                 total, errors = await asyncio.to_thread(check, file, (body["endpoint"],), self._config.max_batch_lines)
             body["request_counts"]["total"] = total
             if errors:
-                return await self._fail(entry, errors)
+                await self._fail(entry, errors)
+                return
         if body["status"] == "validating":
             await self._set(entry, "in_progress")
         paths = [storage.data(_result_file(body, kind)) for kind in KINDS]
@@ -192,7 +193,6 @@ class BatchService:
             await self._set(entry, "finalizing")
         await results.flush()
         await self._finish(entry, status)
-        return None
 
     async def _send(self, entry: Entry, results: Results) -> None:
         """Returns when all lines have an outcome, or the batch is cancelled or expires."""
@@ -224,10 +224,10 @@ class BatchService:
         """Adds an error for each line without an outcome."""
 
         def add_some() -> bool:
-            found = list(islice(left, PIECE_LINES))
-            for line in found:
+            lines = list(islice(left, PIECE_LINES))
+            for line in lines:
                 results.put(row(line.custom_id, error={"code": code, "message": message}), failed=True)
-            return bool(found)
+            return bool(lines)
 
         with self.storage.open_data(body["input_file_id"]) as file:
             left = _left(file, body, results)

@@ -114,26 +114,26 @@ class Storage:
     def page(self, kind: str, owner: str, query: PageQuery, purpose: str | None = None) -> Page:
         """Returns files or batches of a client. Raises BadRequest."""
         now = time.time()
-        found = [
+        bodies = [
             entry.body
             for entry in list(self._entries.values())
             if (entry.owner, entry.body["object"]) == (owner, kind)
             and entry.expires > now
             and purpose in (None, entry.body.get("purpose"))
         ]
-        found.sort(key=lambda body: (body["created_at"], body["id"]), reverse=query.newest_first)
+        bodies.sort(key=lambda body: (body["created_at"], body["id"]), reverse=query.newest_first)
         if query.after is not None:
-            places = [place for place, body in enumerate(found) if body["id"] == query.after]
+            places = [place for place, body in enumerate(bodies) if body["id"] == query.after]
             if not places:
                 raise BadRequest(f"after is not the id of a {kind} in this list", param="after")
-            found = found[places[0] + 1 :]
-        page = [(body["id"], orjson.dumps(body)) for body in found[: query.limit]]
-        return page, len(found) > query.limit
+            bodies = bodies[places[0] + 1 :]
+        page = [(body["id"], orjson.dumps(body)) for body in bodies[: query.limit]]
+        return page, len(bodies) > query.limit
 
     def unfinished(self) -> list[Entry]:
         """Returns the batches that are not finished, the oldest first."""
-        found = [entry for entry in list(self._entries.values()) if entry.body.get("status") in UNFINISHED]
-        return sorted(found, key=lambda entry: float(entry.body["created_at"]))
+        entries = [entry for entry in list(self._entries.values()) if entry.body.get("status") in UNFINISHED]
+        return sorted(entries, key=lambda entry: float(entry.body["created_at"]))
 
     def data(self, name: str) -> Path:
         """Returns where the bytes of a file are."""
