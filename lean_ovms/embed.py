@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 import orjson
 
 from .api.app import App
+from .api.response import whole_body
 from .cli.keywords import of_keywords
 from .config import Config
 from .errors import StartError
@@ -185,7 +186,7 @@ class Client:
         response = await self._handle("POST", path, orjson.dumps({**body, "stream": True}))
         try:
             if isinstance(response.body, bytes):
-                _content(response)
+                _content(response.status, response.body)
                 return
             async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
                 async for block in _blocks(pieces):
@@ -200,15 +201,15 @@ class Client:
             async with connect(self._app.handle, self._of("GET", path, b"")) as websocket:
                 yield Realtime(websocket)
         except WebSocketRefused as refused:
-            _content(refused.response)
+            _content(refused.response.status, await whole_body(refused.response))
             raise
 
     async def _request(self, method: str, path: str, body: bytes) -> Any:
         response = await self._handle(method, path, body)
-        try:
-            return _content(response)
-        finally:
+        if not isinstance(response.body, bytes) and ("Content-Type", "application/json") not in response.headers:
             await response.aclose()
+            raise ClientError(response.status, {"message": "the response is a stream: use Client.stream"})
+        return _content(response.status, await whole_body(response))
 
     async def _handle(self, method: str, path: str, body: bytes) -> Response:
         return await self._app.handle(self._of(method, path, body))
@@ -222,12 +223,10 @@ class Client:
         return {"model": next(iter(self._app.registry.models), ""), "messages": turns, **fields}
 
 
-def _content(response: Response) -> Any:
-    if not isinstance(response.body, bytes):
-        raise ClientError(response.status, {"message": "the response is a stream: use Client.stream"})
-    content: Any = orjson.loads(response.body) if response.body else None
-    if response.status >= 400:
-        raise ClientError(response.status, content["error"])
+def _content(status: int, body: bytes) -> Any:
+    content: Any = orjson.loads(body) if body else None
+    if status >= 400:
+        raise ClientError(status, content["error"])
     return content
 
 

@@ -192,6 +192,13 @@ async def test_the_client_streams_what_it_also_answers_at_once() -> None:
 
 
 @pytest.mark.slow
+async def test_the_client_reads_large_answers_that_are_sent_in_pieces() -> None:
+    async with opened(**FAKE) as app:
+        answer = await Client(app).post("/tokenize", {"model": "m", "prompt": "word " * 60_000})
+        assert answer["count"] == len(answer["tokens"]) > 60_000
+
+
+@pytest.mark.slow
 async def test_a_refusal_is_an_exception_with_openais_error() -> None:
     async with opened(**FAKE) as app:
         client = Client(app)

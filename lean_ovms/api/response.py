@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
-from ..push_types import Sink
+from ..push_types import Sink, StreamIterator
 from ..timing_types import PromptProgress, Timings
 from ..types import ByteStream, Json, Response, TokenLogprob, Usage
 from ..util import chunked_json
@@ -54,6 +55,17 @@ def json_in_pieces(pieces: list[bytes]) -> Response:
     """A JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes long."""
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
     return json_bytes(b"".join(pieces) if whole else _Pieces(pieces))
+
+
+async def whole_body(response: Response) -> bytes:
+    """The bytes of a response, which is closed."""
+    try:
+        if isinstance(response.body, bytes):
+            return response.body
+        async with aclosing(StreamIterator(response.body)) as pieces:
+            return b"".join([piece async for piece in pieces])
+    finally:
+        await response.aclose()
 
 
 class _Pieces:

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from ....errors import BadRequest, StoreFailure, error_response
-from ....push_types import StreamIterator
-from ....types import Handle, Json, Request, Response
+from ....types import Handle, Json, Request
 from ....util import chunked_json
 from ...fields import parsed_body
 from ...generation.sampling import MAX_PRIORITY
+from ...response import whole_body
 from .storage import Storage, failure
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
@@ -106,12 +106,11 @@ async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
     """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
     while True:
         if line.unsupported:
-            response = error_response(
-                BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
-            )
+            error = BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
+            response = error_response(error)
         else:
             response = await handle(Request("POST", line.url, body=line.body, on_behalf_of=client))
-        data = await _whole(response)
+        data = await whole_body(response)
         named = dict(response.headers)
         if response.status not in BUSY:
             break
@@ -119,16 +118,6 @@ async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
     request_id = named.get("X-Request-Id", "")
     sent = {"status_code": response.status, "request_id": request_id, "body": orjson.Fragment(data)}
     return row(line.custom_id, response=sent), response.status >= 400
-
-
-async def _whole(response: Response) -> bytes:
-    try:
-        if isinstance(response.body, bytes):
-            return response.body
-        async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
-            return b"".join([piece async for piece in pieces])
-    finally:
-        await response.aclose()
 
 
 def row(custom_id: str | None, response: Json | None = None, error: Json | None = None) -> Json:
