@@ -138,7 +138,7 @@ class Results:
         """Raises OSError."""
         self.done: set[str] = set()
         self.counts = [0, 0]
-        self._storage, self._in_thread = storage, in_thread
+        self._storage, self._paths, self._in_thread = storage, paths, in_thread
         self._pending: tuple[list[bytes], list[bytes]] = ([], [])
         self._turn = asyncio.Lock()
         self._error: StoreFailure | None = None
@@ -155,7 +155,6 @@ class Results:
                     self.counts[number] += 1
                 file.truncate(end)
             storage.used += end - size
-        self._files = [path.open("ab", buffering=0) for path in paths]
 
     def put(self, outcome: Json, failed: bool) -> None:
         """Takes the outcome of a line, which `flush` writes."""
@@ -177,25 +176,31 @@ class Results:
             self.counts = [count + len(rows) for count, rows in zip(self.counts, pending, strict=True)]
 
     def _write(self, pending: tuple[list[bytes], list[bytes]]) -> None:
-        for file, rows in zip(self._files, pending, strict=True):
-            if not rows:
-                continue
-            data = b"".join(rows)
-            self._storage.require_room(len(data))
-            size = os.fstat(file.fileno()).st_size
-            try:
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) :]
-                os.fsync(file.fileno())
-            except OSError as error:
-                os.ftruncate(file.fileno(), size)
-                raise failure(error) from None
-            self._storage.used += len(data)
+        for path, rows in zip(self._paths, pending, strict=True):
+            if rows:
+                data = b"".join(rows)
+                self._storage.require_room(len(data))
+                try:
+                    _append(path, data)
+                except OSError as error:
+                    raise failure(error) from None
+                self._storage.used += len(data)
 
     async def close(self) -> None:
-        """Writes what is not written yet, and closes the files."""
+        """Writes what is not written yet."""
         with contextlib.suppress(StoreFailure):
             await self.flush()
-        for file in self._files:
-            await self._in_thread(file.close)
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Writes all of the data to the disk, or nothing. Raises OSError."""
+    with path.open("ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), size)
+            raise

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from ....config import Config
 from ....errors import InternalError, RequestError, StartError, StoreFailure, Unavailable
@@ -21,7 +21,7 @@ from ....observability.records import current_client
 from ....types import Handle, Json
 from ...response import now
 from ...services import Services
-from .lines import Line, Results, answer, check, read_line, read_lines, row
+from .lines import Line, Results, answer, check, read_line, row
 from .storage import BATCH, FILE, Entry, Storage
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -168,8 +168,7 @@ class BatchService:
     async def _work(self, entry: Entry) -> None:
         body, storage = entry.body, self.storage
         if not body["request_counts"]["total"]:
-            with storage.open_data(body["input_file_id"]) as file:
-                total, errors = await asyncio.to_thread(check, file, (body["endpoint"],), self._config.max_batch_lines)
+            total, errors = await asyncio.to_thread(self._check, body)
             body["request_counts"]["total"] = total
             if errors:
                 await self._fail(entry, errors)
@@ -194,17 +193,20 @@ class BatchService:
         await results.flush()
         await self._finish(entry, status)
 
+    def _check(self, body: Json) -> tuple[int, list[Json]]:
+        with self.storage.open_data(body["input_file_id"]) as file:
+            return check(file, (body["endpoint"],), self._config.max_batch_lines)
+
     async def _send(self, entry: Entry, results: Results) -> None:
         """Returns when all lines have an outcome, or the batch is cancelled or expires."""
-        with self.storage.open_data(entry.body["input_file_id"]) as file:
-            left, count = _left(file, entry.body, results), self._config.batch_concurrency
-            lines = asyncio.gather(*(self._send_each(left, entry, results) for _ in range(count)))
-            self._lines[entry.body["id"]] = lines
-            try:
-                await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
-            finally:
-                lines.cancel()
-                await asyncio.wait({lines})
+        left, count = self._left(entry.body, results), self._config.batch_concurrency
+        lines = asyncio.gather(*(self._send_each(left, entry, results) for _ in range(count)))
+        self._lines[entry.body["id"]] = lines
+        try:
+            await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
+        finally:
+            lines.cancel()
+            await asyncio.wait({lines})
         with contextlib.suppress(asyncio.CancelledError):
             lines.result()
 
@@ -229,10 +231,21 @@ class BatchService:
                 results.put(row(line.custom_id, error={"code": code, "message": message}), failed=True)
             return bool(lines)
 
-        with self.storage.open_data(body["input_file_id"]) as file:
-            left = _left(file, body, results)
-            while await self.in_thread(add_some):
-                await results.flush()
+        left = self._left(body, results)
+        while await self.in_thread(add_some):
+            await results.flush()
+
+    def _left(self, body: Json, results: Results) -> Iterator[Line]:
+        """Returns the lines of a batch that have no outcome. Its file is open only while one is read: there may be
+        many batches."""
+        place, raw = 0, b"\n"
+        while raw:
+            if not raw.isspace() and (line := read_line(raw, (body["endpoint"],))).custom_id not in results.done:
+                yield line
+            with self.storage.open_data(body["input_file_id"]) as file:
+                file.seek(place)
+                raw = file.readline()
+                place = file.tell()
 
     async def _finish(self, entry: Entry, status: str) -> None:
         """Makes files of the results, and ends the batch."""
@@ -257,12 +270,6 @@ class BatchService:
 def owner() -> str:
     """Returns the name of the client of this request."""
     return current_client() or UNKNOWN
-
-
-def _left(file: BinaryIO, body: Json, results: Results) -> Iterator[Line]:
-    """Returns the lines of a batch that have no outcome."""
-    lines = (read_line(raw, (body["endpoint"],)) for _, raw in read_lines(file))
-    return (line for line in lines if line.custom_id not in results.done)
 
 
 def _result_file(body: Json, kind: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 import time
 from collections.abc import Coroutine
@@ -153,6 +154,22 @@ async def test_what_is_done_stays_when_a_batch_is_cancelled(make_client: MakeCli
     assert {name: row["error"]["code"] for name, row in errors.items()} == dict.fromkeys("34", "batch_cancelled")
     assert len(engine.cancelled) == 1
     await client.call("POST", f"/v1/batches/{batch['id']}/cancel", status=409)
+
+
+async def test_batches_that_wait_have_no_files_open(make_client: MakeClient, tmp_path: Path) -> None:
+    started = asyncio.Event()
+    client, _ = await make_client(_some_hang(started), batch_concurrency=1)
+    file = await client.upload(jsonl(line("1"), line("2")))
+    for _ in range(9):
+        await client.create(file["id"])
+    service = client.app.services.get(endpoint.BatchService)
+    await asyncio.wait_for(started.wait(), 60)
+    deadline = time.monotonic() + 60
+    while len(service._lines) < 9 and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert len(service._lines) == 9
+    links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    assert not [link for link in links if link.startswith(f"{os.path.realpath(tmp_path)}/files/")]
 
 
 async def _leave_during(storage: Any, method: str, call: Coroutine[Any, Any, Any]) -> None:
