@@ -205,6 +205,7 @@ def test_every_route_that_changes_the_server_says_so() -> None:
     assert all(any(data in path for data in OWN_DATA) for path in others), others
 
 
+@pytest.mark.slow
 def test_a_page_never_gets_beyond_what_its_origin_allows() -> None:
     """Whatever the options and the other headers: a foreign page changes nothing without a key, under any name."""
     for origins, hosts, host, site, path in product(

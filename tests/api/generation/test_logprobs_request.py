@@ -102,6 +102,7 @@ async def test_the_limit_is_the_servers(make_app: MakeApp, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", BODIES)
+@pytest.mark.slow
 async def test_all_of_the_vocabulary_where_the_server_allows_it(make_app: MakeApp, path: str) -> None:
     name = "logprobs" if path == COMPLETIONS else "top_logprobs"
     limit = "max_output_tokens" if path == RESPONSES else "max_tokens"

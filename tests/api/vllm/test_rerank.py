@@ -189,6 +189,7 @@ async def test_a_window_without_space_for_documents(make_pooling: MakePooling) -
 
 
 @pytest.mark.parametrize("path", [VLLM, OVMS])
+@pytest.mark.slow
 async def test_as_many_documents_as_the_options_say(make_pooling: MakePooling, path: str) -> None:
     app, _ = await make_pooling("rerank")
     documents = ["a"] * 10_000

@@ -264,6 +264,7 @@ async def test_a_child_that_dies_is_replaced_and_serves_again():
         assert await read(again) == {0: ([0, 1], [], "stop")}
 
 
+@pytest.mark.slow
 def test_a_killed_engine_during_eight_streams_gives_eight_errors_and_then_serves():
     async def main():
         async with running() as engine:
@@ -348,6 +349,7 @@ def test_a_healthy_life_makes_the_next_death_a_first_one(monkeypatch):
 
 
 @pytest.mark.parametrize(("part", "same"), [("ok", True), ("vocabulary", False)])
+@pytest.mark.slow
 def test_a_new_vocabulary_is_taken_and_an_equal_one_keeps_its_object(part, same):
     async def main():
         async with running(part) as engine:

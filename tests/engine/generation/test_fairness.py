@@ -88,6 +88,7 @@ def test_256_single_requests_do_not_keep_another_client_waiting_either():
     assert turns_until_first_token(rig, polite) <= 2
 
 
+@pytest.mark.slow
 def test_every_one_of_many_polite_requests_starts_soon():
     rig = make()
     hostile(rig)

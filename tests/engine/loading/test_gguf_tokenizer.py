@@ -52,6 +52,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.slow
 def test_hostile_texts_have_the_ids_of_tokenizer_json(made, name):
     ours = made({**words(), "tokenizer.ggml.pre": name})
     theirs = Tokenizer.from_file(str(Config().model_dir / "tokenizer.json"))
@@ -94,6 +95,7 @@ def best_pairs(text, prefix):
 
 
 @pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.slow
 def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
     tokenizer = made({**PIECES, "tokenizer.ggml.add_space_prefix": prefix})
     for text in hostile():
