@@ -80,6 +80,7 @@ class FakeEngine:
         self.adapters: list[str] = []
         self.truncated: list[tuple[int | None, str]] = []
         self.cancelled: list[protocol.Cancel] = []
+        self.failed_blocks = 0  # of those to be saved
         self.resets: list[bool] = []  # of the prefix cache, on disk too
         self.slot_actions: list[tuple[str, int, str]] = []
         self.mail = ReplyRouter(self._sent)
@@ -91,10 +92,12 @@ class FakeEngine:
     async def stop(self) -> None:
         self.state = "stopped"
 
-    async def reset_prefix_cache(self, *, disk: bool) -> None:
+    async def prefix_cache_action(self, action: str, *, disk: bool = False) -> protocol.BlocksOnDisk:
         if self.refusal is not None:
             raise self.refusal
-        self.resets.append(disk)
+        if action == "reset":
+            self.resets.append(disk)
+        return protocol.BlocksOnDisk(1, 3 if action == "save" else 9, 1000, self.failed_blocks)
 
     async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
         if self.refusal is not None:

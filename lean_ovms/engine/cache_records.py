@@ -9,12 +9,28 @@ from .record import Record
 
 
 @dataclass(slots=True)
-class ResetPrefixCache(Record):
-    """Forget what is cached of prompts. Answered by one Pong or Refused. disk: what is on disk, too."""
+class PrefixCacheAction(Record):
+    """What is to be done with the prefix cache. Answered by one BlocksOnDisk or Refused.
 
-    kind: ClassVar[str] = "reset_prefix_cache"
+    action: reset (forget it; disk: what is on disk, too), save (write what is in memory alone) or restore (find what
+    others have written).
+    """
+
+    kind: ClassVar[str] = "prefix_cache_action"
     id: int
-    disk: bool
+    action: str
+    disk: bool = False
+
+
+@dataclass(slots=True)
+class BlocksOnDisk(Record):
+    """So many blocks, and states of hybrid networks, were saved, or are on disk. failed: could not be written."""
+
+    kind: ClassVar[str] = "blocks_on_disk"
+    id: int
+    blocks: int = 0
+    bytes: int = 0
+    failed: int = 0
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 
 import orjson
 
-from .cache_records import ResetPrefixCache as ResetPrefixCache
+from .cache_records import BlocksOnDisk as BlocksOnDisk
+from .cache_records import PrefixCacheAction as PrefixCacheAction
 from .cache_records import SlotAction as SlotAction
 from .cache_records import SlotDone as SlotDone
 from .image_records import GeneratedImage as GeneratedImage

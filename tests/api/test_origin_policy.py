@@ -25,6 +25,7 @@ CHANGES = {
     "/models/unload",
     "/api/pull",
     "/api/delete",
+    *(base + "/prefix_cache/" + action for base in routes.EVERYWHERE for action in ("save", "restore", "reset")),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/config/reload",)),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/load_lora_adapter", "/unload_lora_adapter")),
 }

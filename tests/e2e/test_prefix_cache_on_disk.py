@@ -99,6 +99,28 @@ def test_a_prompt_is_forgotten_on_request_in_memory_and_on_disk(tmp_path: Path) 
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "reset_external")
 
 
+def test_what_was_saved_on_request_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
+    prompt = list(range(20, 320))
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    flags += ["--prefix_cache_path", str(tmp_path)]
+    with start_process(*flags) as process:
+        process.wait_for("ready: m")
+        answer, _ = complete(process, prompt)
+        [saved] = httpx.post(process.url + "/v1/prefix_cache/save", timeout=300).raise_for_status().json()["data"]
+        on_disk = httpx.post(process.url + "/prefix_cache/restore", timeout=300).raise_for_status().json()["data"]
+        assert metric(process, "written_bytes_total") >= saved["bytes"]
+        os.kill(engine(process), signal.SIGKILL)  # before it can write anything more
+        process.popen.kill()
+    with start_process(*flags) as process:
+        process.wait_for("ready: m")
+        found = httpx.post(process.url + "/prefix_cache/restore", timeout=300).raise_for_status().json()
+        assert found == {"object": "list", "data": on_disk}
+        assert on_disk[0]["model"] == "m"
+        assert on_disk[0]["blocks"] >= max(9, saved["blocks"])
+        assert complete(process, prompt) == (answer, 288)
+        assert metric(process, "hit_tokens_total") == 288
+
+
 def test_what_an_engine_has_written_is_there_after_it_was_killed(tmp_path: Path) -> None:
     prompt = list(range(20, 320))
     flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]

@@ -312,9 +312,10 @@ class EngineClient:
         """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
         return EngineStats(**await self.call(protocol.Ping))
 
-    async def reset_prefix_cache(self, *, disk: bool) -> None:
-        """Forgets what is cached of prompts. disk: also on disk. Raises RequestError."""
-        await self.call(lambda n: protocol.ResetPrefixCache(n, disk))
+    async def prefix_cache_action(self, action: str, *, disk: bool = False) -> protocol.BlocksOnDisk:
+        """Resets, saves or restores what is cached of prompts: protocol.PrefixCacheAction. Raises RequestError."""
+        answer: protocol.BlocksOnDisk = await self.call(lambda n: protocol.PrefixCacheAction(n, action, disk))
+        return answer
 
     async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
         """Saves, restores or erases what a slot has in the prefix cache. Raises RequestError."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.GenerateImage, protocol.Transcribe, protocol.Audio),
-    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.ResetPrefixCache, protocol.SlotAction),
+    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.PrefixCacheAction),
+    protocol.SlotAction,
 )
 """Records with an id that an engine never sends."""
 
@@ -249,7 +250,7 @@ class CallReply:
     def receive(self, record: protocol.Record) -> None:
         answer: Any
         match record:
-            case protocol.Encoded() | protocol.SlotDone():
+            case protocol.Encoded() | protocol.SlotDone() | protocol.BlocksOnDisk():
                 answer = record
             case protocol.Decoded(text=answer) | protocol.Pong(stats=answer):
                 pass

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...engine_types import EngineStats
-from ..protocol import Record
+from ..protocol import PrefixCacheAction, Record
 from .fair_queue import FairQueue
 from .pipeline import ImagePlaceholders, LoadedModel
 from .sequence import GenerationRequest
 
 NO_SLOTS = "no slots are kept: that needs PAGED, its prefix cache and --slot_save_path"
+NO_DISK_TIER = "no prefix cache is kept on disk: that needs PAGED, its prefix cache and --prefix_cache_path"
 
 
 class WaitingRequests(Protocol):
@@ -80,8 +81,11 @@ class Backend(LoadedModel, Protocol):
         """
         ...
 
-    def reset_prefix_cache(self, *, disk: bool) -> None:
-        """Forgets what is cached of prompts, of running requests too. disk: also on disk. Raises BadRequest."""
+    def prefix_cache_action(self, command: PrefixCacheAction) -> None:
+        """Resets, saves or restores what is cached of prompts, of running requests too; the answer goes to `out`.
+
+        Raises RequestError.
+        """
         ...
 
     def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:

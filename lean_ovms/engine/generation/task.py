@@ -21,11 +21,10 @@ from ..protocol import (
     Decoded,
     Encode,
     Encoded,
-    Pong,
+    PrefixCacheAction,
     Ready,
     Record,
     Refused,
-    ResetPrefixCache,
     SlotAction,
     SlotDone,
     Submit,
@@ -163,8 +162,8 @@ class GenerationTask:
                 self._encode(command)
             case Decode():
                 self.out.append(self._decode(command))
-            case ResetPrefixCache():
-                self.out.append(self._reset_prefix_cache(command))
+            case PrefixCacheAction():
+                self._prefix_cache_action(command)
             case SlotAction():
                 self.out.append(self._slot_action(command))
 
@@ -296,12 +295,11 @@ class GenerationTask:
         except Exception as error:  # an error in one request must not end the loop
             return _refusal(command, error)
 
-    def _reset_prefix_cache(self, command: ResetPrefixCache) -> Record:
+    def _prefix_cache_action(self, command: PrefixCacheAction) -> None:
         try:
-            self.backend.reset_prefix_cache(disk=command.disk)
+            self.backend.prefix_cache_action(command)
         except Exception as error:  # an error in one request must not end the loop
-            return _refusal(command, error)
-        return Pong(command.id, self.stats())
+            self.out.append(_refusal(command, error))
 
     def _slot_action(self, command: SlotAction) -> Record:
         began = time.monotonic()
@@ -312,6 +310,6 @@ class GenerationTask:
         return SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began))
 
 
-def _refusal(command: Submit | Encode | Decode | ResetPrefixCache | SlotAction, error: Exception) -> Refused:
+def _refusal(command: Submit | Encode | Decode | PrefixCacheAction | SlotAction, error: Exception) -> Refused:
     """Returns the reply to a command that failed."""
     return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())

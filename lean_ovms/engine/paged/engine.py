@@ -14,9 +14,10 @@ from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats
 from ...errors import BadRequest, EngineFailure, NotSupported
 from ..errors import last_line
-from ..generation.backend import NO_SLOTS
+from ..generation.backend import NO_DISK_TIER, NO_SLOTS
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
+from ..protocol import BlocksOnDisk, PrefixCacheAction
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
@@ -132,10 +133,9 @@ class Engine(StepRunner):
     def _working(self) -> bool:
         """Whether there is something to compute, or a step whose results are not processed."""
         scheduler, disk = self.scheduler, self.scheduler.disk
-        reading = disk is not None and disk.reading
-        return bool(
-            scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None or reading
-        )
+        disk_works = disk is not None and disk.working
+        computing = scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None
+        return bool(computing or disk_works)
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that was checked; its `native` is Params. Everything must be in range."""
@@ -181,8 +181,10 @@ class Engine(StepRunner):
 
     def admit(self, *, compiling: bool = False) -> None:
         """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
-        if (disk := self.scheduler.disk) is not None and disk.reading:
+        if (disk := self.scheduler.disk) is not None and disk.working:
             disk.poll()
+            while disk.writer.answers:
+                self.out.append(disk.writer.answers.popleft())
         if self._running is None:
             self.scheduler.admit()
 
@@ -204,7 +206,7 @@ class Engine(StepRunner):
             self._outputs.tell()
         if (disk := self.scheduler.disk) is not None and not self.scheduler.running and self._running is None:
             disk.writer.rest()
-            if disk.reading:
+            if disk.working:
                 disk.reader.wait(READ_WAIT_S)
         return ()
 
@@ -213,14 +215,20 @@ class Engine(StepRunner):
         self.scheduler.disk = self.blocks.tier = disk
         self.states.replaced = disk.state_evicted
 
-    def reset_prefix_cache(self, *, disk: bool) -> None:
-        """Implements Backend.reset_prefix_cache."""
+    def prefix_cache_action(self, command: PrefixCacheAction) -> None:
+        """Implements Backend.prefix_cache_action."""
         tier = self.scheduler.disk
-        if tier is not None:
-            tier.forget()
-        self.blocks.clear_cache()
-        if tier is not None and disk:
-            tier.writer.clear()
+        if command.action == "reset":
+            if tier is not None:
+                tier.forget()
+            self.blocks.clear_cache()
+            if tier is not None and command.disk:
+                tier.writer.clear()
+            self.out.append(BlocksOnDisk(command.id))
+        elif tier is not None:
+            tier.writer.call(command)
+        else:
+            raise NotSupported(NO_DISK_TIER)
 
     def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
         """Implements Backend.slot_action."""

@@ -7,7 +7,17 @@ from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
-from lean_ovms.engine.protocol import ABSENT, DetailedTokens, Drafted, Failed, Prefilled, PromptLogprobs, Tokens
+from lean_ovms.engine.protocol import (
+    ABSENT,
+    BlocksOnDisk,
+    DetailedTokens,
+    Drafted,
+    Failed,
+    Prefilled,
+    PrefixCacheAction,
+    PromptLogprobs,
+    Tokens,
+)
 from lean_ovms.types import SamplingParams
 
 
@@ -110,10 +120,11 @@ class NoSuspects:
 
 
 class Driver(Engine):
-    """An engine with requests that can be read. scheduled: sequences of the last step."""
+    """An engine with requests that can be read. scheduled: sequences of the last step. on_disk: answers of the tier."""
 
     def __init__(self, network, **options):
         self._by_request = {}
+        self.on_disk = []
         super().__init__(network, matcher=lambda s: self._by_request[s.request.id].fork(), **options)
         self.scheduler.suspects = NoSuspects()
         self._asked = {}
@@ -150,6 +161,9 @@ class Driver(Engine):
         super().add(request)
         return self._asked[number]
 
+    def reset_prefix_cache(self, *, disk):
+        self.prefix_cache_action(PrefixCacheAction(1, "reset", disk))
+
     def busy(self):
         return not self.idle
 
@@ -166,7 +180,10 @@ class Driver(Engine):
         super().step()
         records, self.out[:] = list(self.out), []
         for record in records:
-            self._asked[record.id].take_in(record)
+            if isinstance(record, BlocksOnDisk):
+                self.on_disk.append(record)
+            else:
+                self._asked[record.id].take_in(record)
 
     def _recover(self, error):
         if not isinstance(error, RuntimeError):

@@ -18,12 +18,12 @@ from ....config import EngineConfig
 from ....engine_types import EngineStats
 from ....errors import BadRequest, EngineFailure, NotSupported
 from ...errors import EngineLost, last_line
-from ...generation.backend import NO_SLOTS, WaitingRequests
+from ...generation.backend import NO_DISK_TIER, NO_SLOTS, WaitingRequests
 from ...generation.grammar_limits import too_complex
 from ...generation.pipeline import ImagePlaceholders, LongTextEncoder
 from ...generation.sequence import GenerationRequest
 from ...generation.spec_decode_stats import SpecDecodeStats
-from ...protocol import Counted, Failed, Prefilled, Tokens
+from ...protocol import Counted, Failed, Prefilled, PrefixCacheAction, Tokens
 from .outputs import Diverged, emit
 from .pipeline import Pipeline
 from .scheduler import GuardedScheduler
@@ -122,8 +122,10 @@ class GuardedPipeline(GuardedScheduler):
             self._after_empty_step()
         return slow
 
-    def reset_prefix_cache(self, *, disk: bool) -> None:
-        """Implements Backend.reset_prefix_cache: openvino_genai has no call for it."""
+    def prefix_cache_action(self, command: PrefixCacheAction) -> None:
+        """Implements Backend.prefix_cache_action: openvino_genai has no call for it."""
+        if command.action != "reset":
+            raise NotSupported(NO_DISK_TIER)
         raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
 
     def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:

@@ -32,13 +32,13 @@ DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
 class BlockStore:
     """The blocks that are valid for one network. Contained keys may be asked for in any thread; one thread writes.
 
-    limit: bytes. written_bytes, removed_bytes: since the start. errors: files and blocks that could not be read or
-    written.
+    limit: bytes. written_blocks, written_bytes, removed_bytes: since the start. errors: files and blocks that could
+    not be read or written.
     """
 
     def __init__(self, root: Path, fingerprint: bytes, limit: int) -> None:
         """Raises StartError for a directory that cannot be used."""
-        self.written_bytes = self.removed_bytes = self.errors = 0
+        self.written_blocks = self.written_bytes = self.removed_bytes = self.errors = 0
         self._root = root
         self._directory = root / fingerprint.hex()
         self._fingerprint = fingerprint
@@ -115,6 +115,7 @@ class BlockStore:
             self._pause_until = time.monotonic() + PAUSE_S
             self._report("%s: %s; nothing is written for %d s", self._directory, error.strerror or error, PAUSE_S)
             return False
+        self.written_blocks += 1
         self.written_bytes += size
         self._places[key] = place
         return True

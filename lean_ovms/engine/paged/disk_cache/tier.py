@@ -108,6 +108,11 @@ class DiskTier:
         """Whether something is being read."""
         return bool(self._reading or self._abandoned)
 
+    @property
+    def working(self) -> bool:
+        """Whether something is being read, or what was called for is being written."""
+        return self.reading or bool(self.writer.calls or self.writer.answers)
+
     def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
         """Returns whether a sequence waits for blocks that are read; begins to read those that are worth it.
 

@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from operator import itemgetter
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ....errors import EngineFailure
 from ...errors import last_line
+from ...protocol import BlocksOnDisk, PrefixCacheAction
 from ..block_manager import BlockManager
 from ..network import Network
 from ..state_cache import NO_STATE, StateCache
@@ -42,6 +44,8 @@ class BlockWriter:
     """Writes the blocks of one engine. busy: steps are computed.
 
     seconds: spent on writing. dropped: blocks and states that were not written because too many waited.
+
+    calls: what is to be done at once, with the counts at that time. answers: to those that are done.
     """
 
     def __init__(
@@ -59,7 +63,10 @@ class BlockWriter:
         self._copied = self._written = 0  # bytes; each is counted by one thread
         self._offered: set[tuple[int, bool]] = set()  # serial numbers, and whether it was their state
         self._rested_since = time.monotonic()
-        self._closing = self._clearing = self._urgent = False
+        self._closing = self._clearing = False
+        self._failed = 0  # blocks and states
+        self.calls: list[tuple[PrefixCacheAction, tuple[int, int, int]]] = []
+        self.answers: deque[BlocksOnDisk] = deque()
         self._cleared = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prefix-cache-write", daemon=True)
         self._thread.start()
@@ -88,9 +95,9 @@ class BlockWriter:
         if self.busy:
             self.busy, self._rested_since = False, time.monotonic()
 
-    def write_all(self) -> None:
-        """Has all blocks written that are in memory, without a wait."""
-        self._urgent = True
+    def call(self, action: PrefixCacheAction) -> None:
+        """Has all blocks written that are in memory, or those found that others have written, without a wait."""
+        self.calls.append((action, self._counts()))
         self._copies.put(NOTHING)
 
     def clear(self) -> None:
@@ -125,14 +132,14 @@ class BlockWriter:
                 elif key:
                     self._write(key, copy)
                 else:
-                    self._store.refresh()
-                    self._write_memory()
+                    self._write_new()
                 if self._closing and self._copies.empty():
-                    self._write_memory()
+                    self._write_memory(save=True)
                     self._store.close()
                     return
             except Exception as error:  # the thread goes on: a cache may miss
                 log.error("prefix cache on disk: %s", last_line(error))
+                self._answer(len(self.calls))
                 if self._closing:
                     return
 
@@ -144,31 +151,56 @@ class BlockWriter:
         self._store.clear()
         self._cleared.set()
 
+    def _write_new(self) -> None:
+        """Does what was called for; without a call, writes blocks that are in memory."""
+        calls, save = len(self.calls), any(call.action == "save" for call, _ in self.calls)
+        self._store.refresh()
+        if self._write_memory(save=save) or not save:
+            self._answer(calls)
+        else:
+            self._copies.put(NOTHING)  # behind the copies
+
+    def _answer(self, calls: int) -> None:
+        for call, before in self.calls[:calls]:
+            found = [len(self._store), self._store.size]
+            if call.action == "save":
+                found = [after - count for after, count in zip(self._counts(), before, strict=True)]
+            self.answers.append(BlocksOnDisk(call.id, *found))
+        del self.calls[:calls]
+
+    def _counts(self) -> tuple[int, int, int]:
+        return self._store.written_blocks, self._store.written_bytes, self._failed
+
     def _write(self, key: bytes, copy: Bytes) -> None:
         begin = time.monotonic()
-        self._store.write(key, [copy])
+        self._failed += not self._store.write(key, [copy])
         self.seconds += time.monotonic() - begin
 
-    def _write_memory(self) -> None:
-        """Writes blocks that are in memory: those that leave it next, and all while nothing is computed."""
-        urgent, self._urgent = self._urgent or self._closing, False
+    def _write_memory(self, *, save: bool) -> bool:
+        """Writes blocks that are in memory: those that leave it next, and all while nothing is computed.
+
+        save: all in any case. False: what has left memory is written before the rest of them.
+        """
+        before, urgent = self._store.written_blocks, save or self._closing
         resting = not self.busy and time.monotonic() > self._rested_since + REST_S
         leaving = max(0, self._blocks.total // LEAVING - self._blocks.free)
         candidates = self._blocks.cached(None if urgent or resting else leaving)
         most = max(1, self._store.limit // nbytes(self._network.block_buffers(0)))
         for block, serial in sorted(candidates[-most:], key=itemgetter(1)):  # a prompt's first blocks are worth most
-            if not (self._closing or self._copies.empty()) or (resting and self.busy and not urgent):
-                return
+            first = self._closing or self._copies.empty() or (save and self._store.written_blocks == before)
+            if not first or (resting and self.busy and not urgent):
+                return False
             key = self._keys.get(serial)
             if key is None:
                 continue
-            if (serial, False) not in self._offered or self._closing:
+            if (serial, False) not in self._offered or urgent:
                 self._offered.add((serial, False))
                 self._write_cached(key, serial, block, NO_STATE)
             slot = self._states.checkpoint(serial)
-            if slot != NO_STATE and ((serial, True) not in self._offered or self._closing):
+            if slot != NO_STATE and ((serial, True) not in self._offered or urgent):
                 self._offered.add((serial, True))
                 self._write_cached(state_key(key), serial, block, slot)
+        return True
 
     def _write_cached(self, key: bytes, serial: int, block: int, slot: int) -> None:
         """Writes a block, or the state behind it in a slot, if it is in the prefix cache after it was read, too."""

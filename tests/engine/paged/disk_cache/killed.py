@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lean_ovms.engine.paged.disk_cache.block_store import BlockStore
 from lean_ovms.engine.paged.disk_cache.tier import DiskTier
+from lean_ovms.engine.protocol import PrefixCacheAction
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import alone, engine, prompt, run
@@ -33,7 +34,7 @@ def write(path, kind, dice):
     made, tier = tiered(path, kind)
     while True:
         run(made, made.add(dice.choice(PROMPTS), ASKED))
-        tier.writer.write_all()
+        tier.writer.call(PrefixCacheAction(1, "save"))
         if dice.random() < 0.05:
             tier.close(60.0)
             made, tier = tiered(path, kind)

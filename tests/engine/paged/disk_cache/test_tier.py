@@ -13,6 +13,8 @@ from lean_ovms.engine.paged.disk_cache.keys import BlockKeys
 from lean_ovms.engine.paged.disk_cache.tier import DiskTier
 from lean_ovms.engine.paged.disk_cache.writer import NOTHING
 from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
+from lean_ovms.engine.protocol import PrefixCacheAction
+from lean_ovms.errors import NotSupported
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import SIZE, alone, disturbed_step, engine, prompt, run
@@ -361,6 +363,67 @@ def test_a_reset_while_texts_run_changes_no_token(tmp_path):
         made.step()
         made.reset_prefix_cache(disk=number % 2 == 0)
     assert run(made, *requests) == [alone(one, replace(ASKED, max_tokens=30)) for one in ids]
+
+
+def on_disk(made, action):
+    """What the tier answers to a call; other requests go on."""
+    made.prefix_cache_action(PrefixCacheAction(7, action))
+    while not made.on_disk:
+        made.step()
+    return made.on_disk.pop()
+
+
+@BOTH
+def test_what_is_in_memory_is_saved_on_request(tmp_path, kind):
+    made = tiered(tmp_path, kind=kind)
+    disk(made).writer.busy = True  # nothing is written because the engine rests
+    made.scheduler.disk.writer.rest = lambda: None
+    answer(made, prompt(101))
+    saved = on_disk(made, "save")
+    found = made.stats()
+    assert (saved.id, saved.bytes, saved.failed) == (7, found.disk_written_bytes, 0)
+    assert saved.blocks >= 25
+    assert on_disk(made, "save") == replace(saved, blocks=0, bytes=0)
+    assert on_disk(made, "restore") == replace(saved, bytes=found.disk_bytes)
+    other = slow_computing(tiered(tmp_path, kind=kind))  # the first has not ended
+    assert answer(other, prompt(101)) == 100
+
+
+@BOTH
+def test_requests_are_answered_while_blocks_are_saved(tmp_path, kind):
+    made = tiered(tmp_path, 60, kind=kind, **({"states": 12} if kind is HybridNetwork else {}))
+    expected = set(range(8))
+    for number in expected:
+        request = made.add(prompt(61, number), ASKED)
+        made.step()
+        made.prefix_cache_action(PrefixCacheAction(number, ("save", "restore")[number % 2]))
+        assert run(made, request) == [alone(prompt(61, number), ASKED)]
+    assert {one.id for one in made.on_disk} == expected
+    assert made.idle
+
+
+def test_a_block_that_cannot_be_saved_is_counted(tmp_path):
+    made = tiered(tmp_path)
+    disk(made).store.write = lambda key, buffers: False
+    answer(made, prompt(101))
+    saved = on_disk(made, "save")
+    assert (saved.blocks, saved.failed >= 25) == (0, True)
+    made.scheduler.disk.writer._write_memory = None  # a fault of the thread's
+    assert on_disk(made, "save").blocks == 0
+    del made.scheduler.disk.writer._write_memory
+
+
+def test_a_prompt_that_another_process_has_saved_is_found_on_request(tmp_path):
+    first, second = tiered(tmp_path), slow_computing(tiered(tmp_path))
+    answer(first, prompt(101))
+    saved = on_disk(first, "save")
+    assert on_disk(second, "restore").blocks == saved.blocks
+    assert answer(second, prompt(101)) == 100
+
+
+def test_without_a_tier_there_is_nothing_to_save(tmp_path):
+    with pytest.raises(NotSupported, match="--prefix_cache_path"):
+        engine(200).prefix_cache_action(PrefixCacheAction(1, "save"))
 
 
 def test_two_engines_on_one_directory(tmp_path):

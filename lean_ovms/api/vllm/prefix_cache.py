@@ -1,0 +1,67 @@
+"""POST /prefix_cache/save, restore and reset: what is cached of prompts by all loaded models.
+
+/reset_prefix_cache is vLLM's name. vLLM has it in its development mode only, and there blocks of running requests keep
+it from doing anything.
+"""
+
+from __future__ import annotations
+
+from ...errors import NotSupported, StoreFailure
+from ...models.text_model import TextModel
+from ...types import Request, Response
+from ..fields import QUERY_BOOLEANS, Field
+from ..response import json
+from ..route_doc import RouteDoc
+from ..services import Services
+from .query import one_of
+
+QUERY = (
+    Field("reset_running_requests", "bool", "no effect: running requests go on, and keep their blocks", default=False),
+    Field("reset_external", "bool", "also remove the models' blocks in `--prefix_cache_path`", default=False),
+)
+
+
+@RouteDoc(
+    "Forget the cached prompts of all loaded models, which PAGED has to serve", query=QUERY, errors=(503,), answer=""
+)
+async def handle(request: Request, services: Services) -> Response:
+    one_of(request, "reset_running_requests", tuple(QUERY_BOOLEANS), "false")
+    disk = QUERY_BOOLEANS[one_of(request, "reset_external", tuple(QUERY_BOOLEANS), "false")]
+    for model in _text_models(services):
+        if model.loaded:
+            await model.engine.prefix_cache_action("reset", disk=disk)
+    return Response(200)
+
+
+@RouteDoc("Write what loaded models have cached of prompts to `--prefix_cache_path` now", errors=(501, 503))
+async def handle_save(request: Request, services: Services) -> Response:
+    return await _on_disk(services, "save")
+
+
+@RouteDoc(
+    "Count the blocks in `--prefix_cache_path`, those of other processes too; each is read when a prompt needs it",
+    errors=(501, 503),
+)
+async def handle_restore(request: Request, services: Services) -> Response:
+    return await _on_disk(services, "restore")
+
+
+async def _on_disk(services: Services, action: str) -> Response:
+    models = [model for model in _text_models(services) if model.config.prefix_cache_path]
+    if not models:
+        raise NotSupported("This server keeps no prefix cache on disk. Start it with `--prefix_cache_path`")
+    data = []
+    for model in models:
+        if model.loaded:
+            found = await model.engine.prefix_cache_action(action)
+            if found.failed:
+                raise StoreFailure(
+                    f"{found.failed} blocks of {model.name} cannot be written; the server's log says why"
+                )
+            data.append({"model": model.name, "blocks": found.blocks, "bytes": found.bytes})
+    return json({"object": "list", "data": data})
+
+
+def _text_models(services: Services) -> list[TextModel]:
+    models = services.registry.models.values()
+    return [model for model in models if isinstance(model, TextModel) and not model.adapter]
