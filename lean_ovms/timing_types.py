@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,7 +25,7 @@ class Timings:
 
     cached: prompt tokens from the prefix cache, 0 if that is not known. prompt: those computed, in prompt_ms; 0.0 as
     long as that is not known. predicted: generated tokens of all choices, in predicted_ms since the first one.
-    drafted, accepted: draft tokens of choices that have ended, and those that were kept.
+    drafted, accepted: tokens of each draft of choices that have ended, and how many were kept; None: not known.
     queue_ms: before the engine started with the prompt; 0.0 as long as prompt_ms is not known.
     """
 
@@ -34,5 +35,5 @@ class Timings:
     predicted: int
     predicted_ms: float
     queue_ms: float = 0.0
-    drafted: int = 0
-    accepted: int = 0
+    drafted: Sequence[int] | None = None
+    accepted: Sequence[int] = ()

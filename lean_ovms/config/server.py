@@ -235,6 +235,13 @@ class ServerOptions(Options):
         "send timings with every response of chat and completions; in streams, together with the token counts",
         group="behaviour",
     )
+    per_request_spec_decode_metrics: str = option(
+        "",
+        "send what became of draft tokens with every response of chat and completions that has one choice, as "
+        "metrics.speculative_decoding; detailed: of each draft",
+        group="behaviour",
+        choices=("", "none", "summary", "detailed"),
+    )
     sse_ping_s: float = option(
         15.0,
         "send a comment line when a stream has been silent for this many seconds; 0: never",

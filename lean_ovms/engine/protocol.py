@@ -253,12 +253,12 @@ class Prefilled(Record):
 
 @dataclass(slots=True)
 class Drafted(Record):
-    """One sequence of a request had so many draft tokens, of which `accepted` were kept; before its final Tokens."""
+    """Each draft of one sequence had so many tokens, of which `accepted` were kept; before its final Tokens."""
 
     kind: ClassVar[str] = "drafted"
     id: int
-    tokens: int
-    accepted: int
+    tokens: list[int]
+    accepted: list[int]
 
 
 @dataclass(slots=True)

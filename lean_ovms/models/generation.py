@@ -273,8 +273,8 @@ class GenerationGroup:
             predicted=sum(t.predicted for t in parts),
             predicted_ms=max(t.predicted_ms for t in parts),
             queue_ms=max(t.queue_ms for t in parts),
-            drafted=sum(t.drafted for t in parts),
-            accepted=sum(t.accepted for t in parts),
+            drafted=[tokens for t in parts for tokens in t.drafted or ()],
+            accepted=[tokens for t in parts for tokens in t.accepted],
         )
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:

@@ -56,7 +56,9 @@ def answers(kind: str) -> dict[str, tuple[list[str], list[str]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def local(kind: str) -> AsyncIterator[LocalServer]:
-    async with local_server(plugin_config=EXACT, metrics_enable=True, **OPTIONS[kind]) as local:
+    async with local_server(
+        plugin_config=EXACT, metrics_enable=True, per_request_spec_decode_metrics="detailed", **OPTIONS[kind]
+    ) as local:
         yield local
 
 
@@ -65,13 +67,18 @@ async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(
 ) -> None:
     async with local.client() as client:
         tuned = {"num_assistant_tokens": 4, **({"max_ngram_size": 2} if kind == "lookup" else {})}
+        drafted = []
         for prompt in PROMPTS:
             found = await client.completions.create(
                 model="demo", prompt=prompt, max_tokens=24, temperature=0, extra_body=tuned
             )
             assert ([found.choices[0].text],) * 2 == answers[prompt]
+            assert found.model_extra
+            drafted.append(found.model_extra["metrics"]["speculative_decoding"])
         stats = await local.model.stats()
         assert stats.accepted > 0
+        assert sum(sum(one["per_step_drafted"]) for one in drafted) == stats.drafted
+        assert sum(one["num_accepted_draft_tokens"] for one in drafted) == stats.accepted
         assert stats.drafts <= stats.drafted <= 4 * stats.drafts  # of the first test on this server
         assert sum(stats.accepted_by_position) == stats.accepted <= stats.drafted
         exposed = await _metrics(local.url, client)

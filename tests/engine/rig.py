@@ -215,7 +215,7 @@ def take_in(answer, record):
         answer.prompt_ranks, answer.prompt_top = record.ranks, record.top
     elif isinstance(record, Drafted):
         assert answer.accepted
-        answer.drafted = (record.tokens, record.accepted)
+        answer.drafted = (sum(record.tokens), sum(record.accepted))
     elif isinstance(record, Tokens):
         assert answer.accepted
         assert record.index not in answer.reasons, "something after the final"

@@ -138,8 +138,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
         max_tokens_name=MAX_TOKENS.name,
     )
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
-    metrics = services.config.enable_per_request_metrics and generation.sampling.n == 1
-    options = ChunkOptions.of(values, generation, metrics=metrics)
+    options = ChunkOptions.of(values, generation, services.config, single=generation.sampling.n == 1)
     return ChatRequest(prompt, generation, options, functions, _audio_output(values, generation, services))
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 import orjson
 
 from ... import __version__
+from ...config import Config
 from ...errors import RequestError
 from ...models.generation import Generation, GenerationGroup
 from ...timing_types import PromptProgress
 from ...types import Delta, Json, TokenLogprob, Usage
 from ..fields import Values
 from ..generation.request import GenerationBody
-from ..response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
+from ..response import draft_metrics, new_id, now, prompt_progress, request_metrics, timings, token_name, usage
 from ..sse import event, padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -77,7 +78,7 @@ class ChunkOptions:
     usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
     id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so
     that the length of a chunk reveals little. timings: in the last chunks, or in each (timings_per_token).
-    metrics: vLLM's, of one generation.
+    metrics, draft_metrics: vLLM's, of one generation; the latter as in config.
     """
 
     usage: bool = False
@@ -90,10 +91,11 @@ class ChunkOptions:
     timings: bool = False
     timings_per_token: bool = False
     metrics: bool = False
+    draft_metrics: str = ""
 
     @classmethod
-    def of(cls, values: Values, generation: GenerationBody, *, metrics: bool) -> ChunkOptions:
-        """Builds the options from the values of the fields ANSWERING."""
+    def of(cls, values: Values, generation: GenerationBody, config: Config, *, single: bool) -> ChunkOptions:
+        """Builds the options from the values of the fields ANSWERING. single: there is one choice."""
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
         return cls(
@@ -106,13 +108,21 @@ class ChunkOptions:
             obfuscate=stream_options["include_obfuscation"],
             timings=values["timings"] or values["timings_per_token"],
             timings_per_token=values["timings_per_token"],
-            metrics=metrics,
+            metrics=config.enable_per_request_metrics and single,
+            draft_metrics=config.per_request_spec_decode_metrics if single else "",
         )
 
     def times(self, generation: Generation | GenerationGroup) -> Json:
         """The members about time at the end of a response."""
-        found = {"timings": timings(generation.timings)} if self.timings else {}
-        return found | {"metrics": request_metrics(generation.timings)} if self.metrics else found
+        times = generation.timings
+        found = {"timings": timings(times)} if self.timings else {}
+        if self.metrics:
+            found["metrics"] = request_metrics(times)
+        if self.draft_metrics in ("summary", "detailed") and times.drafted is not None:
+            detailed = self.draft_metrics == "detailed"
+            drafts = draft_metrics(times.drafted, times.accepted, detailed=detailed)
+            found.setdefault("metrics", {})["speculative_decoding"] = drafts
+        return found
 
     def response_id(self, prefix: str) -> str:
         """The id of the response."""

@@ -101,8 +101,8 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
     )
     prompts = read_prompts(values, services.config)
     check_sequences(len(prompts), generation.sampling, services.config)
-    metrics = services.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
-    options = ChunkOptions.of(values, generation, metrics=metrics)
+    single = len(prompts) == generation.sampling.n == 1
+    options = ChunkOptions.of(values, generation, services.config, single=single)
     return CompletionRequest(
         prompts=prompts,
         suffix=values["suffix"] or "",

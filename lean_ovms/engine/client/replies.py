@@ -50,7 +50,7 @@ class ReplyStream:
 
     prompt_tokens: their number, an estimate for images of new sizes until the engine has counted them. tokens: the
     prompt's ids if they were requested. prefill_ms: the time that the prompt took, None until it is computed.
-    drafted, accepted: draft tokens of the sequences that have ended, and those that were kept.
+    drafted, accepted: as in Timings.
     progress: the last report about the prompt; a new one is pushed as an empty list, or with the next tokens.
     """
 
@@ -86,7 +86,9 @@ class ReplyStream:
         self.cached_tokens: int | None = None
         self.prefill_ms: float | None = None
         self.progress: protocol.Progress | None = None
-        self.absent = self.drafted = self.accepted = 0
+        self.absent = 0
+        self.drafted: list[int] | None = None
+        self.accepted: list[int] = []
         self._progressed = False
         self._router = router
         self._running = set(range(sequences))
@@ -220,7 +222,7 @@ class ReplyStream:
             case protocol.Prefilled():
                 self.cached_tokens, self.prefill_ms = record.cached, record.ms
             case protocol.Drafted():
-                self.drafted += record.tokens
+                self.drafted = (self.drafted or []) + record.tokens
                 self.accepted += record.accepted
             case protocol.PromptLogprobs():
                 self.prompt_logprobs = record

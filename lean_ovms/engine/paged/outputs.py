@@ -45,7 +45,7 @@ class Outputs:
             ids, sequence.new_ids = sequence.new_ids, []
             if sequence.echo:
                 self._tell_prompt(sequence, sequence.prompt_details)
-            if sequence.reason is not None and sequence.drafted:
+            if sequence.reason is not None and sequence.params.lookahead:
                 out.append(Drafted(request.id, sequence.drafted, sequence.accepted))
             if request.sampling.logprobs:
                 out.append(_with_logprobs(request, sequence.index, ids, sequence.new_details, sequence.reason))

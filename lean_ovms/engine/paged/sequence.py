@@ -58,7 +58,7 @@ class Sequence(generation.QueuedSequence):
     number of the last generated block that has a checkpoint, 0 before there is one.
     draft_tokens: tokens that the running step computes for, behind ids. drafting: it may have some in the next step.
     ngrams: proposes draft tokens, None before the first. jump_forward: the draft tokens are its grammar's.
-    drafted, accepted: draft tokens that were verified so far, but those of a grammar, and how many were kept.
+    drafted, accepted: tokens of each draft that was verified so far, but a grammar's, and how many were kept.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
     echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.
     search: what the text is a beam of; score, logprobs: of a beam, cumulative and token by token.
@@ -93,8 +93,8 @@ class Sequence(generation.QueuedSequence):
     ngrams: NgramProposer | None = None
     jump_forward: bool = False
     jump_forward_score: int = JUMP_FORWARD_SCORE
-    drafted: int = 0
-    accepted: int = 0
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
     preempted: bool = False
     echo: bool = False
     prompt_details: list[TokenLogprobs] = field(default_factory=list)

@@ -207,7 +207,8 @@ class StepRunner:
         for sequence, _ in wanting:
             if sequence.draft_tokens and not sequence.jump_forward:
                 self.drafts.begin(len(sequence.draft_tokens))
-                sequence.drafted += len(sequence.draft_tokens)
+                sequence.drafted.append(len(sequence.draft_tokens))
+                sequence.accepted.append(0)
         position = 0
         while wanting:
             batch = SamplingBatch([sequence for sequence, _ in wanting])
@@ -223,7 +224,7 @@ class StepRunner:
                     sequence.jump_forward_score = min(JUMP_FORWARD_SCORE, score)
                 elif accepted:
                     self.drafts.accept(position)
-                    sequence.accepted += 1
+                    sequence.accepted[-1] += 1
                 if accepted:
                     self.scheduler.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
                     right.append((sequence, place + 1))
