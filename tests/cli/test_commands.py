@@ -86,6 +86,7 @@ def test_overwriting_pulls_anew(run: Run, tmp_path: Path, server: HubServer) -> 
     assert (tmp_path / "models/org/model/config.json").read_bytes() == b'{"new": 1}'
 
 
+@pytest.mark.slow
 def test_options_of_a_conversion_reach_optimum(
     run: Run, tmp_path: Path, server: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

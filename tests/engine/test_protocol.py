@@ -74,6 +74,7 @@ def test_frames_are_understood_byte_by_byte():
 
 
 @given(st.lists(st.lists(st.sampled_from(SOME), max_size=3), max_size=4), st.lists(st.integers(0, 400), max_size=6))
+@pytest.mark.slow
 def test_any_cut_gives_the_same_records(frames, cuts):
     data = b"".join(map(protocol.encode, frames))
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -189,6 +190,7 @@ def test_pixels_that_belong_to_nothing_are_refused():
 
 
 @given(st.lists(st.integers(0, 400), max_size=6))
+@pytest.mark.slow
 def test_vectors_come_with_the_records_after_them_in_any_cut(cuts):
     pooled = [protocol.Pooled(n, [0], [3], [1], 2, bytes([n]) * 8) for n in (1, 2)]
     sent = [SOME[0], pooled[0], SOME[1], pooled[1]]

@@ -132,6 +132,7 @@ def test_a_seed_makes_a_batch_repeatable_and_its_requests_different(make_llm: Ma
 # --- errors
 
 
+@pytest.mark.slow
 def test_a_wrong_input_is_a_value_error_that_names_it_and_ends_the_batch(make_llm: MakeLLM) -> None:
     llm = make_llm(partial(text_model, lambda prompt, _: say(*["x"] * 10_000)), max_num_seqs=2)
     with pytest.raises(ValueError, match="input 1: prompt is empty"):

@@ -48,6 +48,7 @@ def test_a_character_that_becomes_several_counts_as_several() -> None:
 
 
 @given(st.text(max_size=120), st.integers(1, 30))
+@pytest.mark.slow
 def test_nothing_is_lost_and_no_piece_is_too_long(text: str, most: int) -> None:
     pieces = split(text, most)
     assert all(0 < len(piece) <= most for piece in pieces)

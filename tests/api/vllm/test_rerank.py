@@ -239,6 +239,7 @@ async def test_coheres_limit_of_documents_may_exceed_the_window(make_pooling: Ma
     assert "longer than allowed 16" in message
 
 
+@pytest.mark.slow
 async def test_long_lists_are_tokenized_in_several_calls(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank", max_pooling_tokens=1_000_000, max_pooling_inputs=5000)
     documents = ["x" * 1000] * 500

@@ -112,6 +112,7 @@ def test_those_who_gave_way_continue_and_say_the_same():
     assert [rig.answer(i).text() for i in before] == [text * 15 for text in texts]
 
 
+@pytest.mark.slow
 def test_two_clients_with_much_work_share_the_slots_and_then_the_tokens():
     rig = make()
     for i in range(100):

@@ -226,6 +226,7 @@ def test_the_distribution_is_the_models_own():
 
 
 @pytest.mark.parametrize("blocks", [200, 40])
+@pytest.mark.slow
 def test_many_texts_with_preemptions_cancellations_and_failed_steps(blocks):
     dice, proposer = random.Random(blocks), draft(3, blocks=60, max_sequences=6)
     made, base = engine(blocks, proposer=proposer), prompt(60, 9)

@@ -84,6 +84,7 @@ def test_tokens_are_drawn_from_the_distribution_that_is_asked_for(asked):
 
 
 @pytest.mark.parametrize("asked", CASES)
+@pytest.mark.slow
 def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
     """151,000 tokens, not a multiple of the chunks, drawn a few lines at a time."""
     x = lines(6, 151_003, seed=7)
@@ -126,6 +127,7 @@ def test_in_a_wide_vocabulary_tokens_are_drawn_from_the_distribution(shape, aske
     assert chi < free + 5 * np.sqrt(2 * free)
 
 
+@pytest.mark.slow
 def test_wide_and_narrow_drawing_agree_where_one_token_is_left():
     """The exact fallbacks are taken with few and with many candidates."""
     x = lines(40, 40_000, seed=2, scale=1.5)

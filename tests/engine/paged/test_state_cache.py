@@ -318,6 +318,7 @@ def test_draft_tokens_save_steps_and_change_nothing():
     assert counts[1] < counts[0]
 
 
+@pytest.mark.slow
 def test_there_are_no_more_draft_tokens_than_slots_for_their_states():
     ids, wanted = prompt(8) * 8, Params(max_tokens=40, lookahead=4)
     for states in (1, 2, 3, 4, 8):

@@ -124,6 +124,7 @@ FRAMES = st.builds(
     st.lists(st.one_of(FRAMES, FRAMES, st.binary(max_size=20)), max_size=6).map(b"".join),
     st.lists(st.integers(0, 4000), max_size=6),
 )
+@pytest.mark.slow
 def test_any_bytes_in_any_cut(data: bytes, cuts: list[int]) -> None:
     websocket(b"\x80" + data)
     places = sorted({place % (len(data) + 1) for place in cuts} | {0, len(data)})
@@ -144,6 +145,7 @@ def closes_with(sent: bytes) -> bytes:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(FRAMES, max_size=6).map(b"".join), st.sampled_from([4, 8, 100]))
+@pytest.mark.slow
 def test_frames_in_pieces_are_the_same_messages(data: bytes, piece: int) -> None:
     whole = websocket_read([data])
     with mock.patch.object(frames, "PIECE_BYTES", piece):
