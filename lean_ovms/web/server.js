@@ -108,7 +108,12 @@ function record(now) {
   add(t("Running"), "", now.running);
   add(t("Waiting"), "", now.waiting);
   add(t("KV cache in use"), "%", 100 * now.kv_cache_usage, 100);
-  const rates = { generation_tokens: t("Generated"), prompt_tokens: t("Prompt") };
+  const rates = {
+    generation_tokens: t("Generated"),
+    prompt_tokens: t("Prompt"),
+    cached_tokens: t("Prompt, cached"),
+    disk_tokens: t("Prompt, from disk"),
+  };
   for (const [field, name] of Object.entries(rates))
     if (field in now) add(name, t("tokens/s"), last && (now[field] - last[field]) / (now.at - last.at));
   for (const field of ["ttft", "itl"])

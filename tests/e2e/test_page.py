@@ -168,7 +168,7 @@ def test_the_server_view_shows_models_and_load(page: Any) -> None:
     assert cells[:4] == ["demo", "loaded", "Chat", "131,072"]
     assert re.fullmatch(r"[\d,]+ MiB", cells[4])
     assert cells[5:] == ["CPU", "PAGED", "Unload"]
-    assert page.locator("#charts svg").count() == 9
+    assert page.locator("#charts svg").count() == 10
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with page.expect_response("**/server_info") as first:

@@ -31,6 +31,7 @@ STATS_TIMEOUT_S = 1.0
 SUMMED = {
     "prompt_tokens": "vllm:prompt_tokens_total",
     "generation_tokens": "vllm:generation_tokens_total",
+    "cached_tokens": "vllm:prefix_cache_hits_total",
     "ttft": "vllm:time_to_first_token_seconds",
     "itl": "vllm:inter_token_latency_seconds",
 }
@@ -58,17 +59,22 @@ def _engine(model: Model) -> Json:
 
 
 async def load(services: Services) -> Json:
-    """Running and waiting sequences and the used share of KV caches, of all models; with metrics also SUMMED."""
+    """Running and waiting sequences and the used share of KV caches, of all models; with metrics also SUMMED.
+
+    disk_tokens: prompt tokens that the prefix cache had on disk, where it has a tier there.
+    """
     found = await asyncio.gather(
         *(load_report.read(model.stats(), STATS_TIMEOUT_S) for model in services.registry.served)
     )
     stats = [one for one in found if one is not None]
     blocks = sum(one.kv_blocks_total for one in stats)
     summed = {name: services.metrics.summed(family) for name, family in SUMMED.items()}
+    disk = {"disk_tokens": sum(one.disk_hit_tokens for one in stats)} if any(one.disk_tier for one in stats) else {}
     return {
         "running": sum(one.running for one in stats),
         "waiting": sum(one.queued for one in stats),
         "kv_cache_usage": sum(one.kv_blocks_used for one in stats) / max(blocks, 1),
+        **disk,
         **{name: value for name, value in summed.items() if value is not None},
     }
 

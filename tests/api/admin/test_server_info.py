@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lean_ovms.api.admin.server_info import changed_options
 from lean_ovms.config import Config
+from lean_ovms.engine_types import EngineStats
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
 
@@ -32,6 +35,7 @@ async def test_load_with_and_without_metrics(make_app: MakeApp) -> None:
     load = (await whole(answer))["load"]
     assert load["generation_tokens"] == done["usage"]["completion_tokens"]
     assert load["prompt_tokens"] == done["usage"]["prompt_tokens"]
+    assert load["cached_tokens"] == 0
     assert sum(load["ttft"]["counts"]) == 1
     assert len(load["itl"]["counts"]) == len(load["itl"]["bounds"]) + 1
     assert isinstance(answer.body, bytes)
@@ -39,6 +43,16 @@ async def test_load_with_and_without_metrics(make_app: MakeApp) -> None:
     only = "vllm:prompt_tokens_total"
     app, _ = await make_app(metrics_enable=True, metrics_list=only)
     assert "ttft" not in (await whole(await get(app, "/server_info")))["load"]
+
+
+async def test_what_the_prefix_cache_had_on_disk(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, engine = await make_app(say("a"))
+
+    async def stats() -> EngineStats:
+        return EngineStats(running=0, queued=0, steps=1, disk_tier=True, disk_hit_tokens=64)
+
+    monkeypatch.setattr(engine, "stats", stats)
+    assert (await whole(await get(app, "/server_info")))["load"]["disk_tokens"] == 64
 
 
 def test_paths_are_cut_to_their_last_part() -> None:
