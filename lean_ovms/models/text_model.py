@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,11 +70,11 @@ class TextModel(TokenModel):
         super()._check_options()
         if self.config.draft_model_path:
             _check_draft(Path(self.config.draft_model_path))
-        if asked := self.config.max_model_len:
+        if length := self.config.max_model_len:
             limit = model_config.context_length(model_config.read(self.config.model_dir))
-            if 0 < limit < asked:
+            if 0 < limit < length:
                 raise WrongOptions(
-                    f"--max_model_len {asked} is more than the {limit} tokens that the model was made for"
+                    f"--max_model_len {length} is more than the {limit} tokens that the model was made for"
                 )
         if self.config.tool_parser or self.config.reasoning_parser or self.config.chat_template:
             from . import chat_format
@@ -190,23 +191,63 @@ class TextModel(TokenModel):
         truncation_side: str = "left",
         echo: bool = False,
         priority: int = 0,
+        loading: bool = False,
     ) -> Generation:
         """A running generation. Raises RequestError when the prompt or the engine refuses it.
 
         truncate: number of prompt tokens to keep, without those of truncation_side; -1: as many as fit. echo: the
-        generation knows the prompt's text and ids (prompt, prompt_ids). priority: the lower one starts first.
+        generation knows the prompt's text and ids (prompt, prompt_ids). priority: the lower one starts first. loading:
+        as in `prefill`; the generation has no time limit then.
         """
-        with await self.hold() as model:
-            return await model._start(
-                prompt,
-                sampling,
-                output,
-                truncate=truncate,
+        with nullcontext(self) if loading else await self.hold() as model:
+            timeout_s = 0.0 if loading else model.config.request_timeout_s
+            requested_at, record = time.monotonic(), current_record.get()
+            text, add_special_tokens = await model._prompt_input(prompt, truncate, truncation_side)
+            if model.config.log_prompts:
+                log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
+            tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
+            structured = model.chat_format.structured_output(output, tail, model.offload)
+            sampling, without_effect = model.chat_format.with_thinking(sampling, tail)
+            if record is not None:
+                record.sampling = sampling
+            submit = partial(
+                model.engine.submit,
+                text,
+                add_special_tokens=add_special_tokens,
+                truncate=model._max_prompt_tokens(sampling) if truncate == -1 else truncate,
                 truncation_side=truncation_side,
-                echo=echo,
+                want_tokens=echo,
+                sampling=sampling,
+                images=prompt.images if isinstance(prompt, ChatPrompt) else (),
+                timeout_s=timeout_s,
                 priority=priority,
-                timeout_s=model.config.request_timeout_s,
+                adapter=model.adapter,
+                **_origin(record),
             )
+            reply = await (submit() if structured is None else _submit_constrained(structured, submit))
+            try:  # not before it is accepted: for many choices they cost more than a refusal
+                decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
+            except BaseException:
+                reply.cancel()
+                raise
+            generation = Generation(
+                model.engine,
+                reply,
+                decoders,
+                partial(model._generation_closed, record),
+                requested_at=requested_at,
+                token_timer=model.metrics.token_timer(),
+                warnings=without_effect + (structured.warnings if structured is not None else []),
+                progress=sampling.report_progress,
+                prompt=text if echo and isinstance(text, str) else "",
+            )
+            if structured is not None and structured.warnings:
+                structured.log_warnings()
+                model.metrics.constraint_relaxed(model.name)
+            model.retain()  # until it is closed
+            if timeout_s:
+                generation.end_after(timeout_s)
+            return generation
 
     async def prefill(
         self, prompt: Prompt, sampling: SamplingParams, *, truncate: int | None = None, truncation_side: str = "left"
@@ -215,74 +256,14 @@ class TextModel(TokenModel):
 
         Raises RequestError.
         """
-        generation = await self._start(
-            prompt, sampling, OutputParams(), truncate=truncate, truncation_side=truncation_side
+        generation = await self.start(
+            prompt, sampling, OutputParams(), truncate=truncate, truncation_side=truncation_side, loading=True
         )
         try:
             await collect(generation, 1)
             return generation.usage
         finally:
             await generation.aclose()
-
-    async def _start(
-        self,
-        prompt: Prompt,
-        sampling: SamplingParams,
-        output: OutputParams,
-        *,
-        truncate: int | None,
-        truncation_side: str,
-        echo: bool = False,
-        priority: int = 0,
-        timeout_s: float = 0.0,
-    ) -> Generation:
-        requested_at, record = time.monotonic(), current_record.get()
-        text, add_special_tokens = await self._prompt_input(prompt, truncate, truncation_side)
-        if self.config.log_prompts:
-            log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
-        tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
-        structured = self.chat_format.structured_output(output, tail, self.offload)
-        sampling, without_effect = self.chat_format.with_thinking(sampling, tail)
-        if record is not None:
-            record.sampling = sampling
-        submit = partial(
-            self.engine.submit,
-            text,
-            add_special_tokens=add_special_tokens,
-            truncate=self._max_prompt_tokens(sampling) if truncate == -1 else truncate,
-            truncation_side=truncation_side,
-            want_tokens=echo,
-            sampling=sampling,
-            images=prompt.images if isinstance(prompt, ChatPrompt) else (),
-            timeout_s=timeout_s,
-            priority=priority,
-            adapter=self.adapter,
-            **_origin(record),
-        )
-        reply = await (submit() if structured is None else _submit_constrained(structured, submit))
-        try:  # not before it is accepted: for many choices they cost more than a refusal
-            decoders = self.chat_format.decoders(output, sampling, tail, self.vocabulary)
-        except BaseException:
-            reply.cancel()
-            raise
-        generation = Generation(
-            self.engine,
-            reply,
-            decoders,
-            partial(self._generation_closed, record),
-            requested_at=requested_at,
-            token_timer=self.metrics.token_timer(),
-            warnings=without_effect + (structured.warnings if structured is not None else []),
-            progress=sampling.report_progress,
-            prompt=text if echo and isinstance(text, str) else "",
-        )
-        if structured is not None and structured.warnings:
-            structured.log_warnings()
-            self.metrics.constraint_relaxed(self.name)
-        self.retain()  # until it is closed
-        if timeout_s:
-            generation.end_after(timeout_s)
-        return generation
 
     def _generation_closed(
         self, record: RequestRecord | None, generation: GenerationRecord, timer: TokenTimer | None
