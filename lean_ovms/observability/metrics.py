@@ -203,7 +203,7 @@ class Metrics:
         self._set("lean_ovms_sequence_state_bytes", labels, stats.state_bytes)
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
         if stats.speculative:
-            self._set_guesses(labels, stats)
+            self._set_spec_decode(labels, stats)
         if stats.disk_tier:
             self._set_disk_tier(labels, stats)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
@@ -237,7 +237,7 @@ class Metrics:
         ):
             self._set(f"lean_ovms_prefix_cache_disk_{name}", labels, value)
 
-    def _set_guesses(self, labels: tuple[str, ...], stats: EngineStats) -> None:
+    def _set_spec_decode(self, labels: tuple[str, ...], stats: EngineStats) -> None:
         self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)
         if stats.drafted is not None:
             self._set("vllm:spec_decode_num_draft_tokens_total", labels, stats.drafted)

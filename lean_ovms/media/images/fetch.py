@@ -26,17 +26,18 @@ NOT_ALLOWED = "Given url does not match any allowed domain from allowed_media_do
 FAILED = "Image downloading failed"
 MAX_REDIRECTS = 3
 RECEIVE_BYTES = 1 << 16
-HEADERS = [("User-Agent", "lean_ovms"), ("Accept", "image/*"), ("Accept-Encoding", "identity"), ("Connection", "close")]
+HEADERS = [("User-Agent", "lean_ovms"), ("Accept-Encoding", "identity"), ("Connection", "close")]
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpFetcher:
-    """Fetches images. Raises StartError for an invalid list of hosts."""
+    """Fetches images or videos, which is the `media`. Raises StartError for an invalid list of hosts."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, media: str, max_bytes: int, timeout_s: float) -> None:
         self._hosts = AllowedHosts(config.allowed_media_domains)
-        self._max_bytes = config.max_image_bytes
-        self._timeout_s = config.image_timeout_s
+        self._headers = [*HEADERS, ("Accept", f"{media}/*")]
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
         self._redirects = MAX_REDIRECTS if config.media_url_allow_redirects else 0
         self._tls: ssl.SSLContext | None = None
 
@@ -108,7 +109,7 @@ class HttpFetcher:
     async def _download(self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | Url:
         """Sends one request on a fresh connection. Returns as `_get`."""
         http = h11.Connection(h11.CLIENT)
-        request = h11.Request(method="GET", target=url.target, headers=[("Host", url.authority), *HEADERS])
+        request = h11.Request(method="GET", target=url.target, headers=[("Host", url.authority), *self._headers])
         writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
         await writer.drain()
         answer = await _event(http, reader)

@@ -26,7 +26,7 @@ DECODERS, VIDEO_DECODERS = 2, 1
 WAITING_REQUESTS = 256
 """Requests with images that may wait for others; the next one is a 503."""
 DIGEST_CHARS = 1 << 18
-IMAGES = "data:video/jpeg;base64,"
+FRAME_LIST = "data:video/jpeg;base64,"
 """The beginning of a list of images as the frames of a video, as vLLM has it."""
 FETCHES = 32
 """Fetches at once, over all requests; each may take the whole time limit."""
@@ -34,7 +34,7 @@ FETCHES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """An image or a video that a client asks for. url: its image_url.url. param: the field, for errors."""
+    """An image or a video that a client asks for. url: the one of its part. param: the field, for errors."""
 
     url: str
     detail: str
@@ -42,14 +42,14 @@ class ImageRequest:
     video: bool = False
 
 
-class _Kind:
-    """How files of images, or of videos, are read."""
+class _MediaReader:
+    """Reads files of images, or of videos, and decodes them."""
 
-    def __init__(self, config: Config, decoders: int) -> None:
-        self.max_bytes = config.max_image_bytes
-        self.decoders = DecoderPool(decoders, config.image_timeout_s)
-        self.fetcher = HttpFetcher(config)
-        self.files = LocalFiles(config.allowed_local_media_path, config.max_image_bytes)
+    def __init__(self, config: Config, media: str, max_bytes: int, timeout_s: float, decoders: int) -> None:
+        self.max_bytes = max_bytes
+        self.decoders = DecoderPool(decoders, timeout_s)
+        self.fetcher = HttpFetcher(config, media, max_bytes, timeout_s)
+        self.files = LocalFiles(config.allowed_local_media_path, max_bytes)
 
 
 class ImageLoader:
@@ -57,8 +57,8 @@ class ImageLoader:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        of_videos = replace(config, max_image_bytes=config.max_video_bytes, image_timeout_s=config.video_timeout_s)
-        self._images, self._videos = _Kind(config, DECODERS), _Kind(of_videos, VIDEO_DECODERS)
+        self._images = _MediaReader(config, "image", config.max_image_bytes, config.image_timeout_s, DECODERS)
+        self._videos = _MediaReader(config, "video", config.max_video_bytes, config.video_timeout_s, VIDEO_DECODERS)
         self._fetches = asyncio.Semaphore(FETCHES)
         self._pixels = Budget(
             max(config.max_pixels_in_work, config.max_image_pixels),
@@ -119,18 +119,18 @@ class ImageLoader:
         return [found[key] for key in keys]
 
     async def _load_one(self, requested: ImageRequest, max_pixels: int, limits: FrameLimits) -> Image:
-        kind, box, video = self._images, self._config.max_image_side, None
+        reader, box, video = self._images, self._config.max_image_side, None
         if requested.detail == "low":
             box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
         try:
             source = parse_source(requested.url)
             if requested.video:
-                kind = self._videos
-                images = isinstance(source, InlineData) and source.text[: source.start].lower() == IMAGES
+                reader = self._videos
+                images = isinstance(source, InlineData) and source.text[: source.start].lower() == FRAME_LIST
                 video = replace(limits, images=images, total_pixels=min(limits.total_pixels, max_pixels))
-            data, start = await self._read(source, kind)
+            data, start = await self._read(source, reader)
             job = DecodeJob(data=data, start=start, max_pixels=max_pixels, box=box, video=video)
-            image = await kind.decoders.decode(job)
+            image = await reader.decoders.decode(job)
         except BadRequest as error:
             raise BadRequest(
                 _of_video(error.message) if requested.video else error.message,
@@ -139,15 +139,15 @@ class ImageLoader:
             ) from error
         return replace(image, digest=await asyncio.to_thread(image.content))
 
-    async def _read(self, source: Source, kind: _Kind) -> tuple[bytes | str, int]:
+    async def _read(self, source: Source, reader: _MediaReader) -> tuple[bytes | str, int]:
         """Returns a file, a text in base64, and where it begins in that. Raises BadRequest."""
         if isinstance(source, InlineData):
-            check_size((len(source.text) - source.start) // 4 * 3, kind.max_bytes)
+            check_size((len(source.text) - source.start) // 4 * 3, reader.max_bytes)
             return source.text, source.start
         if isinstance(source, FilePath):
-            return await kind.files.read(source.path), 0
+            return await reader.files.read(source.path), 0
         async with self._fetches:
-            return await kind.fetcher.fetch(source), 0
+            return await reader.fetcher.fetch(source), 0
 
     def close(self) -> None:
         """End the decoder processes."""

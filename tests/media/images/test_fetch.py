@@ -18,10 +18,9 @@ TLS = Path(__file__).parents[2] / "transports" / "http11" / "tls"
 BODY = b"an image " * 100
 
 
-def web(**options):
-    return HttpFetcher(
-        Config(**{"allowed_media_domains": "127.0.0.1", "max_image_bytes": 5000, "image_timeout_s": 300, **options})
-    )
+def web(media="image", max_image_bytes=5000, image_timeout_s=300, **options):
+    config = Config(**{"allowed_media_domains": "127.0.0.1", **options})
+    return HttpFetcher(config, media, max_image_bytes, image_timeout_s)
 
 
 async def get(server, path, **options):
@@ -68,6 +67,12 @@ async def test_the_request_says_little_and_nothing_of_us(monkeypatch):
                 },
             )
         ]
+
+
+async def test_a_video_is_not_asked_for_as_an_image():
+    async with serving(a=ok(BODY)) as server:
+        await get(server, "/a", media="video")
+        assert server.asked[0][1]["accept"] == "video/*"
 
 
 async def test_an_answer_of_exactly_the_limit_is_taken():
