@@ -60,9 +60,9 @@ class Cors:
             ("access-control-request-headers", "Access-Control-Allow-Headers", self._config.allowed_headers),
             ("access-control-request-method", "Access-Control-Allow-Methods", self._config.allowed_methods),
         ):
-            asked = request.headers.get(asked_in, "")
-            if allowed == "*" and _NAMES.fullmatch(asked):
-                headers.append((answered_in, asked))
+            requested = request.headers.get(asked_in, "")
+            if allowed == "*" and _NAMES.fullmatch(requested):
+                headers.append((answered_in, requested))
         return Response(200, headers)
 
 

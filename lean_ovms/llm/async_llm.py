@@ -183,8 +183,8 @@ class AsyncLLM:
     async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
         """Returns the vector of a text."""
         with _python_errors():
-            asked = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
-            [found] = await embeddings.embed(asked)
+            parsed = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
+            [found] = await embeddings.embed(parsed)
         return PoolingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
 
     async def score(
@@ -213,15 +213,15 @@ class AsyncLLM:
         given = {"file": FilePart(memoryview(data)), **times}
         parse = partial(parse_audio, fields=TRANSCRIPTIONS, task=TRANSCRIBE)
         with _python_errors():
-            asked, file = await self._read(parse, TRANSCRIPTIONS, given, fields)
-            return await transcriptions.collect(asked, await self.services.get(AudioDecoder).decode(file))
+            parsed, file = await self._read(parse, TRANSCRIPTIONS, given, fields)
+            return await transcriptions.collect(parsed, await self.services.get(AudioDecoder).decode(file))
 
     async def speak(self, text: str, **fields: Any) -> SpeechOutput:
         """Returns a text as an audio file."""
         with _python_errors():
-            asked = await self._read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
-            blocks = asked.model.speak(asked.text, asked.params)
-            return SpeechOutput(await audio_speech.whole_file(asked, self.services, blocks), asked.rate)
+            parsed = await self._read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
+            blocks = parsed.model.speak(parsed.text, parsed.params)
+            return SpeechOutput(await audio_speech.whole_file(parsed, self.services, blocks), parsed.rate)
 
     @property
     def services(self) -> Services:

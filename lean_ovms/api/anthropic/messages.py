@@ -23,24 +23,24 @@ COUNTED = tuple(field for field in fields.ALL_FIELDS if field.name != "max_token
 
 @RouteDoc("The next message of a conversation, in Anthropic's form", body=fields.ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, parse_message)
-    generation = await asked.start()
-    headers = asked.headers + warning_headers(generation.warnings)
-    deltas = asked.generation.deltas(generation)
+    parsed = await services.parse_body(request, parse_message)
+    generation = await parsed.start()
+    headers = parsed.headers + warning_headers(generation.warnings)
+    deltas = parsed.generation.deltas(generation)
     message = MessageObject(
-        model=asked.generation.model.name,
-        stops=asked.stops,
-        times=(lambda: deltas.timings) if asked.timings else None,
-        timed_events=asked.timings_per_token,
+        model=parsed.generation.model.name,
+        stops=parsed.stops,
+        times=(lambda: deltas.timings) if parsed.timings else None,
+        timed_events=parsed.timings_per_token,
     )
-    if asked.generation.stream:
+    if parsed.generation.stream:
         record = current_record.get()
-        renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=asked.omit_thinking)
+        renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=parsed.omit_thinking)
         opening = renderer.start(generation.usage)
         stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=opening, ping=PING, done=b"")
         return Response(200, HEADERS + headers, stream)
     content = Content()
-    blocks = Blocks(content, omit_thinking=asked.omit_thinking)
+    blocks = Blocks(content, omit_thinking=parsed.omit_thinking)
     try:
         await deltas.push_to(Sink(blocks.feed))
         blocks.close()
@@ -52,5 +52,5 @@ async def handle(request: Request, services: Services) -> Response:
 @RouteDoc("How many tokens the prompt of a message would have", body=COUNTED)
 async def handle_count_tokens(request: Request, services: Services) -> Response:
     """Generates nothing: https://docs.anthropic.com/en/api/messages-count-tokens."""
-    asked = await services.parse_body(request, parse_count)
-    return json({"input_tokens": await asked.count()}, asked.headers)
+    parsed = await services.parse_body(request, parse_count)
+    return json({"input_tokens": await parsed.count()}, parsed.headers)

@@ -35,8 +35,8 @@ async def handle_list(request: Request, services: Services) -> Response:
 
 def _page(models: list[Json], given: dict[str, str]) -> tuple[list[Json], bool]:
     """(one page of the models, whether there are more in its direction). Raises BadRequest."""
-    asked, ids = query_integer(given, "limit"), [model["id"] for model in models]
-    limit = DEFAULT_LIMIT if asked is None else asked
+    requested, ids = query_integer(given, "limit"), [model["id"] for model in models]
+    limit = DEFAULT_LIMIT if requested is None else requested
     if not 1 <= limit <= MAX_LIMIT:
         raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
     for name in ("after_id", "before_id"):

@@ -32,17 +32,17 @@ class CohereChatRequest:
 
 @RouteDoc("The next message of a conversation, in Cohere's form", body=fields.FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, _parse)
-    generation = await asked.generation.start(asked.prompt)
-    headers = asked.generation.headers + warning_headers(generation.warnings)
-    deltas, logprobs = asked.generation.deltas(generation), asked.generation.sampling.logprobs
-    if asked.generation.stream:
-        renderer = CohereMessageRenderer(asked.end, logprobs=logprobs)
+    parsed = await services.parse_body(request, _parse)
+    generation = await parsed.generation.start(parsed.prompt)
+    headers = parsed.generation.headers + warning_headers(generation.warnings)
+    deltas, logprobs = parsed.generation.deltas(generation), parsed.generation.sampling.logprobs
+    if parsed.generation.stream:
+        renderer = CohereMessageRenderer(parsed.end, logprobs=logprobs)
         stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=renderer.start())
         return Response(200, HEADERS + headers, stream)
     try:
         [choice] = await collect(deltas, 1)
-        return json(whole(asked.end, choice, generation.usage, logprobs=logprobs), headers)
+        return json(whole(parsed.end, choice, generation.usage, logprobs=logprobs), headers)
     finally:
         await generation.aclose()
 

@@ -37,7 +37,7 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
         record.releases.append(lease.release)
     else:  # not on behalf of a request of a client
         lease.release()
-    named = [replace(image, param=asked.param) for image, asked in zip(loaded, images, strict=True)]
+    named = [replace(image, param=given.param) for image, given in zip(loaded, images, strict=True)]
     return prompt.with_images(messages, tuple(named))
 
 

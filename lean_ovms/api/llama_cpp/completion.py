@@ -81,18 +81,18 @@ async def _with_words(values: Values, generation: GenerationBody) -> GenerationB
 async def _respond(
     values: Values, generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
 ) -> Response:
-    asked = CompletionCall(values, await _with_words(values, generation), prompts)
-    generations = await asked.generation.start_all(prompts)
+    parsed = CompletionCall(values, await _with_words(values, generation), prompts)
+    generations = await parsed.generation.start_all(prompts)
     group = joined(generations, 1)
     warnings = generations[0].warnings + [RAW] * bool(values["n_probs"] and values["post_sampling_probs"])
-    headers = asked.generation.headers + warning_headers(warnings)
-    if asked.generation.stream:
-        renderer = LlamaCppRenderer(asked, generations)
+    headers = parsed.generation.headers + warning_headers(warnings)
+    if parsed.generation.stream:
+        renderer = LlamaCppRenderer(parsed, generations)
         return Response(200, HEADERS + headers, EventStream(group, renderer, services.config.sse_ping_s, done=b""))
     try:
         choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
         bodies = [
-            selected(last(asked, one, index, choice, choice.text), values["response_fields"])
+            selected(last(parsed, one, index, choice, choice.text), values["response_fields"])
             for index, (one, choice) in enumerate(zip(generations, choices, strict=True))
         ]
     finally:
@@ -129,8 +129,8 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
 class LlamaCppRenderer:
     """Renders deltas as llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
 
-    def __init__(self, asked: CompletionCall, generations: Sequence[Generation]) -> None:
-        self._asked = asked
+    def __init__(self, parsed: CompletionCall, generations: Sequence[Generation]) -> None:
+        self._parsed = parsed
         self._generations = generations
         self._choices = [CompletedChoice() for _ in generations]
         self._held = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
@@ -143,7 +143,7 @@ class LlamaCppRenderer:
         text = "".join(said.text for said in delta.events if isinstance(said, Text))
         if "\n" in text:
             choice.text = "\n"
-        if not self._asked.hidden:
+        if not self._parsed.hidden:
             tokens, logprobs = self._held[delta.index]
             tokens += delta.tokens
             logprobs += delta.logprobs
@@ -151,14 +151,14 @@ class LlamaCppRenderer:
                 out = self._part(delta, text)
         if delta.finish:
             choice.finish, choice.stop = delta.finish, delta.stop
-            out += event(last(self._asked, self._generations[delta.index], delta.index, choice, ""))
+            out += event(last(self._parsed, self._generations[delta.index], delta.index, choice, ""))
         return out
 
     def _part(self, delta: Delta, text: str) -> bytes:
-        values, generation = self._asked.values, self._generations[delta.index]
+        values, generation = self._parsed.values, self._generations[delta.index]
         tokens, logprobs = self._held[delta.index]
         self._held[delta.index] = [], []
-        shown = head(self._asked, generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
+        shown = head(self._parsed, generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
         if delta.progress:
             shown["prompt_progress"] = prompt_progress(delta.progress)
         if values["timings_per_token"]:

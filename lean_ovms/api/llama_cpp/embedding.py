@@ -58,11 +58,11 @@ class EmbeddingCall:
 
 @RouteDoc("A vector for each text, in llama.cpp's form", body=FIELDS, answer="array", rules=GIVEN)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, _read)
-    call = asked.call
+    parsed = await services.parse_body(request, _read)
+    call = parsed.call
     info = call.info((EMBED,))
     items: list[str | list[int]] = []
-    for pieces in asked.contents:
+    for pieces in parsed.contents:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.encode))
     outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
     await call.load_numpy()

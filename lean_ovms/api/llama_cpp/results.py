@@ -30,29 +30,29 @@ class CompletionCall:
         return bool(self.values["n_predict"] == 0)
 
 
-def head(asked: CompletionCall, generation: Generation, index: int) -> Json:
+def head(parsed: CompletionCall, generation: Generation, index: int) -> Json:
     """Returns the members that every object has, without its text."""
     usage = generation.usage
     counts = {"tokens_predicted": usage.completion_tokens, "tokens_evaluated": usage.prompt_tokens}
-    return {"index": index, "id_slot": asked.generation.sampling.id_slot, **counts}
+    return {"index": index, "id_slot": parsed.generation.sampling.id_slot, **counts}
 
 
-def last(asked: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
+def last(parsed: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
     """The last object of a prompt. text: what was not streamed before."""
-    values, prompt = asked.values, asked.prompts[index]
+    values, prompt = parsed.values, parsed.prompts[index]
     word = choice.stop if isinstance(choice.stop, str) else ""
-    kind = "word" if word else "limit" if choice.finish == "length" or asked.hidden else "eos"
-    found = head(asked, generation, index)
-    if asked.hidden:
+    kind = "word" if word else "limit" if choice.finish == "length" or parsed.hidden else "eos"
+    found = head(parsed, generation, index)
+    if parsed.hidden:
         found["tokens_predicted"] = 0
     probs = {"n_probs": values["n_probs"], "post_sampling": values["post_sampling_probs"]}
-    used = {"stop": asked.generation.output.stop, "stream": asked.generation.stream, **probs}
+    used = {"stop": parsed.generation.output.stop, "stream": parsed.generation.stream, **probs}
     found |= {
-        "content": "" if asked.hidden else text,
-        "tokens": choice.tokens if values["return_tokens"] and not asked.hidden else [],
+        "content": "" if parsed.hidden else text,
+        "tokens": choice.tokens if values["return_tokens"] and not parsed.hidden else [],
         "stop": True,
-        "model": asked.generation.model.name,
-        "generation_settings": settings(asked.generation.sampling, **used),
+        "model": parsed.generation.model.name,
+        "generation_settings": settings(parsed.generation.sampling, **used),
         "has_new_line": "\n" in choice.text,
         "truncated": False,
         "stop_type": kind,
@@ -62,7 +62,7 @@ def last(asked: CompletionCall, generation: Generation, index: int, choice: Comp
     }
     if isinstance(prompt, TextPrompt):
         found["prompt"] = prompt.text
-    if values["n_probs"] and not (asked.hidden or asked.generation.stream):
+    if values["n_probs"] and not (parsed.hidden or parsed.generation.stream):
         found["completion_probabilities"] = probabilities(choice.logprobs, plain=values["post_sampling_probs"])
     return found
 

@@ -91,19 +91,21 @@ class SpeechRequest:
 
 @RouteDoc("Speak a text", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, parse)
+    parsed = await services.parse_body(request, parse)
     ovms = follows_ovms(request)
-    rate = asked.rate
-    alone = len(asked.model.pieces(asked.text)) == 1
-    await services.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available
-    blocks = asked.model.speak(asked.text, asked.params)
-    if not asked.sse and (alone or (asked.whole and ovms)):
-        data = await whole_file(asked, services, blocks)
-        return Response(200, [("Content-Type", FORMATS[asked.format]), *asked.headers], data)
-    stream = SpokenAnswer(services, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
+    rate = parsed.rate
+    alone = len(parsed.model.pieces(parsed.text)) == 1
+    await services.offload.run(0, lambda: open_encoder(parsed.format, rate).finish())  # raises if it is not available
+    blocks = parsed.model.speak(parsed.text, parsed.params)
+    if not parsed.sse and (alone or (parsed.whole and ovms)):
+        data = await whole_file(parsed, services, blocks)
+        return Response(200, [("Content-Type", FORMATS[parsed.format]), *parsed.headers], data)
+    stream = SpokenAnswer(
+        services, blocks, open_encoder(parsed.format, rate), _Events(len(parsed.text), rate, parsed.sse)
+    )
     await stream.start()
-    headers = SSE_HEADERS if asked.sse else [("Content-Type", FORMATS[asked.format])]
-    return Response(200, headers + asked.headers, stream)
+    headers = SSE_HEADERS if parsed.sse else [("Content-Type", FORMATS[parsed.format])]
+    return Response(200, headers + parsed.headers, stream)
 
 
 def parse(body: Json, services: Services) -> SpeechRequest:
@@ -189,10 +191,10 @@ def _speed(value: float, info: VoiceInfo, notices: list[str]) -> float:
 # --- answers
 
 
-async def whole_file(asked: SpeechRequest, services: Services, blocks: AsyncGenerator[bytes, None]) -> bytes:
+async def whole_file(parsed: SpeechRequest, services: Services, blocks: AsyncGenerator[bytes, None]) -> bytes:
     """The complete file of these blocks of samples. Raises RequestError."""
     samples = b"".join([block async for block in blocks])
-    encoder = open_encoder(asked.format, asked.rate, len(samples) // SAMPLE_BYTES)
+    encoder = open_encoder(parsed.format, parsed.rate, len(samples) // SAMPLE_BYTES)
     return await _encode(services, encoder, samples) + encoder.finish()
 
 

@@ -44,18 +44,18 @@ class BatchRequest:
 @RouteDoc("The next message of each of several conversations", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
     batch = await services.parse_body(request, parse_batch)
-    asked = batch.chat.generation
-    want_ids = batch.chat.options.token_ids or asked.logprobs.prompt is not None
-    generations = await asked.start_all(batch.prompts, echo=want_ids)
+    parsed = batch.chat.generation
+    want_ids = batch.chat.options.token_ids or parsed.logprobs.prompt is not None
+    generations = await parsed.start_all(batch.prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
-        size = logprobs_request.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
+        size = logprobs_request.response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)
         size += ID_BYTES * group.usage.prompt_tokens if batch.chat.options.token_ids else 0
         answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
-        size += logprobs_request.generated_size(asked.sampling, group.usage.completion_tokens)
+        size += logprobs_request.generated_size(parsed.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         work = partial(full, batch, answers, generations, group)
-        headers = asked.headers + warning_headers(list(warnings))
+        headers = parsed.headers + warning_headers(list(warnings))
         return await services.offload.run(size, lambda: json(work(), headers), inline_below=INLINE_BYTES)
     finally:
         await group.aclose()

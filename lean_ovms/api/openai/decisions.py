@@ -71,12 +71,12 @@ class DecisionRequest:
 
 @RouteDoc("Probabilities of answers to questions about an input", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, _parse)
-    with await asked.model.hold() as model:
-        head, *rest = asked.questions
-        first_prompt = await load_images(asked.prompt(head), model, services.image_loader)
-        letters = await _letters(model, first_prompt, max(len(question.options) for question in asked.questions))
-        generate = partial(_generate, asked, letters, model)
+    parsed = await services.parse_body(request, _parse)
+    with await parsed.model.hold() as model:
+        head, *rest = parsed.questions
+        first_prompt = await load_images(parsed.prompt(head), model, services.image_loader)
+        letters = await _letters(model, first_prompt, max(len(question.options) for question in parsed.questions))
+        generate = partial(_generate, parsed, letters, model)
 
         async def start(prompt: ChatPrompt) -> Generation:
             return await generate(await load_images(prompt, model, services.image_loader))
@@ -86,17 +86,17 @@ async def handle(request: Request, services: Services) -> Response:
         tokens = generation.prompt_tokens
         try:
             if rest:
-                check_common(tokens, asked.own_bytes(head, tokens), len(asked.questions), most)
+                check_common(tokens, parsed.own_bytes(head, tokens), len(parsed.questions), most)
         except BaseException:
             await generation.aclose()
             raise
         first, usage = await _read([generation])
-        others, more = await _read(await start_all(map(asked.prompt, rest), start, most - tokens) if rest else [])
+        others, more = await _read(await start_all(map(parsed.prompt, rest), start, most - tokens) if rest else [])
     answers = [
         question.answer(_chances(choice, len(question.options)))
-        for question, choice in zip(asked.questions, [*first, *others], strict=True)
+        for question, choice in zip(parsed.questions, [*first, *others], strict=True)
     ]
-    return json({"model": model.name, "answers": answers, "usage": counts(total_usage((usage, more)))}, asked.headers)
+    return json({"model": model.name, "answers": answers, "usage": counts(total_usage((usage, more)))}, parsed.headers)
 
 
 def _parse(body: Json, services: Services) -> DecisionRequest:
@@ -132,13 +132,13 @@ async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[in
 
 
 async def _generate(
-    asked: DecisionRequest, letters: tuple[int, ...], model: TextModel, prompt: ChatPrompt
+    parsed: DecisionRequest, letters: tuple[int, ...], model: TextModel, prompt: ChatPrompt
 ) -> Generation:
     """The first token of the reply, with the log probabilities of the letters. Raises RequestError."""
     sampling = SamplingParams(
-        max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=asked.cache_salt
+        max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=parsed.cache_salt
     )
-    return await model.start(prompt, sampling, OutputParams(), priority=asked.priority)
+    return await model.start(prompt, sampling, OutputParams(), priority=parsed.priority)
 
 
 async def _read(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:

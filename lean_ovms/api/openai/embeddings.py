@@ -40,16 +40,16 @@ class EmbeddingRequest:
 
 @shared.vectors_doc("A vector for each input", FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
-    outputs = await embed(asked)
-    if asked.encoding.needs_numpy:
-        await asked.call.load_numpy()
-    return await asked.call.render(outputs, lambda: full(asked, outputs))
+    parsed = await services.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
+    outputs = await embed(parsed)
+    if parsed.encoding.needs_numpy:
+        await parsed.call.load_numpy()
+    return await parsed.call.render(outputs, lambda: full(parsed, outputs))
 
 
-async def embed(asked: EmbeddingRequest) -> list[PooledOutput]:
+async def embed(parsed: EmbeddingRequest) -> list[PooledOutput]:
     """The vector of each input. Raises RequestError."""
-    call, inputs = asked.call, asked.inputs
+    call, inputs = parsed.call, parsed.inputs
     info = call.info((EMBED,))
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
@@ -62,8 +62,8 @@ def parse_embeddings(body: Json, services: Services, *, ovms: bool = False) -> E
     return EmbeddingRequest(call, parse_inputs(call.values, call.config), Encoding.of(call.values))
 
 
-def full(asked: EmbeddingRequest, outputs: list[PooledOutput]) -> Response:
+def full(parsed: EmbeddingRequest, outputs: list[PooledOutput]) -> Response:
     """The list of embeddings, or their bytes."""
-    call, encoding = asked.call, asked.encoding
+    call, encoding = parsed.call, parsed.encoding
     envelope = call.envelope("embd")
     return results_response(encoding, outputs, envelope, call.headers, kind=b"embedding", member=b"embedding")

@@ -133,7 +133,7 @@ def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> Rerank
     in_pieces = pieces is not None or (ovms and values["truncate_prompt_tokens"] is None)
     of_tei = name == "texts" and not ovms
     shown = bool(values["return_text"]) if of_tei else values["return_documents"]
-    asked = ScoreRequest(
+    parsed = ScoreRequest(
         call=call,
         queries=[query],
         documents=documents,
@@ -143,7 +143,7 @@ def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> Rerank
         cuts=cohere,
         **limits(values),
     )
-    return RerankRequest(asked, not ovms if shown is None else shown, of_tei)
+    return RerankRequest(parsed, not ovms if shown is None else shown, of_tei)
 
 
 def _query(value: Any, *, ovms: bool) -> str:

@@ -48,9 +48,9 @@ def _only(*names: str) -> Json:
 
 @RouteDoc("A score for each pair of texts", body=FIELDS, rules=any_of(*(_only(*names) for names in SIDES)))
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, partial(parse_score, ovms=follows_ovms(request)))
-    scores = await score(asked)
-    work = lambda: json(full(asked.call, scores), asked.call.headers)  # noqa: E731
+    parsed = await services.parse_body(request, partial(parse_score, ovms=follows_ovms(request)))
+    scores = await score(parsed)
+    work = lambda: json(full(parsed.call, scores), parsed.call.headers)  # noqa: E731
     return await services.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
 
 

@@ -19,45 +19,45 @@ FRAME_S = 0.01
 PLAIN, VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"
 
 
-def answer(asked: AudioRequest, found: Transcript) -> Response:
+def answer(parsed: AudioRequest, found: Transcript) -> Response:
     """The response of a request without a stream."""
-    match asked.format:
+    match parsed.format:
         case "text":
-            return _text(found.text, PLAIN, asked)
+            return _text(found.text, PLAIN, parsed)
         case "srt":
-            return _text(srt(found.segments), PLAIN, asked)
+            return _text(srt(found.segments), PLAIN, parsed)
         case "vtt":
-            return _text(vtt(found.segments), VTT, asked)
+            return _text(vtt(found.segments), VTT, parsed)
         case "verbose_json":
-            body = verbose(asked, found)
+            body = verbose(parsed, found)
         case _:
-            body = brief(asked, found)
-    return json(body, asked.headers)
+            body = brief(parsed, found)
+    return json(body, parsed.headers)
 
 
-def _text(text: str, media: str, asked: AudioRequest) -> Response:
-    return Response(200, [("Content-Type", media), *asked.headers], text.encode("utf-8", "replace"))
+def _text(text: str, media: str, parsed: AudioRequest) -> Response:
+    return Response(200, [("Content-Type", media), *parsed.headers], text.encode("utf-8", "replace"))
 
 
-def brief(asked: AudioRequest, found: Transcript) -> Json:
+def brief(parsed: AudioRequest, found: Transcript) -> Json:
     """The body of format json."""
     return {
         "text": found.text,
-        **({"logprobs": entries(found.logprobs)} if asked.logprobs else {}),
-        **times(asked, found),
+        **({"logprobs": entries(found.logprobs)} if parsed.logprobs else {}),
+        **times(parsed, found),
         "language": found.language,
         "usage": seconds_usage(found),
     }
 
 
-def verbose(asked: AudioRequest, found: Transcript) -> Json:
+def verbose(parsed: AudioRequest, found: Transcript) -> Json:
     """The body of format verbose_json."""
     return {
-        "task": asked.params.task,
+        "task": parsed.params.task,
         **known(found),
         "text": found.text,
-        **times(asked, found),
-        **({"logprobs": entries(found.logprobs)} if asked.logprobs else {}),
+        **times(parsed, found),
+        **({"logprobs": entries(found.logprobs)} if parsed.logprobs else {}),
         "usage": seconds_usage(found),
         "language_name": name_of(found.language),
     }
@@ -68,13 +68,13 @@ def known(found: Transcript) -> Json:
     return {"language": found.language, "duration": round(found.seconds, 3)}
 
 
-def times(asked: AudioRequest, found: Transcript) -> Json:
+def times(parsed: AudioRequest, found: Transcript) -> Json:
     """Returns segments and words, as far as they are requested."""
     shown: Json = {}
-    if asked.segments:
+    if parsed.segments:
         numbered = enumerate(zip(found.segments, found.seeks, strict=True))
         shown["segments"] = [_segment(number, one, seek) for number, (one, seek) in numbered]
-    if asked.words:
+    if parsed.words:
         shown["words"] = [_word(one) for one in found.words]
     return shown
 

@@ -53,7 +53,7 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
     params = _params(values, info, task)
     names = values.get("timestamp_granularities") or ()
     verbose = values["response_format"] == "verbose_json"
-    asked = AudioRequest(
+    parsed = AudioRequest(
         model=model,
         params=params,
         format=values["response_format"],
@@ -65,7 +65,7 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
         continuous_usage=values["stream_continuous_usage_stats"],
         headers=warning_headers([*_ignored(values), *_unknown(fields, body)]),
     )
-    return asked, values["file"].data
+    return parsed, values["file"].data
 
 
 def _check_stream(values: Values) -> None:

@@ -68,15 +68,15 @@ class TranscriptionStream:
 class TranscriptRenderer:
     """Renders the engine's events as server-sent events (sse.Renderer)."""
 
-    def __init__(self, asked: AudioRequest, transcript: Transcript) -> None:
-        self._asked = asked
+    def __init__(self, parsed: AudioRequest, transcript: Transcript) -> None:
+        self._parsed = parsed
         self._transcript = transcript
-        kind = "translation" if asked.params.task == TRANSLATE else "transcription"
+        kind = "translation" if parsed.params.task == TRANSLATE else "transcription"
         self._envelope: Json = {
             "id": new_id("trsc"),
             "object": f"{kind}.chunk",
             "created": now(),
-            "model": asked.model.name,
+            "model": parsed.model.name,
         }
 
     def deltas(self, deltas: list[SpeechEvent]) -> bytes:
@@ -90,7 +90,7 @@ class TranscriptRenderer:
             **self._envelope,
             "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
         }
-        return event(body | ({"usage": self._counts} if self._asked.continuous_usage else {}))
+        return event(body | ({"usage": self._counts} if self._parsed.continuous_usage else {}))
 
     @property
     def _counts(self) -> Json:
@@ -99,19 +99,19 @@ class TranscriptRenderer:
 
     def end(self, usage: Usage) -> bytes:
         found = self._transcript
-        details = known(found) if self._asked.format == "verbose_json" else {"language": found.language}
+        details = known(found) if self._parsed.format == "verbose_json" else {"language": found.language}
         done = {
             "type": "transcript.text.done",
             "text": found.text,
             "logprobs": entries(found.logprobs),
-            "usage": token_usage(found) | (self._counts if self._asked.continuous_usage else {}),
+            "usage": token_usage(found) | (self._counts if self._parsed.continuous_usage else {}),
             **details,
-            **times(self._asked, found),
+            **times(self._parsed, found),
             **self._envelope,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": found.stopped}],
         }
         last = {**self._envelope, "choices": [], "usage": self._counts}
-        return event(done) + (event(last) if self._asked.include_usage else b"")
+        return event(done) + (event(last) if self._parsed.include_usage else b"")
 
     def failed(self, error: RequestError) -> bytes:
         return event(error.body())

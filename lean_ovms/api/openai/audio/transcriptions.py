@@ -40,23 +40,23 @@ async def handle_translations(request: Request, services: Services) -> Response:
 
 async def _serve(request: Request, services: Services, fields: FieldSet, task: str) -> Response:
     """Raises RequestError."""
-    asked, audio = await _open(request, services, fields, task)
-    if asked.stream:
+    parsed, audio = await _open(request, services, fields, task)
+    if parsed.stream:
         transcript = Transcript()
-        stream = TranscriptionStream(asked.model.transcribe(audio, asked.params), audio, transcript)
+        stream = TranscriptionStream(parsed.model.transcribe(audio, parsed.params), audio, transcript)
         try:
             await stream.begin(services.config.sse_ping_s)
         except BaseException:
             await stream.aclose()
             raise
-        return sse.response(stream, TranscriptRenderer(asked, transcript), services.config.sse_ping_s, asked.headers)
-    return answer(asked, await collect(asked, audio))
+        return sse.response(stream, TranscriptRenderer(parsed, transcript), services.config.sse_ping_s, parsed.headers)
+    return answer(parsed, await collect(parsed, audio))
 
 
-async def collect(asked: AudioRequest, audio: AudioStream) -> Transcript:
+async def collect(parsed: AudioRequest, audio: AudioStream) -> Transcript:
     """The transcript of these samples, which are closed. Raises RequestError."""
     transcript = Transcript()
-    async with aclosing(audio), aclosing(asked.model.transcribe(audio, asked.params)) as events:
+    async with aclosing(audio), aclosing(parsed.model.transcribe(audio, parsed.params)) as events:
         async for event in events:
             transcript.add(event)
     transcript.seconds = audio.seconds
@@ -67,10 +67,10 @@ async def _open(request: Request, services: Services, fields: FieldSet, task: st
     """The request, and the samples of its file. The decoder's process has the file then, and its memory is given back:
     a transcription takes long."""
     work = lambda: parse(body_of(fields, read_form(request)), services, fields, task)  # noqa: E731
-    asked, data = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
+    parsed, data = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
     audio = await services.get(AudioDecoder).decode(data)
     del data
     request.drop_body()
     if record := current_record.get():
         release_all(record)
-    return asked, audio
+    return parsed, audio
