@@ -16,9 +16,10 @@ from typing import Any
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
 from lean_ovms.engine.generation import validation
-from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
-from lean_ovms.errors import RequestError, Unavailable
+from lean_ovms.engine_types import ModelInfo, Vocabulary
+from lean_ovms.errors import RequestError
 from lean_ovms.types import Image, SamplingParams
+from tests.engine_client_fakes import FakeEngineClient
 from tests.in_range import assert_complete
 
 EOS = 256
@@ -57,20 +58,16 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
     return [[(s, p, reason if i == last else None) for s in range(sequences)] for i, p in enumerate(pieces)]
 
 
-class FakeEngine:
+class FakeEngine(FakeEngineClient):
     """The part of EngineClient that models use. submitted, constraints, images, cancelled: what it was called with.
 
-    refusal: of every request; bad_grammar: of those with a constraint; notices: what is not imposed of it.
+    bad_grammar: the refusal of those with a constraint; notices: what is not imposed of it.
     """
 
     def __init__(self, script: Callable[[Any, SamplingParams], Script] | Script) -> None:
+        pieces = [bytes([i]) for i in range(256)] + [b"<eos>"]
+        super().__init__(INFO, Vocabulary(pieces=pieces, special=frozenset([EOS])))
         self.script = script if callable(script) else lambda prompt, sampling: script
-        self.info = INFO
-        self.vocabulary = Vocabulary(pieces=[bytes([i]) for i in range(256)] + [b"<eos>"], special=frozenset([EOS]))
-        self.state = "loading"
-        self.restarts = 0
-        self.pid = None
-        self.refusal: RequestError | None = None
         self.bad_grammar: RequestError | None = None
         self.notices: list[str] = []
         self.constraints: list[str] = []
@@ -85,28 +82,16 @@ class FakeEngine:
         self.slot_actions: list[tuple[str, int, str]] = []
         self.mail = ReplyRouter(self._sent)
 
-    async def start(self) -> ModelInfo:
-        self.state = "ready"
-        return self.info
-
-    async def stop(self) -> None:
-        self.state = "stopped"
-
     async def prefix_cache_action(self, action: str, *, disk: bool = False) -> protocol.BlocksOnDisk:
-        if self.refusal is not None:
-            raise self.refusal
+        self.refuse()
         if action == "reset":
             self.resets.append(disk)
         return protocol.BlocksOnDisk(1, 3 if action == "save" else 9, 1000, self.failed_blocks)
 
     async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
-        if self.refusal is not None:
-            raise self.refusal
+        self.refuse()
         self.slot_actions.append((action, slot, file))
         return protocol.SlotDone(1, 64, 0 if action == "erase" else 1000, 1.5)
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(f"the model is {self.state}")
 
     def _sent(self, record: protocol.Record) -> None:
         assert isinstance(record, protocol.Cancel)
@@ -119,8 +104,7 @@ class FakeEngine:
                      priority: int = 0, adapter: str = "") -> ReplyStream:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
-        if self.refusal is not None:
-            raise self.refusal
+        self.refuse()
         if constraint and self.bad_grammar is not None:
             raise self.bad_grammar
         assert_complete(sampling)
@@ -181,8 +165,3 @@ class FakeEngine:
         validation.token_ids(tokens, INFO.vocab_size, "tokens")
         hidden = self.vocabulary.special if skip_special_tokens else frozenset()
         return b"".join(self.vocabulary.pieces[t] for t in tokens if t not in hidden).decode("utf-8", "replace")
-
-    async def stats(self) -> EngineStats:
-        return EngineStats(
-            running=0, queued=0, kv_blocks_used=0, kv_blocks_total=100, steps=0, preemptions=0, recoveries=0
-        )

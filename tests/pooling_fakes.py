@@ -13,30 +13,22 @@ from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
-from lean_ovms.engine_types import EngineStats, ModelInfo
-from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.pooling_types import PooledOutput, PoolingInput, PoolingParams
+from tests.engine_client_fakes import FakeTaskClient
 
 BOS, EOS, END = 257, 256, 262
 """Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""
 
 
-class FakePoolingEngine:
+class FakePoolingEngine(FakeTaskClient):
     """What a PoolingModel asks of its engine. asked: inputs and parameters of every request; encoded: of every text
     that was tokenized alone. info: what the model says of itself; `describe` changes it."""
 
     def __init__(self, config: Config) -> None:
         pooler = FakePooler(config)
-        self.task = PoolingTask(
-            pooler, PoolingLimits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
-        )
-        self.info: ModelInfo = pooler.info
-        self.vocabulary = pooler.vocabulary
-        self.state = "loading"
-        self.restarts = 0
-        self.pid = None
-        self.refusal: RequestError | None = None
+        limits = PoolingLimits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
+        super().__init__(PoolingTask(pooler, limits), pooler.info, pooler.vocabulary)
         self.asked: list[tuple[list[PoolingInput], PoolingParams]] = []
         self.encoded: list[list[str]] = []
         self._count = 0
@@ -48,55 +40,26 @@ class FakePoolingEngine:
         self.info = replace(self.info, pooling=pooling, context_length=pooling.window)
         self.task.info = self.task.inputs._info = pooling
 
-    async def start(self) -> ModelInfo:
-        self.state = "ready"
-        return self.info
-
-    async def stop(self) -> None:
-        self.state = "stopped"
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(f"the model is {self.state}")
-
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         self.asked.append((list(inputs), params))
-        if self.refusal is not None:
-            raise self.refusal
+        self.refuse()
         self._count += 1
         reply = PoolReply(ReplyRouter(lambda record: None), self._count, len(inputs))
-        for record in self._run(pool_record(self._count, inputs, params)):
-            if isinstance(record, protocol.Refused):
-                raise from_wire(record.error)
+        for record in self.run(pool_record(self._count, inputs, params)):
             assert isinstance(record, protocol.Pooled)
             reply.receive(record)
         return await reply.result()
 
-    def _run(self, command: protocol.Record) -> list[protocol.Record]:
-        self.task.handle(command)
-        while not self.task.idle:
-            self.task.admit()
-            self.task.step()
-        records = list(self.task.out)
-        self.task.out.clear()
-        return records
-
-    async def stats(self) -> EngineStats:
-        return EngineStats(**self.task.stats())
-
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         self.encoded.append(texts)
         self._count += 1
-        [record] = self._run(protocol.Encode(self._count, texts, add_special_tokens))
-        if isinstance(record, protocol.Refused):
-            raise from_wire(record.error)
+        [record] = self.run(protocol.Encode(self._count, texts, add_special_tokens))
         assert isinstance(record, protocol.Encoded)
         return await unpacked(record)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         self._count += 1
-        [record] = self._run(protocol.Decode(self._count, tokens, skip_special_tokens))
-        if isinstance(record, protocol.Refused):
-            raise from_wire(record.error)
+        [record] = self.run(protocol.Decode(self._count, tokens, skip_special_tokens))
         assert isinstance(record, protocol.Decoded)
         return record.text
 

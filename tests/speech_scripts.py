@@ -8,13 +8,14 @@ from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.speech_reply import WindowTimes
-from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
-from lean_ovms.errors import BadRequest, RequestError, Unavailable
+from lean_ovms.engine_types import ModelInfo, Vocabulary
+from lean_ovms.errors import BadRequest, RequestError
 from lean_ovms.media.audio.decode import decode
 from lean_ovms.media.audio.formats import AudioLimits, Found
 from lean_ovms.media.helper import Helper
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.speech_types import Segment, SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone, Word
+from tests.engine_client_fakes import FakeEngineClient
 
 SPEECH = SpeechInfo(
     languages=["en", "de", "fr"],
@@ -57,18 +58,14 @@ def spoken(*texts: str, start: float = 0.0, **window: Any) -> Script:
 HELLO = spoken(" Three", " one", " four.")
 
 
-class ScriptedSpeech:
+class ScriptedSpeech(FakeEngineClient):
     """What a SpeechModel asks of its engine. asked: parameters and audio of every request. closed: how many replies
-    were. refusal: of every request."""
+    were."""
 
     def __init__(self, script: Script | Callable[[bytes, TranscribeParams], Script] = HELLO) -> None:
+        pieces = [bytes([i]) for i in range(256)] + [b"<eos>"]
+        super().__init__(INFO, Vocabulary(pieces=pieces, special=frozenset([256])))
         self.script = script
-        self.info = INFO
-        self.vocabulary = Vocabulary(pieces=[bytes([i]) for i in range(256)] + [b"<eos>"], special=frozenset([256]))
-        self.state = "loading"
-        self.restarts = 0
-        self.pid = None
-        self.refusal: RequestError | None = None
         self.asked: list[tuple[TranscribeParams, bytes]] = []
         self.closed = 0
 
@@ -76,24 +73,8 @@ class ScriptedSpeech:
         """Change the SpeechInfo."""
         self.info = replace(self.info, speech=replace(SPEECH, **changes))
 
-    async def start(self) -> ModelInfo:
-        self.state = "ready"
-        return self.info
-
-    async def stop(self) -> None:
-        self.state = "stopped"
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(f"the model is {self.state}")
-
-    async def stats(self) -> EngineStats:
-        return EngineStats(
-            running=0, queued=0, kv_blocks_used=0, kv_blocks_total=0, steps=0, preemptions=0, recoveries=0
-        )
-
     async def transcribe(self, audio: AsyncIterator[bytes], params: TranscribeParams, client: str = "") -> _Reply:
-        if self.refusal is not None:
-            raise self.refusal
+        self.refuse()
         return _Reply(self, audio, params)
 
 

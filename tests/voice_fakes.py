@@ -10,26 +10,18 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.voice.fake_synthesizer import FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
-from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
-from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.voice_model import VoiceModel
 from lean_ovms.speech_types import SpeakParams
+from tests.engine_client_fakes import FakeTaskClient
 
 
-class FakeVoiceEngine:
+class FakeVoiceEngine(FakeTaskClient):
     """What a VoiceModel asks of its engine. asked: text and parameters of every sentence, and whether its request had
     begun. cancelled: sentences that nobody waited for. gate: sentences after the first wait for it, if it is set."""
 
-    vocabulary = Vocabulary(pieces=[], exact=False)
-
     def __init__(self, config: Config) -> None:
         self.synthesizer = FakeSynthesizer(config)
-        self.task = VoiceTask(self.synthesizer, config.max_queued_requests)
-        self.info: ModelInfo = self.synthesizer.info
-        self.state = "loading"
-        self.restarts = 0
-        self.pid = None
-        self.refusal: RequestError | None = None
+        super().__init__(VoiceTask(self.synthesizer, config.max_queued_requests), self.synthesizer.info)
         self.asked: list[tuple[str, SpeakParams, bool]] = []
         self.cancelled: list[str] = []
         self.gate: asyncio.Event | None = None
@@ -39,19 +31,6 @@ class FakeVoiceEngine:
         assert self.info.voices is not None
         self.info = replace(self.info, voices=replace(self.info.voices, **changes))
 
-    async def start(self) -> ModelInfo:
-        self.state = "ready"
-        return self.info
-
-    async def stop(self) -> None:
-        self.state = "stopped"
-
-    async def stats(self) -> EngineStats:
-        return EngineStats(**self.task.stats())
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(f"the model is {self.state}")
-
     async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
         self.asked.append((text, params, begun))
         try:
@@ -60,15 +39,8 @@ class FakeVoiceEngine:
         except asyncio.CancelledError:
             self.cancelled.append(text)
             raise
-        if self.refusal is not None:
-            raise self.refusal
-        self.task.handle(protocol.Speak(1, text, asdict(params), begun, client))
-        while not self.task.idle:
-            self.task.step()
-        [record] = self.task.out
-        self.task.out.clear()
-        if isinstance(record, protocol.Refused):
-            raise from_wire(record.error)
+        self.refuse()
+        [record] = self.run(protocol.Speak(1, text, asdict(params), begun, client))
         assert isinstance(record, protocol.Spoken)
         return record.data
 
