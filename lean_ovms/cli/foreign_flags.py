@@ -96,6 +96,31 @@ def _reasoning(text: str) -> str:
     return known[text]
 
 
+def _reasoning_effort(text: str) -> str:
+    """Reads llama.cpp's level of reasoning; default leaves it to the template."""
+    return "" if text == "default" else json.dumps({"reasoning_effort": text})
+
+
+def _reasoning_budget(text: str) -> str:
+    """Reads llama.cpp's budget of reasoning: 0 switches it off, -1 is none. Others are fields of a request."""
+    if text not in ("0", "-1"):
+        raise ValueError("0 or -1; send thinking_token_budget with a request for others")
+    return "" if text == "-1" else _reasoning("off")
+
+
+def _reasoning_format(text: str) -> str:
+    """Translates llama.cpp's none, which leaves reasoning in the text."""
+    known = {"none": "none", "auto": "", "deepseek": ""}
+    if text not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return known[text]
+
+
+def _n_predict(text: str) -> dict[str, str]:
+    """Reads llama.cpp's limit of new tokens, to which a request's own is lowered; -1 and -2 are none."""
+    return {} if text in ("-1", "-2") else {"max_tokens_limit": text, "clamp_max_tokens": "true"}
+
+
 def _idle_seconds(text: str) -> str:
     """Reads llama.cpp's idle time, where -1 is never."""
     return "0" if text == "-1" else text
@@ -286,7 +311,7 @@ ALIASES = (
     Alias("gguf_filename", LLAMA_CPP, ("-hff", "hf_file")),
     Alias("max_model_len", LLAMA_CPP, ("-c", "ctx_size"), read=_model_len),
     Alias("max_num_seqs", LLAMA_CPP, ("-np", "parallel")),
-    Alias("max_tokens_limit", LLAMA_CPP, ("-n", "predict", "n_predict")),
+    Alias("max_tokens_limit", LLAMA_CPP, ("-n", "predict", "n_predict"), read=_n_predict),
     Alias("model_name", LLAMA_CPP, ("-a", "alias"), further="model_aliases", separator=","),
     Alias("plugin_config", LLAMA_CPP, ("-t", "threads"), read=_threads),
     Alias("target_device", LLAMA_CPP, ("-dev", "device")),
@@ -299,6 +324,9 @@ ALIASES = (
     Alias("chat_template", LLAMA_CPP, ("chat_template_file",)),
     Alias("default_chat_template_kwargs", LLAMA_CPP, ("chat_template_kwargs",)),
     Alias("default_chat_template_kwargs", LLAMA_CPP, ("-rea", "reasoning"), read=_reasoning),
+    Alias("default_chat_template_kwargs", LLAMA_CPP, ("reasoning_budget",), read=_reasoning_budget),
+    Alias("default_chat_template_kwargs", LLAMA_CPP, ("reasoning_effort",), read=_reasoning_effort),
+    Alias("reasoning_parser", LLAMA_CPP, ("reasoning_format",), read=_reasoning_format),
     Alias("root_path", LLAMA_CPP, ("api_prefix",)),
     Alias("sse_ping_s", LLAMA_CPP, ("sse_ping_interval",), read=_idle_seconds),
     Alias("ssl_keyfile", LLAMA_CPP, ("ssl_key_file",)),

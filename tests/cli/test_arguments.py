@@ -63,7 +63,12 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
         (["--task", "video"], "--task video is not served, only text_generation, embeddings"),
         (["--grpc_workers", "2"], "--grpc_workers is not possible: this server has no gRPC service; use REST"),
-        (["--batch_size=auto"], "--batch_size is not possible: it is for models that are not generative"),
+        (["--shape=auto"], "--shape is not possible: it is for models that are not generative"),
+        (
+            ["--reasoning-budget", "9"],
+            "--reasoning_budget takes 0 or -1; send thinking_token_budget with a request for",
+        ),
+        (["--reasoning-format", "x"], "--reasoning_format takes one of none, auto, deepseek, not 'x'"),
         (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not possible"),
         (["--source_loras", "a=b"], "--source_loras is not possible: LoRA adapters of image models are not supported"),
         (["--normalize", "no"], "--normalize must be one of true, false, not 'no'"),
@@ -175,7 +180,7 @@ def test_flags_of_common_command_lines(line: str, changed: dict[str, str]) -> No
     ("--pooler-config x", "--pooling"), ("--logits-processors a.b", "no code"), ("--grpc", "--rest_port"),
     ("--tool-strict-level function", "auto or parameter"), ("--kv-cache-memory-bytes many", "not 'many'"),
     ('--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}', '{"backend": NAME}'),
-    ("-hft secret", "HF_TOKEN"), ("--reasoning-budget 0", "enable_thinking"), ("--config x.yaml", "--options_file"),
+    ("-hft secret", "HF_TOKEN"), ("--config x.yaml", "--options_file"),
 ])  # fmt: skip
 def test_flags_that_are_pointed_to(line: str, words: str) -> None:
     with pytest.raises(StartError) as error:
@@ -319,6 +324,12 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
         ("-m /m --spec-type draft-simple -md /d", {"model_path": "/m", "draft_model_path": "/d"}),
         ("-m /m --spec-default", {"model_path": "/m", "prompt_lookup": True}),
         ('/m --speculative-config.model /tmp', {"model_path": "/m", "draft_model_path": "/tmp"}),
+        ("llama-server -m /m -b 2048 --batch-size 2048 -ub 512 --n-predict -1", {"model_path": "/m"}),
+        ("-m /m --reasoning-format none --reasoning-effort low --reasoning-budget 0", {"model_path": "/m",
+            "reasoning_parser": "none",
+            "default_chat_template_kwargs": '{"reasoning_effort": "low", "enable_thinking": false}'}),
+        ("-m /m --reasoning-format auto --reasoning-budget -1 --spec-ngram-mod-n-min 8", {"model_path": "/m"}),
+        ("-m /m --n-predict 64", {"model_path": "/m", "max_tokens_limit": 64, "clamp_max_tokens": True}),
         ("/m --response-role assistant --trust-request-chat-template", {"model_path": "/m",
             "trust_request_chat_template": True}),
     ],
