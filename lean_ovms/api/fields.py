@@ -253,6 +253,22 @@ def query_integer(given: Mapping[str, str], name: str) -> int | None:
     return value
 
 
+def query_boolean(given: Mapping[str, str], name: str) -> bool:
+    """A parameter of a query that is true or false, which is the default. Raises BadRequest."""
+    text = given.get(name, "false").lower()
+    if text not in QUERY_BOOLEANS:
+        raise BadRequest(f"{name} accepts values true or false", param=name)
+    return QUERY_BOOLEANS[text]
+
+
+def query_choice(given: Mapping[str, str], name: str, allowed: Sequence[str], default: str) -> str:
+    """A parameter of a query that is one of a few words. Raises BadRequest."""
+    value = given.get(name, default)
+    if value not in allowed:
+        raise BadRequest(f"{name} must be one of {', '.join(allowed)}", param=name)
+    return value
+
+
 def _inside(field: Field, value: float) -> bool:
     return (
         (field.low is None or value >= field.low)

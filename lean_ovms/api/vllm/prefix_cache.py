@@ -9,11 +9,10 @@ from __future__ import annotations
 from ...errors import NotSupported, StoreFailure
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..fields import QUERY_BOOLEANS, Field
+from ..fields import Field, query_boolean, read_parameters
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
-from .query import one_of
 
 QUERY = (
     Field("reset_running_requests", "bool", "no effect: running requests go on, and keep their blocks", default=False),
@@ -25,8 +24,9 @@ QUERY = (
     "Forget the cached prompts of all loaded models, which PAGED has to serve", query=QUERY, errors=(503,), answer=""
 )
 async def handle(request: Request, services: Services) -> Response:
-    one_of(request, "reset_running_requests", tuple(QUERY_BOOLEANS), "false")
-    disk = QUERY_BOOLEANS[one_of(request, "reset_external", tuple(QUERY_BOOLEANS), "false")]
+    given = read_parameters(request.query)
+    query_boolean(given, "reset_running_requests")
+    disk = query_boolean(given, "reset_external")
     for model in _text_models(services):
         if model.loaded:
             await model.engine.prefix_cache_action("reset", disk=disk)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from ...errors import NotFound, Unavailable
 from ...models.model_cache import ModelCache
 from ...types import Request, Response
-from ..fields import Field
+from ..fields import Field, query_choice, read_parameters
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
-from .query import one_of
 
 LEVELS = ("0", "1", "2")
 MODES = ("wait", "abort")
@@ -41,14 +40,15 @@ TAG = Field(
 
 @RouteDoc("Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,), answer="")
 async def handle_sleep(request: Request, services: Services) -> Response:
-    level, mode = one_of(request, "level", LEVELS, "1"), one_of(request, "mode", MODES, "wait")
+    given = read_parameters(request.query)
+    level, mode = query_choice(given, "level", LEVELS, "1"), query_choice(given, "mode", MODES, "wait")
     await _model_cache(services).sleep(keeps=level == "0", cut=mode == "abort")
     return Response(200)
 
 
 @RouteDoc("Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503), answer="")
 async def handle_wake_up(request: Request, services: Services) -> Response:
-    one_of(request, "tags", TAGS, TAGS[0])
+    query_choice(read_parameters(request.query), "tags", TAGS, TAGS[0])
     if failed := await _model_cache(services).wake_up():
         raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
     return Response(200)

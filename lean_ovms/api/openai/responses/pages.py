@@ -13,7 +13,7 @@ import orjson
 
 from ....errors import BadRequest
 from ....types import Response
-from ...fields import QUERY_BOOLEANS, Field, query_integer, read_parameters
+from ...fields import Field, query_choice, query_integer, read_parameters
 from ...response import json_in_pieces
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
@@ -26,14 +26,6 @@ PAGE = (
         name="order", kind="string", default="desc", help="newest first, or oldest", schema={"enum": ["asc", "desc"]}
     ),
 )
-
-
-def flag(given: dict[str, str], name: str) -> bool:
-    """A parameter that is true or false. Raises BadRequest."""
-    text = given.get(name, "false").lower()
-    if text not in QUERY_BOOLEANS:
-        raise BadRequest(f"{name} accepts values true or false", param=name)
-    return QUERY_BOOLEANS[text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +45,7 @@ class PageQuery:
             limit = default
         if not 1 <= limit <= most:
             raise BadRequest(f"limit must be from 1 to {most}", param="limit")
-        order = given.get("order", "desc")
-        if order not in ("asc", "desc"):
-            raise BadRequest("order must be asc or desc", param="order")
+        order = query_choice(given, "order", ("asc", "desc"), "desc")
         return cls(given.get("after"), limit, order == "desc")
 
 

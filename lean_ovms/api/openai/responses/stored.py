@@ -7,13 +7,13 @@ background response that was created with `stream` can be streamed from any even
 from __future__ import annotations
 
 from ....types import Request, Response
-from ...fields import Field, query_integer, read_parameters
+from ...fields import Field, query_boolean, query_integer, read_parameters
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import Services
 from ...sse import HEADERS
-from .pages import PAGE, PageQuery, flag, page_response
+from .pages import PAGE, PageQuery, page_response
 from .service import ResponseService
 from .tables import RESPONSE
 
@@ -31,7 +31,7 @@ STREAMING = (
 @RouteDoc("A stored response", query=STREAMING, stream=True)
 async def handle_get(request: Request, services: Services) -> Response:
     response_id, given = id_in(request.path, ONE), read_parameters(request.query)
-    if not flag(given, "stream"):
+    if not query_boolean(given, "stream"):
         return json(await services.get(ResponseService).get(response_id))
     after = query_integer(given, "starting_after")
     stream = await services.get(ResponseService).stream(response_id, 0 if after is None else after + 1)
