@@ -100,6 +100,12 @@ def too_long(what: str, most: int) -> BadRequest:
     return BadRequest(f"{what}. This model's maximum context length is {most} tokens. {advice}", code=TOO_LONG)
 
 
+def prompt_too_long(tokens: int, most: int) -> BadRequest:
+    """400: a prompt of so many tokens, after which none can be generated. most: tokens that fit."""
+    how = "exceeds" if tokens > most else "leaves no room to generate within"
+    return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
+
+
 def too_many_characters(count: int, most: int) -> BadRequest:
     """400: a prompt's text that cannot fit, found before it is tokenized. most: tokens that would fit."""
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)

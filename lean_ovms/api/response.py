@@ -40,7 +40,7 @@ def json_bytes(body: bytes | ByteStream, headers: list[tuple[str, str]] | None =
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], body)
 
 
-async def written(offload: Offload, size: int, make: Callable[[], Json]) -> Response:
+async def written(offload: Offload, size: int, make: Callable[[], Json | list[Json]]) -> Response:
     """A JSON response; one of `size` bytes or so is made and written in the offload thread if that would take long."""
 
     def work() -> list[bytes]:

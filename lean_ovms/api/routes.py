@@ -69,8 +69,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/batches/{id}/cancel", "openai.batches.endpoint:handle_cancel", BASES),
     Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
     Route("POST", "/chat/completions/batch", "openai.chat_batch:handle", BASES),
+    Route("POST", "/chat/completions/render", "openai.render:handle_chat", BASES),
     Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
     Route("POST", "/completions", "openai.completions:handle", BASES),
+    Route("POST", "/completions/render", "openai.render:handle_completions", BASES),
     Route("POST", "/decisions", "openai.decisions:handle", BASES),
     Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
     Route("POST", "/images/generations", "openai.images:handle", BASES, model="ImageModel"),
@@ -102,6 +104,7 @@ ROUTES: tuple[Route, ...] = (
     # vllm
     Route("POST", "/classify", "vllm.classify:handle", EVERYWHERE),
     Route("POST", "/generative_scoring", "vllm.generative_scoring:handle", EVERYWHERE),
+    Route("POST", "/inference/v1/generate", "vllm.generate:handle"),
     Route("POST", "/invocations", "vllm.invocations:handle"),
     Route("GET", "/load", "vllm.load:handle", auth="open", vital=True),
     Route("POST", "/load_lora_adapter", "vllm.lora_adapters:handle_load", BASES, changes=True),

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..api.fields import FieldSet, read_one
-from ..api.generation.common_fields import PROMPT_LOGPROBS
+from ..api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS
 from ..api.generation.sampling import SAMPLING
 from ..api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..api.generation.unsupported import UNSUPPORTED, similar
-from ..api.openai.completion_request import LOGPROBS
 from ..errors import BadRequest
 from ..types import Json
 
-FIELDS = FieldSet((*SAMPLING, LOGPROBS, PROMPT_LOGPROBS, *STRUCTURED, RESPONSE_FORMAT))
+FIELDS = FieldSet((*SAMPLING, NUM_LOGPROBS, PROMPT_LOGPROBS, *STRUCTURED, RESPONSE_FORMAT))
 _UNSUPPORTED = FieldSet(field for field in UNSUPPORTED if field.name not in FIELDS.names)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..config import Config
 from ..engine.client.engine import ReplyStream
 from ..engine_types import ModelInfo
-from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
+from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
@@ -159,11 +159,9 @@ class TextModel(TokenModel):
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt, those of its images included. Raises RequestError."""
         with await self.hold() as model:
-            text = await model._render(prompt)
             if prompt.images:
-                return await model._count_with_images(text, prompt)
-            [tokens] = await model._encode([text], prompt.add_special_tokens)
-            return len(tokens)
+                return await model._count_with_images(await model._render(prompt), prompt)
+            return len(await model._token_ids(prompt))
 
     async def _count_with_images(self, text: str, prompt: ChatPrompt) -> int:
         """The engine counts when it accepts a request, which is cancelled at once."""
@@ -180,6 +178,19 @@ class TextModel(TokenModel):
         return reply.prompt_tokens
 
     # --- generation
+
+    async def cut_token_ids(
+        self, prompt: Prompt, sampling: SamplingParams, truncate: int | None, side: str
+    ) -> tuple[list[int], int]:
+        """The ids of a prompt without images as `start` computes them, and how many may follow. Raises RequestError."""
+        with await self.hold(engine=False) as model:
+            tokens = await model._token_ids(prompt)
+            if truncate is not None:
+                most = model._max_prompt_tokens(sampling) if truncate == -1 else truncate
+                tokens = tokens[:most] if side == "right" else tokens[-most:]
+            if (left := model._max_tokens - len(tokens)) < 1:
+                raise prompt_too_long(len(tokens), model._max_tokens)
+            return tokens, left
 
     async def start(
         self,
@@ -274,9 +285,14 @@ class TextModel(TokenModel):
             record.error = record.error or generation.error
         self.metrics.generation_finished(self.name, generation, timer)
 
+    @property
+    def _max_tokens(self) -> int:
+        """Tokens of a prompt and its answer."""
+        return min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
+
     def _max_prompt_tokens(self, sampling: SamplingParams) -> int:
         """Prompt tokens that leave space for the tokens to generate."""
-        context = min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
+        context = self._max_tokens
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
     async def _prompt_input(self, prompt: Prompt, truncate: int | None, side: str) -> tuple[str | list[int], bool]:

@@ -9,7 +9,7 @@ from ..engine_types import ModelInfo
 from ..errors import BadRequest
 from ..observability.records import current_client
 from ..text.decode.detokenizer import Detokenizer, decode_slices
-from ..types import ChatPrompt
+from ..types import ChatPrompt, Prompt, TokenPrompt
 from .model import Model
 
 if TYPE_CHECKING:
@@ -52,6 +52,18 @@ class TokenModel(Model):
 
     async def _render(self, prompt: ChatPrompt) -> str:
         return await self.chat_format.render(prompt, self.offload)
+
+    async def token_ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt without images, not truncated. Raises RequestError."""
+        with await self.hold(engine=False) as model:
+            return await model._token_ids(prompt)
+
+    async def _token_ids(self, prompt: Prompt) -> list[int]:
+        if isinstance(prompt, TokenPrompt):
+            return prompt.tokens
+        text = await self._render(prompt) if isinstance(prompt, ChatPrompt) else prompt.text
+        [tokens] = await self._encode([text], prompt.add_special_tokens)
+        return tokens
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""

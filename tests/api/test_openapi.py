@@ -17,7 +17,7 @@ from lean_ovms.api.openai import chat_request, completion_request, embeddings
 from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS, TRANSLATIONS
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import REFERENCES, schema
-from lean_ovms.api.vllm import classify, pooling, rerank, score, tokenize
+from lean_ovms.api.vllm import classify, generate, pooling, rerank, score, tokenize
 from lean_ovms.errors import BadRequest
 from tests.api.conftest import MakeApp, get, post, whole
 
@@ -27,6 +27,7 @@ ENDPOINTS = {
     "completions": completion_request,
     "responses": responses,
     "tokenize": tokenize,
+    "generate": generate,
     "embeddings": embeddings,
     "embed": embed,
     "rerank": rerank,

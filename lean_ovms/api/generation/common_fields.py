@@ -121,6 +121,14 @@ TOOLS = (
     Field("parallel_tool_calls", "bool", "false: at most one tool call in the response", default=True),
 )
 LOGPROBS = Field("logprobs", "bool", "return the log probability of each chosen token", default=False)
+NUM_LOGPROBS = Field(
+    "logprobs",
+    "int",
+    "return the log probability of each chosen token and of this many of the likeliest, at most --max_logprobs; "
+    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone",
+    low=-1,
+    wrong="logprobs accepts integer values",
+)
 TOP_LOGPROBS = Field(
     "top_logprobs",
     "int",

@@ -224,7 +224,7 @@ def _shows(model: TextModel, case: str, messages: list[Json]) -> bool:
     return known[case]
 
 
-def text_conversation(values: Values, model: Model, no_images: str) -> ChatPrompt:
+def text_conversation(values: Values, model: Model, no_images: str, *, add_special_tokens: bool = False) -> ChatPrompt:
     """The conversation of values, which have messages and OF_TEMPLATE's fields, and generate nothing.
 
     no_images: the reason for the error if there is an image. Raises BadRequest.
@@ -234,4 +234,4 @@ def text_conversation(values: Values, model: Model, no_images: str) -> ChatPromp
     if isinstance(model, TextModel):
         messages = map_developer_role(messages, model)
     refuse_media(messages, no_images)
-    return chat_prompt(values, messages, tools)
+    return chat_prompt(values, messages, tools, add_special_tokens=add_special_tokens)

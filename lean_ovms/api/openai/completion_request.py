@@ -13,9 +13,9 @@ from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest
-from ...types import Json, OutputParams, TextPrompt, TokenPrompt
+from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
 from ..fields import Field, Values
-from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
+from ..generation.common_fields import ANSWERING, NUM_LOGPROBS, PROMPT_LOGPROBS
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ..generation.logprobs_request import LogprobsRequest
 from ..generation.request import BodyReader, GenerationBody, check_sequences
@@ -23,6 +23,7 @@ from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import ID_BYTES
+from ..routes import follows_ovms
 from ..schemas import PROMPT
 from ..services import Services
 from .chunks import ChunkOptions
@@ -30,14 +31,6 @@ from .chunks import ChunkOptions
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
-LOGPROBS = Field(
-    "logprobs",
-    "int",
-    "return the log probability of each chosen token and of this many of the likeliest, at most --max_logprobs; "
-    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone",
-    low=-1,
-    wrong="logprobs accepts integer values",
-)
 FIELDS = (
     Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
     replace(
@@ -46,7 +39,7 @@ FIELDS = (
     ),
     Field("echo", "bool", "begin the answer with the prompt", default=False),
     Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
-    LOGPROBS,
+    NUM_LOGPROBS,
     PROMPT_LOGPROBS,
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
 )
@@ -73,6 +66,11 @@ class CompletionRequest:
     echoed: int
     score_only: bool
     options: ChunkOptions
+
+
+def max_tokens_of(request: Request) -> int:
+    """The limit of a request that has none; 0: as many as fit."""
+    return 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
 
 
 def parse_completion(body: Json, services: Services, default_max_tokens: int) -> CompletionRequest:

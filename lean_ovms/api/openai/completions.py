@@ -22,16 +22,15 @@ from ..generation import logprobs_request
 from ..generation.fim import filled_in
 from ..response import json, prompt_logprobs, warning_headers
 from ..route_doc import RouteDoc
-from ..routes import follows_ovms
 from ..services import INLINE_BYTES, Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from .completion_request import ALL_FIELDS, DEFAULT_MAX_TOKENS, NOT_WITH_VISION, CompletionRequest, parse_completion
+from .completion_request import ALL_FIELDS, NOT_WITH_VISION, CompletionRequest, max_tokens_of, parse_completion
 
 
 @RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    default = 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
-    completion = await services.parse_body(request, partial(parse_completion, default_max_tokens=default))
+    parse = partial(parse_completion, default_max_tokens=max_tokens_of(request))
+    completion = await services.parse_body(request, parse)
     completion, generations = await start(completion)
     group = joined(generations, completion.generation.sampling.n)
     try:

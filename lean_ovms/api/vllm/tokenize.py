@@ -15,7 +15,7 @@ from ...errors import BadRequest
 from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...pooling_types import SCORE
-from ...types import ChatPrompt, Json, Request, Response
+from ...types import ChatPrompt, Json, Request, Response, TextPrompt
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ..generation.llama_prompt import MIXED, Pieces, read_one, tokens_of
@@ -154,7 +154,9 @@ def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, services)
         return values, None
-    return values, text_conversation(values, _model(values, services), NO_IMAGES)
+    return values, text_conversation(
+        values, _model(values, services), NO_IMAGES, add_special_tokens=bool(values["add_special_tokens"])
+    )
 
 
 def _tokens(body: Json, services: Services) -> Values:
@@ -223,11 +225,9 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
 
 
 async def _vllm(values: Values, conversation: ChatPrompt | None, model: Tokenizing) -> Json:
-    if conversation is not None:
-        text, special = await model.render(conversation), bool(values["add_special_tokens"])
-    else:
-        text, special = values["prompt"], values["add_special_tokens"] is not False
-    [tokens] = await model.encode([text], special)
+    tokens = await model.token_ids(
+        conversation or TextPrompt(values["prompt"], values["add_special_tokens"] is not False)
+    )
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
 
 

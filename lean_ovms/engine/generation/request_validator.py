@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...engine_types import ModelInfo
-from ...errors import NO_VIDEO, BadRequest, too_long, too_many_characters
+from ...errors import NO_VIDEO, BadRequest, prompt_too_long, too_long, too_many_characters
 from ...types import CAPABILITIES, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
@@ -170,12 +170,7 @@ def _check_capabilities(sampling: SamplingParams, submit: Submit, info: ModelInf
 
 
 def _too_long(info: ModelInfo, prompt: int) -> BadRequest:
-    most = min(info.context_length, info.kv_blocks * info.block_size)
-    if prompt > most:
-        text = f"Number of prompt tokens: {prompt} exceeds model max length: {most}"
-    else:
-        text = f"Number of prompt tokens: {prompt} leaves no room to generate within model max length: {most}"
-    return too_long(text, most)
+    return prompt_too_long(prompt, min(info.context_length, info.kv_blocks * info.block_size))
 
 
 def kept(prompt: Part, most: int, side: str) -> Part:

@@ -1,0 +1,173 @@
+"""POST /inference/v1/generate: vLLM's API of token ids in and token ids out.
+
+https://docs.vllm.ai/en/stable/serving/online_serving/token_in_token_out/. Its bodies are what the render endpoints
+return (openai/render.py). Defaults of sampling are those of completions, and not of vLLM's SamplingParams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...errors import BadRequest, RequestError
+from ...models.collect import collect
+from ...models.generation import Generation
+from ...types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
+from .. import sse
+from ..fields import Field, FieldSet, Values, read
+from ..generation import logprobs_request, unsupported
+from ..generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
+from ..generation.logprobs_request import LogprobsRequest
+from ..generation.request import BodyReader, GenerationBody
+from ..generation.sampling import SAMPLING, GenerationFields
+from ..generation.structured_output import STRUCTURED
+from ..generation.token_fields import token_ids
+from ..response import ID_BYTES, json, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers
+from ..route_doc import RouteDoc
+from ..schemas import TOKENS
+from ..services import INLINE_BYTES, Services
+
+_OUTSIDE = FieldSet(
+    (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))
+)
+_NOT_IN_SAMPLING_PARAMS = _OUTSIDE.names | {
+    *("best_of", "use_beam_search", "length_penalty", "early_stopping", "id_slot"),
+    *("truncate_prompt_tokens", "truncation_side"),
+}
+SAMPLING_PARAMS = FieldSet(
+    (
+        *(field for field in SAMPLING if field.name not in _NOT_IN_SAMPLING_PARAMS),
+        NUM_LOGPROBS,
+        PROMPT_LOGPROBS,
+        STRUCTURED[0],
+    )
+)
+"""vLLM's SamplingParams."""
+FIELDS = FieldSet(
+    (
+        Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
+        Field(
+            "sampling_params",
+            "object",
+            "fields of completions: temperature, max_tokens, stop, logprobs, structured_outputs, ...; no beam search",
+            required=True,
+            fields=SAMPLING_PARAMS,
+            schema={"additionalProperties": True},
+        ),
+        *_OUTSIDE,
+        Field("output_mode", "string", "text: also the text", choices=("tokens", "text"), default="tokens"),
+        Field("features", "object", "of images, which token ids cannot have here: null", schema={"maxProperties": 0}),
+    )
+)
+_FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """A checked body. text: the answer has text, and log probabilities have the text of tokens."""
+
+    prompt: TokenPrompt
+    generation: GenerationBody
+    id: str
+    text: bool
+
+    def choice(
+        self, index: int, tokens: list[int], logprobs: list[TokenLogprob], text: str, finish: str | None
+    ) -> Json:
+        """A choice of a response or of a chunk."""
+        entries = {"content": [self._entry(token) for token in logprobs]} if logprobs else None
+        choice = {"index": index, "logprobs": entries, "finish_reason": finish, "token_ids": tokens}
+        return choice | {"text": text} if self.text else choice
+
+    def _entry(self, token: TokenLogprob) -> Json:
+        entry = logprob_entry(token, by_id=self.generation.named_by_id or not self.text)
+        for shown, one in zip((entry, *entry["top_logprobs"]), (token, *token.top), strict=True):
+            shown["token_id"] = one.id
+        return entry
+
+    def envelope(self, choices: list[Json], counts: Usage | None) -> Json:
+        """The members of a response, and of a chunk."""
+        counted = None if counts is None else usage(counts)
+        mode = "text" if self.text else "tokens"
+        return {"request_id": self.id, "choices": choices, "usage": counted, "output_mode": mode}
+
+
+@RouteDoc("Token ids that continue token ids", body=FIELDS, stream=True)
+async def handle(request: Request, services: Services) -> Response:
+    asked = await services.parse_body(request, _read)
+    body = asked.generation
+    generation = await body.start(asked.prompt, echo=body.logprobs.prompt is not None)
+    headers = body.headers + warning_headers(generation.warnings)
+    if body.stream:
+        return sse.response(generation, TokenRenderer(asked, generation), services.config.sse_ping_s, headers)
+    try:
+        size = logprobs_request.response_size(body.sampling, generation.prompt_tokens, stream=False)
+        answers = await collect(generation, body.sampling.n)
+        tokens = generation.usage.completion_tokens
+        size += logprobs_request.generated_size(body.sampling, tokens) + ID_BYTES * tokens
+
+        def work() -> Response:
+            choices = [asked.choice(i, a.tokens, a.logprobs, a.text, a.finish) for i, a in enumerate(answers)]
+            shown = asked.envelope(choices, generation.usage) | {"model": body.model.name, "created": now()}
+            if (most := body.logprobs.prompt) is not None:
+                shown["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
+            return json(shown, headers)
+
+        return await services.offload.run(size, work, inline_below=INLINE_BYTES)
+    finally:
+        await generation.aclose()
+
+
+def _read(body: Json, services: Services) -> GenerateRequest:
+    values: Values = read(FIELDS, body)
+    if values["features"]:
+        raise BadRequest("features are not supported: images go to chat/completions", param="features")
+    tokens, params = values["token_ids"], values["sampling_params"]
+    if not tokens:
+        raise BadRequest("token_ids is missing or empty", param="token_ids")
+    if params is None:
+        raise BadRequest("sampling_params is missing", param="sampling_params")
+    outside = {name: body.get(name) for name in _OUTSIDE.names}
+    reader = BodyReader(_FLAT, {**params, **outside}, services)
+    number = reader.values["logprobs"]
+    generation = reader.generation(
+        logprobs=LogprobsRequest(
+            chosen=number is not None, top=number or 0, param="logprobs", prompt=reader.values["prompt_logprobs"]
+        ),
+        parsing=OutputParams(),
+    )
+    if generation.model.image_tokens is not None:
+        raise BadRequest("a model with vision generates from messages alone", param="model")
+    notices = [*generation.notices, *unsupported.warnings(FIELDS, body)]
+    return GenerateRequest(
+        prompt=TokenPrompt(token_ids(tokens, "token_ids")),
+        generation=replace(generation, notices=notices),
+        id=f"generate-tokens-{values['request_id']}" if values["request_id"] else new_id("generate-tokens"),
+        text=values["output_mode"] == "text",
+    )
+
+
+class TokenRenderer:
+    """Renders deltas as events with token ids."""
+
+    def __init__(self, asked: GenerateRequest, generation: Generation) -> None:
+        self._asked = asked
+        self._generation = generation
+        self._continuous = asked.generation.stream_options["continuous_usage_stats"]
+
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        return b"".join([self._delta(delta) for delta in deltas])
+
+    def _delta(self, delta: Delta) -> bytes:
+        text = "".join([said.text for said in delta.events if isinstance(said, Text)])
+        if not (delta.tokens or text or delta.finish):
+            return b""
+        choice = self._asked.choice(delta.index, delta.tokens, delta.logprobs, text, delta.finish)
+        return sse.event(self._asked.envelope([choice], self._generation.usage if self._continuous else None))
+
+    def end(self, usage: Usage) -> bytes:
+        options = self._asked.generation.stream_options
+        wanted = options["include_usage"] or self._continuous
+        return sse.event(self._asked.envelope([], usage)) if wanted else b""
+
+    def failed(self, error: RequestError) -> bytes:
+        return sse.event(error.body())
