@@ -105,6 +105,7 @@ class App:
         for service in self.services.states.values():
             await service.close()
         await self._records.close()
+        await self._keys.usages.close()
 
     def is_vital(self, method: str, path: str) -> bool:
         """Whether this request is served when there are too many connections, too: it reports on the server."""

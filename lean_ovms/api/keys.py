@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ..config import Config
@@ -19,6 +20,7 @@ from ..types import Request
 from ..util.files import file_stat
 from ..websocket_types import PROTOCOLS_HEADER
 from .key_file import INFERENCE, KeySpec, KeyTable, read_keys
+from .key_usage import KeyUsages
 from .routes import Route
 
 logger = logging.getLogger("lean_ovms.keys")
@@ -54,9 +56,9 @@ class RateLimit:
 class ApiKey:
     """One key of the table, with what is used of its limits. It stays the same object when the file changes."""
 
-    def __init__(self, spec: KeySpec, clock: Callable[[], float]) -> None:
+    def __init__(self, spec: KeySpec, clock: Callable[[], float], usages: KeyUsages) -> None:
         self._clock = clock
-        self.usage = KeyUsage(spec.name)
+        self._usages = usages
         self._running = 0
         self._rates: dict[str, RateLimit] = {}
         self.change(spec)
@@ -85,7 +87,8 @@ class ApiKey:
         return self.spec.models
 
     def start_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
-        """Counts a request, until its response is closed as running. Raises TooManyRequests."""
+        """Counts a request, until its response is closed as running; then its model is known, too. Raises
+        TooManyRequests."""
         for unit, rate in self._rates.items():
             if wait_s := rate.seconds_until(1):
                 self._refuse(f"{rate.limit} {unit} a minute", wait_s)
@@ -93,25 +96,25 @@ class ApiKey:
             if self._running >= self.spec.max_parallel_requests > 0:
                 self._refuse(f"{self.spec.max_parallel_requests} requests at a time", 1.0)
             self._running += 1
-            record.releases.append(self._finish_request)
+        record.releases.append(partial(self._finish_request, record, counts_as_running=counts_as_running))
         if by_request := self._rates.get("requests"):
             by_request.use(1)
-        self.usage.requests += 1
 
     def _refuse(self, limit: str, wait_s: float) -> None:
-        self.usage.rejections += 1
+        self._usages.of(self.name, "").rejections += 1
         raise TooManyRequests(
             f"The limit of this API key is reached: {limit}. Please try again in {duration(wait_s)}.",
             code="rate_limit_exceeded",
             retry_after_s=math.ceil(wait_s),
         )
 
-    def _finish_request(self) -> None:
-        self._running -= 1
+    def _finish_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
+        self._running -= counts_as_running
+        self._usages.of(self.name, record.model).requests += 1
 
-    def generation_finished(self, generation: GenerationRecord) -> None:
+    def generation_finished(self, generation: GenerationRecord, model: str) -> None:
         """Counts the tokens of a generation, whatever is left."""
-        self.usage.add(generation)
+        self._usages.of(self.name, model).count(generation)
         if rate := self._rates.get("tokens"):
             rate.use(generation.prompt_tokens + generation.completion_tokens)
 
@@ -142,14 +145,14 @@ class ApiKeys:
         self._by_name: dict[str, ApiKey] = {}
         self._named = False
         self._reloading = asyncio.Lock()
-        self.started = time.time()
+        self.usages = KeyUsages(config.api_key_usage_file)
         self._file = file_stat(Path(config.api_key_file))
         self._take(read_keys(config))
 
     @property
     def usage(self) -> list[KeyUsage]:
-        """What was used with each named key, since the server started or the key is in the file."""
-        return [key.usage for key in self._by_name.values() if key.name]
+        """What was used with each named key of the file, by model."""
+        return [usage for usage in self.usages.total().sums.values() if usage.name and usage.name in self._by_name]
 
     def find(self, request: Request) -> ApiKey | None:
         """Returns the key of a request: a bearer token or, as Anthropic's clients send it, x-api-key. All keys are
@@ -217,7 +220,7 @@ class ApiKeys:
     def _take(self, table: KeyTable) -> None:
         kept, self._by_name = self._by_name, {}
         for spec in table.keys:
-            key = self._by_name[spec.name] = kept.get(spec.name) or ApiKey(spec, self._clock)
+            key = self._by_name[spec.name] = kept.get(spec.name) or ApiKey(spec, self._clock, self.usages)
             key.change(spec)
         self._named = table.named
         if table.public:

@@ -148,6 +148,12 @@ class ServerOptions(Options):
         "proxies whose X-Forwarded-For is believed, separated by commas: addresses, networks, unix or all",
         group="listen",
     )
+    api_key_usage_file: str = option(
+        "",
+        "file where the usage of named API keys is kept, which several servers may share; empty: it begins anew with "
+        "each start",
+        group="listen",
+    )
     protect_models: bool = option(False, "require the API key for the list of models, too", group="listen")
     allowed_origins: str = option(
         "*",

@@ -39,7 +39,7 @@ METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _OVMS = ("api", "interface", "method", "name")
 _MODEL = ("model_name",)
-_KEY = ("api_key_name",)
+_KEY = ("api_key_name", "model_name")
 
 
 @dataclass(frozen=True, slots=True)

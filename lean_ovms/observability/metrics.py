@@ -221,7 +221,7 @@ class Metrics:
         for key in keys:
             counts = (key.requests, key.rejections, key.prompt_tokens, key.completion_tokens)
             for name, count in zip(names, counts, strict=True):
-                self._set(name, (key.name,), count)
+                self._set(name, (key.name, key.model), count)
 
     def _set_disk_tier(self, labels: tuple[str, ...], stats: EngineStats) -> None:
         for name, value in (

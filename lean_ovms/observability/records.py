@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -51,16 +51,28 @@ class GenerationRecord:
 
 @dataclass(slots=True)
 class KeyUsage:
-    """What was used with the API key of this name."""
+    """What was used with the API key of this name. model: "": of no model."""
 
     name: str
+    model: str = ""
     requests: int = 0
     rejections: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
 
-    def add(self, generation: GenerationRecord) -> None:
+    @property
+    def counts(self) -> dict[str, int]:
+        """What can be summed up."""
+        found = asdict(self)
+        del found["name"], found["model"]
+        return found
+
+    def add(self, other: KeyUsage) -> None:
+        for name, count in other.counts.items():
+            setattr(self, name, getattr(self, name) + count)
+
+    def count(self, generation: GenerationRecord) -> None:
         self.prompt_tokens += generation.prompt_tokens
         self.cached_tokens += generation.cached_tokens or 0
         self.completion_tokens += generation.completion_tokens
@@ -75,7 +87,7 @@ class Key(Protocol):
     @property
     def models(self) -> tuple[str, ...]: ...
 
-    def generation_finished(self, generation: GenerationRecord) -> None: ...
+    def generation_finished(self, generation: GenerationRecord, model: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +134,7 @@ class RequestRecord:
         if not model or self.model in ("", model):
             self.generations.append(generation)
         if self.key is not None:
-            self.key.generation_finished(generation)
+            self.key.generation_finished(generation, model or self.model)
 
     @property
     def trace_id(self) -> str:

@@ -19,13 +19,15 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.api import routes
+from lean_ovms.api import key_usage, routes
 from lean_ovms.api.app import App
 from lean_ovms.api.key_file import MAX_FILE_BYTES, MAX_KEYS, KeySpec, read_keys
+from lean_ovms.api.key_usage import KeyUsages, read_usage
 from lean_ovms.api.keys import ApiKey, ApiKeys, RateLimit, duration
+from lean_ovms.api.middleware import release_all
 from lean_ovms.config import Config
 from lean_ovms.errors import TooManyRequests, WrongOptions
-from lean_ovms.observability.records import GenerationRecord, RequestRecord
+from lean_ovms.observability.records import GenerationRecord, KeyUsage, RequestRecord
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, events, get, post, whole
 from tests.fakes import say
@@ -191,11 +193,19 @@ def test_times_are_written_as_in_openais_headers(seconds: float, text: str) -> N
 
 
 def key_at(now: list[float], **rules: int) -> ApiKey:
-    return ApiKey(KeySpec(digest=b"", name="alice", **rules), lambda: now[0])
+    return ApiKey(KeySpec(digest=b"", name="alice", **rules), lambda: now[0], KeyUsages(""))
+
+
+def used(key: ApiKey) -> KeyUsage:
+    """Of all models."""
+    total = KeyUsage("alice")
+    for usage in key._usages.total().sums.values():
+        total.add(usage)
+    return total
 
 
 def start(key: ApiKey) -> RequestRecord:
-    record = RequestRecord("id", "POST", CHAT, "", 0.0, key=key)
+    record = RequestRecord("id", "POST", CHAT, "", 0.0, model="m", key=key)
     key.start_request(record, counts_as_running=True)
     return record
 
@@ -221,8 +231,8 @@ def test_requests_of_a_minute() -> None:
         "x-ratelimit-reset-requests": "1m0s",
     }
     now[0] = 30.0
-    start(key)
-    assert (key.usage.requests, key.usage.rejections) == (3, 1)
+    release_all(start(key))
+    assert (used(key).requests, used(key).rejections) == (1, 1), "the others are not over"
 
 
 def test_tokens_of_a_minute_are_counted_when_they_are_known() -> None:
@@ -235,8 +245,8 @@ def test_tokens_of_a_minute_are_counted_when_they_are_known() -> None:
     assert dict(key.headers())["x-ratelimit-reset-tokens"] == "1m30s"
     now[0] = 31.0
     start(key)
-    usage = key.usage
-    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.requests) == (40, 3, 50, 2)
+    usage = used(key)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (40, 3, 50)
 
 
 def test_requests_at_a_time() -> None:
@@ -329,29 +339,94 @@ async def test_usage_by_key(make_app: MakeApp, tmp_path: Path, caplog: pytest.Lo
     [bucket] = page.pop("data")
     assert page == {"object": "page", "has_more": False, "next_page": None}
     assert before <= bucket["start_time"] <= bucket["end_time"]
-    alice, ops = bucket["results"]
+    alice, refused = bucket["results"]
     assert alice == {
         "object": "usage.result",
         "api_key_id": "alice",
+        "model": "m",
         "num_model_requests": 1,
-        "num_rejected_requests": 1,
+        "num_rejected_requests": 0,
         "input_tokens": answer["usage"]["prompt_tokens"],
         "input_cached_tokens": 0,
         "output_tokens": answer["usage"]["completion_tokens"],
     }
     assert alice["input_tokens"] > 0 < alice["output_tokens"]
-    assert (ops["api_key_id"], ops["num_model_requests"]) == ("ops", 0)
+    assert (refused["api_key_id"], refused["model"], refused["num_rejected_requests"]) == ("alice", None, 1)
     shown = (await get(app, "/metrics", **OPS)).body
     assert isinstance(shown, bytes)
-    assert b'lean_ovms_api_key_requests_total{api_key_name="alice"} 1\n' in shown
-    assert b'lean_ovms_api_key_rejections_total{api_key_name="alice"} 1\n' in shown
-    tokens = b'lean_ovms_api_key_prompt_tokens_total{api_key_name="alice"} %d\n' % alice["input_tokens"]
+    assert b'lean_ovms_api_key_requests_total{api_key_name="alice",model_name="m"} 1\n' in shown
+    assert b'lean_ovms_api_key_rejections_total{api_key_name="alice",model_name=""} 1\n' in shown
+    tokens = b'lean_ovms_api_key_prompt_tokens_total{api_key_name="alice",model_name="m"} %d\n' % alice["input_tokens"]
     assert tokens in shown
     written(tmp_path, {"ops": users["ops"]})
     await app.services.keys.reload()
     shown = (await get(app, "/metrics", **OPS)).body
     assert isinstance(shown, bytes)
     assert b"alice" not in shown
+
+
+async def results(app: App) -> dict[tuple[str, str | None], int]:
+    """Requests by key and model, as /v1/usage has them."""
+    [bucket] = (await whole(await get(app, "/v1/usage", **OPS)))["data"]
+    return {(one["api_key_id"], one["model"]): one["num_model_requests"] for one in bucket["results"]}
+
+
+async def test_usage_is_kept_over_restarts_and_shared(make_app: MakeApp, tmp_path: Path) -> None:
+    options = {"api_key_file": written(tmp_path, USERS), "api_key_usage_file": str(tmp_path / "usage.json")}
+    first, _ = await make_app(lambda *_: say("x"), **options)
+    beside, _ = await make_app(lambda *_: say("x"), **options)
+    await asked(first, ALICE)
+    await asked(first, ALICE, model="none")
+    await asked(beside, OPS)
+    since = first.services.keys.usages.total().since
+    for app in (beside, first):
+        await app.close()
+        await app.close()
+    everything = {("alice", "m"): 1, ("alice", None): 1, ("ops", "m"): 1}
+    assert await results(first) == everything, "what another server has added is in it, too"
+    assert sorted(os.listdir(tmp_path)) == ["keys.json", "usage.json"]
+    options["api_key_file"] = written(tmp_path, {"ops": USERS["ops"]})
+    second, _ = await make_app(lambda *_: say("x"), metrics_enable=True, **options)
+    assert await results(second) == everything, "that of revoked keys stays"
+    shown = (await get(second, "/metrics", **OPS)).body
+    assert isinstance(shown, bytes)
+    assert b"ops" in shown
+    assert b"alice" not in shown
+    assert second.services.keys.usages.total().since <= since
+
+
+async def test_usage_is_written_while_the_server_runs(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(key_usage, "WRITE_S", 0.0)
+    path = tmp_path / "there" / "usage.json"
+    path.parent.mkdir()
+    app, _ = await make_app(lambda *_: say("x"), api_key_file=written(tmp_path, USERS), api_key_usage_file=str(path))
+
+    def requests() -> int:
+        return sum(usage.requests for usage in read_usage(path).sums.values())
+
+    await asked(app, ALICE)
+    await until(lambda: requests() == 1)
+    path.unlink()
+    path.parent.rmdir()  # it cannot be written
+    await asked(app, ALICE)
+    await until(lambda: "cannot be written" in caplog.text)
+    path.parent.mkdir()
+    await asked(app, ALICE)
+    await until(lambda: requests() == 2)
+    assert await results(app) == {("alice", "m"): 2}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"since": 1, "usage": [{"name": "a", "requests": "x"}]}', "{"])
+def test_a_damaged_usage_file_stops_the_start(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "usage.json"
+    path.write_text(text)
+    with pytest.raises(WrongOptions, match=r"--api_key_usage_file .*usage.json: it is damaged"):
+        KeyUsages(str(path))
+    assert path.read_text() == text
+    with pytest.raises(WrongOptions, match="No such file or directory"):
+        KeyUsages(str(tmp_path / "none" / "usage.json"))
 
 
 # --- the file changes

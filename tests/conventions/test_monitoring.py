@@ -61,7 +61,7 @@ def samples() -> dict[str, set[str]]:
         model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats, info=info, loras=("4", "a", "")
     )
     found: dict[str, set[str]] = {}
-    text = metrics.expose([state], [KeyUsage("alice", requests=1)]).decode()
+    text = metrics.expose([state], [KeyUsage("alice", "m", requests=1)]).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             # The parser gives every counter its suffix; OVMS's have none in the text.

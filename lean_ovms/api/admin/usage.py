@@ -1,7 +1,7 @@
-"""GET /v1/usage: what each named API key has used, as a page of OpenAI's usage API with one bucket.
+"""GET /v1/usage: what each named API key has used of each model, as a page of OpenAI's usage API with one bucket.
 
-https://platform.openai.com/docs/api-reference/usage. The bucket begins with the server, or with the key if it came to
-the file later; nothing of it outlives the process.
+https://platform.openai.com/docs/api-reference/usage. The bucket begins with the file of --api_key_usage_file, or else
+with the server. Requests that were refused, or that found no model, have none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from ..route_doc import RouteDoc
 from ..services import Services
 
 
-@RouteDoc("What each named API key has used since the server started")
+@RouteDoc("What each named API key has used of each model")
 async def handle(request: Request, services: Services) -> Response:
+    table = services.keys.usages.total()
     bucket = {
         "object": "bucket",
-        "start_time": int(services.keys.started),
+        "start_time": int(table.since),
         "end_time": int(time.time()),
-        "results": [_result(usage) for usage in services.keys.usage],
+        "results": [_result(usage) for usage in table.sums.values() if usage.name],
     }
     return json({"object": "page", "data": [bucket], "has_more": False, "next_page": None})
 
@@ -30,6 +31,7 @@ def _result(usage: KeyUsage) -> Json:
     return {
         "object": "usage.result",
         "api_key_id": usage.name,
+        "model": usage.model or None,
         "num_model_requests": usage.requests,
         "num_rejected_requests": usage.rejections,
         "input_tokens": usage.prompt_tokens,

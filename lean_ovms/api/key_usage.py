@@ -1,0 +1,124 @@
+"""What is used with each API key, by model, and the file of --api_key_usage_file that keeps it over restarts.
+
+The file has sums. What is new is added to them from time to time, and at the end, so that several servers may have one
+file; a crash loses what is not written yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import orjson
+
+from ..errors import WrongOptions
+from ..observability.records import KeyUsage
+from ..util import atomic_file, files
+
+logger = logging.getLogger("lean_ovms.keys")
+
+WRITE_S = 60.0
+"""Between two writes."""
+
+
+@dataclass(slots=True)
+class UsageTable:
+    """Sums by key and model. since: seconds since 1970."""
+
+    since: float = field(default_factory=time.time)
+    sums: dict[tuple[str, str], KeyUsage] = field(default_factory=dict)
+
+    def of(self, name: str, model: str) -> KeyUsage:
+        """The sums of a key and a model, which may be added to; model "": of no model."""
+        return self.sums.setdefault((name, model), KeyUsage(name, model))
+
+    def add(self, other: UsageTable) -> UsageTable:
+        """Adds the sums of another table. Returns this one."""
+        self.since = min(self.since, other.since)
+        for place, usage in other.sums.items():
+            self.of(*place).add(usage)
+        return self
+
+
+def read_usage(path: Path) -> UsageTable:
+    """The table of a file; an empty one without a file. Raises OSError and ValueError."""
+    try:
+        content = orjson.loads(files.read_bytes(path))
+    except FileNotFoundError:
+        return UsageTable()
+    try:
+        rows = [KeyUsage(**row) for row in content["usage"]]
+        if not all(type(count) is int for row in rows for count in row.counts.values()):
+            raise ValueError("a count is not an integer")
+        return UsageTable(float(content["since"]), {(row.name, row.model): row for row in rows})
+    except (KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+class KeyUsages:
+    """The usage since the file began, or the server, where there is no file. Raises WrongOptions."""
+
+    def __init__(self, file: str) -> None:
+        self._path = Path(file) if file else None
+        self._new = UsageTable()
+        self._writing = UsageTable()
+        self._kept = self._read(self._path) if self._path else UsageTable()
+        self._task: asyncio.Task[None] | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    @staticmethod
+    def _read(path: Path) -> UsageTable:
+        try:
+            kept = read_usage(path)
+            atomic_file.write(path, _content(kept))  # whether it can be written is known now
+            return kept
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+            raise WrongOptions(f"--api_key_usage_file {path}: {reason}") from None
+
+    def of(self, name: str, model: str) -> KeyUsage:
+        """What is used from now on, which is to be added to; it is written soon."""
+        if self._path is not None and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_later())
+        return self._new.of(name, model)
+
+    def total(self) -> UsageTable:
+        return UsageTable(self._kept.since).add(self._kept).add(self._writing).add(self._new)
+
+    async def _write_later(self) -> None:
+        await asyncio.sleep(WRITE_S)
+        self._task = None  # what comes from now on is written by another one
+        await self._write()
+
+    async def _write(self) -> None:
+        """Adds what is new to the file."""
+        async with self._one_at_a_time:
+            self._writing, self._new = self._new.add(self._writing), UsageTable()
+            if self._path is None or not self._writing.sums:
+                return
+            try:
+                self._kept = await asyncio.to_thread(_add_to, self._path, self._writing)
+                self._writing = UsageTable()
+            except (OSError, ValueError) as error:  # it is tried again with what comes
+                logger.error("--api_key_usage_file %s cannot be written: %s", self._path, error)
+
+    async def close(self) -> None:
+        """Writes what is new. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+        await self._write()
+
+
+def _add_to(path: Path, new: UsageTable) -> UsageTable:
+    with atomic_file.lock(path.parent):
+        table = read_usage(path).add(new)
+        atomic_file.write(path, _content(table))
+    return table
+
+
+def _content(table: UsageTable) -> str:
+    rows = [asdict(usage) for usage in table.sums.values()]
+    return orjson.dumps({"since": table.since, "usage": rows}, option=orjson.OPT_INDENT_2).decode() + "\n"
