@@ -166,6 +166,8 @@ FOREIGN = {
     "cryptography": {"api/openai/responses/sealing.py"},
     "psycopg": {"api/openai/responses/postgres.py"},
     "opentelemetry": {"observability/traces.py"},
+    "msgspec": {"engine/paged/kv_event_publisher.py"},
+    "zmq": {"engine/paged/kv_event_publisher.py"},
     "sqlite3": {"api/openai/responses/sqlite.py"},
 }
 """Who may import what is not ours."""

@@ -98,6 +98,13 @@ class EngineOptions(Options):
         group="engine",
         low=0.001,
     )
+    kv_events_config: str = option(
+        "",
+        "JSON object with vLLM's settings of KV cache events over ZeroMQ (docs/operations.md), for one model with "
+        "PAGED; empty: off",
+        group="engine",
+        json_object=True,
+    )
     slot_save_path: str = option(
         "",
         "directory for files of llama.cpp's POST /slots/{id}, in which PAGED saves what is cached of a text; together "

@@ -14,7 +14,8 @@ WITHOUT_POSIX = """
 import importlib, os, pkgutil, signal, socket, sys
 
 MISSING = {"fcntl", "resource", "pwd", "grp", "termios", "uvloop", "openvino", "openvino_genai", "openvino_tokenizers",
-           "llguidance", "opentelemetry", "psycopg", "cryptography", "ray"}
+           "llguidance", "opentelemetry", "psycopg", "cryptography", "ray",
+           "zmq", "msgspec"}
 
 class Missing:
     def find_spec(self, name, path=None, target=None):

@@ -24,6 +24,12 @@ def adapters(config: EngineConfig) -> Any:
     return genai.AdapterConfig(found, genai.AdapterConfig.Mode.MODE_STATIC)
 
 
+def name(text: str) -> str:
+    """Returns the name of a module as lora_modules.dumps writes it."""
+    [module] = lora_modules.parse(text)
+    return module.name
+
+
 def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
     """Reads a module as lora_modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of
     the layer. Raises StartError."""

@@ -22,8 +22,8 @@ class OutOfBlocks(Exception):
     """Raised when no block is free; the caller has to make room first."""
 
 
-class Tier(Protocol):
-    """What keeps blocks that leave the prefix cache."""
+class Watcher(Protocol):
+    """What is told of the prefix cache's changes: it keeps blocks that leave it, or has others know."""
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Is told of a block that is in the prefix cache now."""
@@ -33,9 +33,13 @@ class Tier(Protocol):
         """Is told of a block that leaves the prefix cache; its content is there still."""
         ...
 
+    def clearing(self) -> None:
+        """Is told that all blocks leave the prefix cache, each of which follows; they are not to be kept."""
+        ...
+
 
 class BlockManager:
-    """Counts the references to blocks and keeps the prefix cache. tier: of blocks that leave it."""
+    """Counts the references to blocks and keeps the prefix cache. watchers: of its blocks."""
 
     def __init__(self, total: int, block_size: int, evicted: Callable[[int], None] = lambda serial: None) -> None:
         """evicted: is told the serial number of each block that leaves the prefix cache."""
@@ -49,7 +53,7 @@ class BlockManager:
         self._serial = 0
         self._serials: set[int] = set()  # of the blocks in the prefix cache
         self._evicted = evicted
-        self.tier: Tier | None = None
+        self.watchers: list[Watcher] = []
 
     @property
     def available(self) -> int:
@@ -137,8 +141,8 @@ class BlockManager:
             hit = (block, self._serial)
             self._found[key], self._keys[block] = hit, key
             self._serials.add(self._serial)
-            if self.tier is not None:
-                self.tier.registered(self._serial, *key)
+            for watcher in self.watchers:
+                watcher.registered(self._serial, *key)
         return hit[1]
 
     def register_all(self, blocks: list[int], text: array[int], tokens: int, chain: list[int], root: Parent) -> None:
@@ -165,6 +169,8 @@ class BlockManager:
 
     def clear_cache(self) -> None:
         """Empties the prefix cache. Blocks that sequences use stay theirs."""
+        for watcher in self.watchers:
+            watcher.clearing()
         for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:
             self._unregister(block)
         self._free += list(self._idle)
@@ -185,6 +191,6 @@ class BlockManager:
             _, serial = self._found.pop(key)
             self._keys[block] = None
             self._serials.remove(serial)
-            if self.tier is not None:
-                self.tier.evicted(block, serial)
+            for watcher in self.watchers:
+                watcher.evicted(block, serial)
             self._evicted(serial)

@@ -25,6 +25,7 @@ from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
+from .kv_events import KvEvents
 from .lora.adapters import AdapterTable
 from .model_inputs import ModelInputs
 from .network import Network
@@ -118,6 +119,7 @@ class Engine(StepRunner):
         self._overlapping = overlapping
         self._arrived = 0
         self.slots: SlotFiles | None = None
+        self._kv_events: KvEvents | None = None
 
     # --- generation.backend.Backend
 
@@ -204,6 +206,7 @@ class Engine(StepRunner):
             self._recover(error)
         if starting or not self._overlapping or not self._working:
             self._outputs.tell()
+        self._publish_kv_events()
         if (disk := self.scheduler.disk) is not None and not self.scheduler.running and self._running is None:
             disk.writer.rest()
             if disk.working:
@@ -212,18 +215,27 @@ class Engine(StepRunner):
 
     def keep_on_disk(self, disk: DiskTier) -> None:
         """Gives the prefix cache a tier on disk."""
-        self.scheduler.disk = self.blocks.tier = disk
+        self.scheduler.disk = disk
+        self.blocks.watchers.append(disk)
         self.states.replaced = disk.state_evicted
+
+    def publish(self, events: KvEvents) -> None:
+        """Has what enters and leaves the prefix cache published from now on."""
+        self._kv_events = events
+        self.blocks.watchers.append(events)
+
+    def _publish_kv_events(self) -> None:
+        if self._kv_events is not None:
+            self._kv_events.flush()
 
     def prefix_cache_action(self, command: PrefixCacheAction) -> None:
         """Implements Backend.prefix_cache_action."""
         tier = self.scheduler.disk
         if command.action == "reset":
-            if tier is not None:
-                tier.forget()
             self.blocks.clear_cache()
             if tier is not None and command.disk:
                 tier.writer.clear()
+            self._publish_kv_events()
             self.out.append(BlocksOnDisk(command.id))
         elif tier is not None:
             tier.writer.call(command)
@@ -234,18 +246,23 @@ class Engine(StepRunner):
         """Implements Backend.slot_action."""
         if self.slots is None:
             raise NotSupported(NO_SLOTS)
-        match action:
-            case "save":
-                return self.slots.save(slot, file)
-            case "restore":
-                return self.slots.restore(slot, file)
-            case _:
-                return self.slots.erase(slot), 0
+        try:
+            match action:
+                case "save":
+                    return self.slots.save(slot, file)
+                case "restore":
+                    return self.slots.restore(slot, file)
+                case _:
+                    return self.slots.erase(slot), 0
+        finally:
+            self._publish_kv_events()
 
     def close(self) -> None:
         """Implements Backend.close."""
         if (disk := self.scheduler.disk) is not None:
             disk.close(PREFIX_CACHE_CLOSE_S)
+        if self._kv_events is not None:
+            self._kv_events.close()
 
     def stats(self) -> EngineStats:
         scheduler = self.scheduler

@@ -39,6 +39,7 @@ from ..loading.settings import (
     weights_file,
 )
 from ..loading.text_encoder import TextEncoder
+from . import kv_events
 from .capacity import divide, slots_for
 from .disk_cache.block_store import BlockStore
 from .disk_cache.fingerprint import fingerprint
@@ -169,6 +170,8 @@ class PagedPipeline(Engine):
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         if (config.prefix_cache_path or config.slot_save_path) and settings.prefix_caching:
             self._keep_on_disk(config, settings)
+        if publisher := kv_events.publisher(config.kv_events_config, caching=settings.prefix_caching):
+            self.publish(kv_events.KvEvents(settings.block_size, publisher, lora.name))
         if capacity.states:
             self._state_bytes = self._model.state_bytes
             log.info(

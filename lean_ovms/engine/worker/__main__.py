@@ -68,9 +68,11 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if backend is None:
-        for option in ("prefix_cache_path", "slot_save_path"):
+        for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
             if getattr(config, option):
-                log.warning("--%s has no effect: %s keeps no prefix cache on disk", option, choice.pipeline)
+                log.warning(
+                    "--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline
+                )
         backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
     backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return backend

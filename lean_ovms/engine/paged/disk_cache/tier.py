@@ -26,7 +26,7 @@ MOST_S, LEAST_S = 30.0, 0.5
 
 
 class DiskTier:
-    """The tier of one engine; a block_manager.Tier. Only the engine's thread calls it.
+    """The tier of one engine; a block_manager.Watcher. Only the engine's thread calls it.
 
     hit_tokens: read from disk since the start.
     """
@@ -63,7 +63,7 @@ class DiskTier:
             "disk_errors": store.errors,
         }
 
-    # --- block_manager.Tier
+    # --- block_manager.Watcher
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
         self._keys.add(serial, parent, tokens)
@@ -81,8 +81,7 @@ class DiskTier:
         if key is not None and slot != NO_STATE and (key := state_key(key)) not in self.store:
             self.writer.copy(key, self._network.state_buffers(slot))
 
-    def forget(self) -> None:
-        """Forgets the keys of all blocks in memory, so that these leave the prefix cache without being written."""
+    def clearing(self) -> None:
         self.abandon_all()
         self._keys.clear()
 
