@@ -8,7 +8,7 @@ FROM python:3.12-slim AS build
 WORKDIR /src
 COPY pyproject.toml setup.cfg setup.py README.md LICENSE ./
 COPY lean_ovms lean_ovms
-RUN python -m venv /opt/lean_ovms && /opt/lean_ovms/bin/pip install --no-cache-dir ".[audio,vision,sealing]"
+RUN python -m venv /opt/lean_ovms && /opt/lean_ovms/bin/pip install --no-cache-dir ".[audio,vision,sealing,kv-events]"
 
 FROM python:3.12-slim
 # A number, so that Kubernetes' runAsNonRoot can tell.

@@ -50,7 +50,8 @@ class App:
     def __init__(self, config: Config, models: Iterable[Model] = (), metrics: Metrics | None = None) -> None:
         self.config = config
         self.trimmer = Trimmer()
-        metrics = metrics or Metrics(config.metrics_list if config.metrics_enable else None)
+        listed, hidden = config.metrics_list if config.metrics_enable else None, config.show_hidden_metrics_for_version
+        metrics = metrics or Metrics(listed, hidden=bool(hidden))
         offload = Offload(config.max_body_memory_mb << 20)
         self.registry = ModelRegistry(metrics, offload)
         for model in models:

@@ -267,6 +267,12 @@ class ServerOptions(Options):
         "names of the metrics to serve, separated by commas (docs/operations.md lists them); empty: all",
         group="behaviour",
     )
+    show_hidden_metrics_for_version: str = option(
+        "",
+        "vLLM's: any version, such as 0.9, serves metrics under their older names, too: vllm:gpu_cache_usage_perc, "
+        "vllm:gpu_prefix_cache_queries_total, vllm:gpu_prefix_cache_hits_total",
+        group="behaviour",
+    )
     otlp_traces_endpoint: str = option(
         "",
         "collector that gets a span of each request to a model, by OTLP: a URL such as http://localhost:4317; it needs "

@@ -53,6 +53,12 @@ class Family:
     buckets: tuple[float, ...] = ()
 
 
+HIDDEN = {
+    "vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc",
+    "vllm:gpu_prefix_cache_queries_total": "vllm:prefix_cache_queries_total",
+    "vllm:gpu_prefix_cache_hits_total": "vllm:prefix_cache_hits_total",
+}
+"""Names that families had in older versions of vLLM."""
 FAMILIES = (
     Family("ovms_requests_accepted", "counter", "accepted requests to a model", _OVMS),
     Family("ovms_requests_rejected", "counter", "requests refused because of load, or of a model not ready", _OVMS),

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine_types import EngineStats, ModelInfo
 from . import process_stats
 from .exposition import Exposition, Histogram
-from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
+from .families import HIDDEN, ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
 from .records import GenerationRecord, KeyUsage, RequestRecord
 
 if TYPE_CHECKING:
@@ -64,15 +64,17 @@ class TokenTimer:
 
 class Metrics:
     """Counts events. listed: comma-separated names of families; empty: all; None: nothing is counted. Raises StartError
-    for an unknown name."""
+    for an unknown name. hidden: families have their older names, too."""
 
-    def __init__(self, listed: str | None = None) -> None:
+    def __init__(self, listed: str | None = None, *, hidden: bool = False) -> None:
         self.enabled = listed is not None
         self._families = {family.name: family for family in select(listed)} if listed is not None else {}
         self._process = listed is not None and (not listed or any(name in listed for name in PROCESS))
         shown = [*self._families.values(), *(process_stats.FAMILIES if self._process else ())]
         self._values: dict[str, dict[tuple[str, ...], Any]] = {family.name: {} for family in shown}
-        self._texts = {family.name: Exposition(family) for family in shown}
+        self._texts = [(family.name, Exposition(family)) for family in shown]
+        older = [(old, self._families[new]) for old, new in HIDDEN.items() if hidden and new in self._families]
+        self._texts += [(family.name, Exposition(replace(family, name=old))) for old, family in older]
         self._created: set[str] = set()  # models whose series exist
         self._sessions = 0
 
@@ -167,7 +169,7 @@ class Metrics:
         if self._process:
             for name, value in process_stats.read().items():
                 self._values[name] = {(): value}
-        return "".join([text.text(self._values[name]) for name, text in self._texts.items()]).encode()
+        return "".join([text.text(self._values[name]) for name, text in self._texts]).encode()
 
     def summed(self, name: str) -> float | dict[str, Any] | None:
         """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""

@@ -13,6 +13,7 @@ from lean_ovms import __version__
 from lean_ovms.api import routes
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
+from lean_ovms.engine.paged.kv_event_publisher import read_config
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -31,6 +32,8 @@ COMMANDS = {
     "ServingRuntime": KSERVE["args"],
 }
 LABELS = {"app.kubernetes.io/name": "lean-ovms"}
+BLOCK_SIZE = 32
+"""Tokens of a KV block on a CPU."""
 OURS = ("Deployment", "Service", "PodDisruptionBudget")
 """Kinds of Kubernetes itself; the schemas of the others are their projects'."""
 
@@ -146,3 +149,58 @@ def test_the_build_context_has_what_the_dockerfile_copies_and_nothing_secret() -
 def test_kubernetes_accepts_the_objects(kind: str) -> None:
     validator = pytest.importorskip("kubernetes_validate")
     validator.validate(OBJECTS[kind], validator.latest_version(), strict=True)
+
+
+# --- gateways
+
+
+def test_gateways_reach_the_pods() -> None:
+    spec = {kind: found["spec"] for kind, found in OBJECTS.items()}
+    pool, [service_port] = spec["InferencePool"], spec["Service"]["ports"]
+    assert pool["selector"]["matchLabels"] == LABELS
+    assert pool["targetPorts"] == [{"number": SERVER["ports"][0]["containerPort"]}]
+    [[routed]] = [rule["backendRefs"] for rule in spec["HTTPRoute"]["rules"]]
+    assert (routed["kind"], routed["name"]) == ("InferencePool", OBJECTS["InferencePool"]["metadata"]["name"])
+    [[named]] = [rule["backendRefs"] for rule in spec["AIGatewayRoute"]["rules"]]
+    assert named["name"] == OBJECTS["AIServiceBackend"]["metadata"]["name"]
+    [protected] = spec["BackendSecurityPolicy"]["targetRefs"]
+    assert (protected["kind"], protected["name"]) == ("AIServiceBackend", named["name"])
+    assert spec["AIServiceBackend"]["backendRef"]["name"] == OBJECTS["Backend"]["metadata"]["name"]
+    [endpoint] = spec["Backend"]["endpoints"]
+    assert endpoint["fqdn"]["hostname"].partition(".")[0] == OBJECTS["Service"]["metadata"]["name"]
+    assert endpoint["fqdn"]["port"] == service_port["port"]
+
+
+def test_llm_d_reads_what_the_patched_servers_publish() -> None:
+    patch = yaml.safe_load((DEPLOY / "llm_d" / "server_patch.yaml").read_text())
+    router = yaml.safe_load((DEPLOY / "llm_d" / "router_values.yaml").read_text())["router"]
+    plugins = yaml.safe_load(router["epp"]["pluginsCustomConfig"][router["epp"]["pluginsConfigFile"]])
+    [server] = patch["spec"]["template"]["spec"]["containers"]
+    assert server["name"] == SERVER["name"]
+    environ = {one["name"]: one["value"] for one in server["env"] if "value" in one}
+    config = parse(SERVER["args"], environment() | environ)
+    events = read_config(config.kv_events_config)
+    assert events.enabled
+    parameters = {plugin["type"]: plugin.get("parameters", {}) for plugin in plugins["plugins"]}
+    assert parameters["token-producer"]["modelName"] == config.model_name
+    assert parameters["token-producer"]["vllm"]["url"] == f"http://{OBJECTS['Service']['metadata']['name']}"
+    cache = parameters["precise-prefix-cache-producer"]
+    assert cache["tokenProcessorConfig"]["blockSizeTokens"] == BLOCK_SIZE
+    assert events.topic.startswith(cache["kvEventsConfig"]["topicFilter"])
+    discovered = cache["kvEventsConfig"]["podDiscoveryConfig"]
+    ports = [discovered["socketPort"], discovered["replaySocketPort"]]
+    assert [one["containerPort"] for one in server["ports"]] == ports
+    assert [events.endpoint, events.replay_endpoint] == [f"tcp://*:{port}" for port in ports]
+    assert router["modelServers"]["matchLabels"] == LABELS
+    assert router["modelServers"]["targetPorts"] == OBJECTS["InferencePool"]["spec"]["targetPorts"]
+    [profile] = plugins["schedulingProfiles"]
+    assert {one["pluginRef"] for one in profile["plugins"]} <= parameters.keys()
+
+
+def test_litellm_keeps_sessions_on_servers_of_one_model() -> None:
+    config = yaml.safe_load((DEPLOY / "litellm.yaml").read_text())
+    assert {one["model_name"] for one in config["model_list"]} == {"qwen3"}
+    assert len({one["litellm_params"]["api_base"] for one in config["model_list"]}) == len(config["model_list"])
+    litellm = pytest.importorskip("litellm")
+    router = litellm.Router(model_list=config["model_list"], **config["router_settings"])
+    assert router.get_model_names() == ["qwen3"]
