@@ -72,9 +72,7 @@ class KeyUsages:
     @staticmethod
     def _read(path: Path) -> UsageTable:
         try:
-            kept = read_usage(path)
-            atomic_file.write(path, _content(kept))  # whether it can be written is known now
-            return kept
+            return _add_to(path, UsageTable())  # whether it can be written is known now
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is damaged"
             raise WrongOptions(f"--api_key_usage_file {path}: {reason}") from None
@@ -113,12 +111,10 @@ class KeyUsages:
 
 
 def _add_to(path: Path, new: UsageTable) -> UsageTable:
+    """Adds a table to that of a file. Returns the sums. Raises OSError and ValueError."""
     with atomic_file.lock(path.parent):
         table = read_usage(path).add(new)
-        atomic_file.write(path, _content(table))
+        rows = [asdict(usage) for usage in table.sums.values()]
+        content = orjson.dumps({"since": table.since, "usage": rows}, option=orjson.OPT_INDENT_2)
+        atomic_file.write(path, content.decode() + "\n")
     return table
-
-
-def _content(table: UsageTable) -> str:
-    rows = [asdict(usage) for usage in table.sums.values()]
-    return orjson.dumps({"since": table.since, "usage": rows}, option=orjson.OPT_INDENT_2).decode() + "\n"

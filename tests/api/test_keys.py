@@ -415,6 +415,7 @@ async def test_usage_is_written_while_the_server_runs(
     path.parent.mkdir()
     await asked(app, ALICE)
     await until(lambda: requests() == 2)
+    await app.close()  # waits for what is being written
     assert await results(app) == {("alice", "m"): 2}
 
 
