@@ -86,9 +86,11 @@ ALLOWED: dict[str, set[str]] = {
     "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
     "api.openai": OBSERVED
     | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"},
+    "api.openai.batches": OBSERVED | {"api", "api.generation", "api.openai", "media", "config", "util"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
+    "api.anthropic.batches": OBSERVED | {"api", "api.anthropic", "api.openai.batches", "util"},
     "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
     "api.cohere": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
     "api.tei": OBSERVED | {"api", "api.pooling"},

@@ -127,6 +127,12 @@ ROUTES: tuple[Route, ...] = (
     # anthropic
     Route("POST", "/messages", "anthropic.messages:handle", BASES),
     Route("POST", "/messages/count_tokens", "anthropic.messages:handle_count_tokens", BASES),
+    Route("POST", "/messages/batches", "anthropic.batches:handle_create", BASES),
+    Route("GET", "/messages/batches", "anthropic.batches:handle_list", BASES),
+    Route("GET", "/messages/batches/{id}", "anthropic.batches:handle_get", BASES),
+    Route("DELETE", "/messages/batches/{id}", "anthropic.batches:handle_delete", BASES),
+    Route("POST", "/messages/batches/{id}/cancel", "anthropic.batches:handle_cancel", BASES),
+    Route("GET", "/messages/batches/{id}/results", "anthropic.batches:handle_results", BASES),
     Route("GET", "/models", "anthropic.models:handle_list", BASES, auth="models", header="anthropic-version"),
     Route("GET", "/models/{id}", "anthropic.models:handle_one", BASES, auth="models", header="anthropic-version"),
     # cohere

@@ -29,7 +29,7 @@ CHANGES = {
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/config/reload",)),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/load_lora_adapter", "/unload_lora_adapter")),
 }
-OWN_DATA = ("/responses", "/conversations", "/files")
+OWN_DATA = ("/responses", "/conversations", "/files", "/messages/batches")
 """Below these paths a client reaches only what it knows the random id of."""
 CHAT, SLEEP, MODELS, RESPONSES = "/v1/chat/completions", "/sleep", "/v1/models", "/v1/responses"
 EVIL = "http://evil.example"

@@ -5,48 +5,19 @@ https://docs.anthropic.com/en/api/models-list
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
-from ...errors import BadRequest, ModelNotFound
+from ...errors import ModelNotFound
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..fields import query_integer, read_parameters
 from ..response import json
 from ..routes import id_in
 from ..services import Services
-
-DEFAULT_LIMIT, MAX_LIMIT = 20, 1000
+from .pages import page, written_time
 
 
 async def handle_list(request: Request, services: Services) -> Response:
     """The models served, in Anthropic's form."""
-    given = read_parameters(request.query)
     models = [describe(model) for model in services.registry.served if model.listed]
-    found, more = _page(models, given)
-    return json(
-        {
-            "data": found,
-            "has_more": more,
-            "first_id": found[0]["id"] if found else None,
-            "last_id": found[-1]["id"] if found else None,
-        }
-    )
-
-
-def _page(models: list[Json], given: dict[str, str]) -> tuple[list[Json], bool]:
-    """(one page of the models, whether there are more in its direction). Raises BadRequest."""
-    requested, ids = query_integer(given, "limit"), [model["id"] for model in models]
-    limit = DEFAULT_LIMIT if requested is None else requested
-    if not 1 <= limit <= MAX_LIMIT:
-        raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
-    for name in ("after_id", "before_id"):
-        if name in given and given[name] not in ids:
-            raise BadRequest(f"{name} is not the id of a model", param=name)
-    if "before_id" in given:
-        end = ids.index(given["before_id"])
-        return models[max(0, end - limit) : end], end > limit
-    start = ids.index(given["after_id"]) + 1 if "after_id" in given else 0
-    return models[start : start + limit], start + limit < len(models)
+    return json(page(models, request.query))
 
 
 async def handle_one(request: Request, services: Services) -> Response:
@@ -64,7 +35,7 @@ def describe(model: Model) -> Json:
         "type": "model",
         "id": model.name,
         "display_name": model.name,
-        "created_at": datetime.fromtimestamp(model.created, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created_at": written_time(model.created),
         "lifecycle": "active",
         "max_input_tokens": length,
         "max_tokens": length,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....errors import BadRequest
 from ....types import Request, Response
 from ...fields import Field, FieldSet
-from ...response import json, now
+from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import Services
@@ -14,12 +14,11 @@ from ..responses.output_items import item_id
 from ..responses.pages import PAGE, PageQuery, page_response
 from .fields import complete, expires_after
 from .lines import ENDPOINTS
-from .service import BatchService, owner
+from .service import BatchService, batch_body, owner
 from .storage import BATCH, FILE, RETENTION_S, Entry
 
 ONE = "/batches/{id}"
 CANCEL = "/batches/{id}/cancel"
-WINDOW_S = 24 * 3600
 FIELDS = FieldSet((
     Field("input_file_id", "string", "a file of purpose batch: a request in each line", required=True),
     Field("endpoint", "string", "the path of all requests", required=True, choices=ENDPOINTS),
@@ -27,7 +26,6 @@ FIELDS = FieldSet((
     METADATA,
     expires_after("output_expires_after"),
 ))  # fmt: skip
-TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 
 
 async def prepare(services: Services) -> None:
@@ -42,23 +40,8 @@ async def handle_create(request: Request, services: Services) -> Response:
     source = service.storage.find(FILE, values["input_file_id"])
     if source.body["purpose"] != BATCH:
         raise BadRequest("input_file_id is not a file of purpose batch", param="input_file_id")
-    created_at = now()
-    body = {
-        "id": item_id(BATCH),
-        "object": BATCH,
-        "endpoint": values["endpoint"],
-        "errors": None,
-        "input_file_id": values["input_file_id"],
-        "completion_window": values["completion_window"],
-        "status": "validating",
-        "output_file_id": None,
-        "error_file_id": None,
-        "created_at": created_at,
-        "expires_at": created_at + WINDOW_S,
-        **{f"{status}_at": None for status in TIMES},
-        "request_counts": {"total": 0, "completed": 0, "failed": 0},
-        "metadata": values["metadata"],
-    }
+    own = {name: values[name] for name in ("completion_window", "metadata")}
+    body = batch_body(BATCH, item_id(BATCH), values["endpoint"], values["input_file_id"], **own)
     entry = Entry(owner(), body, values["output_expires_after"] or RETENTION_S)
     await service.create(entry)
     return json(body)
@@ -77,4 +60,5 @@ async def handle_get(request: Request, services: Services) -> Response:
 
 @RouteDoc("Cancel a batch; what is done stays", errors=(409, 501))
 async def handle_cancel(request: Request, services: Services) -> Response:
-    return json(await BatchService.of(services).cancel(id_in(request.path, CANCEL)))
+    service = BatchService.of(services)
+    return json(await service.cancel(service.storage.find(BATCH, id_in(request.path, CANCEL))))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from dataclasses import replace
 from functools import partial
-from typing import BinaryIO
 
 from ....observability.logging import safe
-from ....push_types import Sink
 from ....types import Request, Response
 from ...fields import Field, FieldSet, read_parameters
 from ...forms import body_of, read_file, read_form
@@ -19,6 +16,7 @@ from ...routes import id_in
 from ...services import INLINE_BYTES, Services
 from ..responses.pages import PAGE, PageQuery, page_response
 from .fields import complete, expires_after
+from .file_stream import FileStream
 from .service import BatchService, file_body, owner
 from .storage import FILE, PIECE, RETENTION_S, Entry
 
@@ -85,18 +83,4 @@ async def handle_content(request: Request, services: Services) -> Response:
         ("Content-Disposition", "attachment"),
         ("X-Content-Type-Options", "nosniff"),
     ]
-    return Response(200, headers, _FileStream(file))
-
-
-class _FileStream:
-    """A ByteStream of a file, which it closes."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    async def push_to(self, sink: Sink[bytes]) -> None:
-        while piece := await asyncio.to_thread(self._file.read, PIECE):
-            await sink.send(piece)
-
-    async def aclose(self) -> None:
-        self._file.close()
+    return Response(200, headers, FileStream([file], lambda file: file.read(PIECE)))

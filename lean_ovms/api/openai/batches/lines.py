@@ -82,7 +82,7 @@ def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int,
     for number, raw in read_lines(file):
         total += 1
         if total > most:
-            return total, [_error(None, "too_many_requests", f"The file has more than {most} lines.")]
+            return total, [_error(None, "too_many_requests", f"There are more than {most} requests.")]
         try:
             custom_id = read_line(raw, urls).custom_id
             if custom_id in known:
@@ -94,7 +94,7 @@ def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int,
             if len(errors) == MAX_ERRORS:
                 break
     if not total:
-        errors.append(_error(None, "empty_file", "The input file has no lines."))
+        errors.append(_error(None, "empty_file", "There are no requests."))
     return total, errors
 
 
@@ -105,11 +105,12 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
 async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
     """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
     while True:
+        request = Request("POST", line.url, body=line.body, on_behalf_of=client)
         if line.unsupported:
             error = BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
-            response = error_response(error)
+            response = error_response(error, request=request)
         else:
-            response = await handle(Request("POST", line.url, body=line.body, on_behalf_of=client))
+            response = await handle(request)
         data = await whole_body(response)
         named = dict(response.headers)
         if response.status not in BUSY:
@@ -129,7 +130,8 @@ class Results:
     """The outcomes of a batch, in a file of answers and one of errors. Each is on the disk before it counts.
 
     What the files have already counts; a last line that was not written to its end is cut off. done: the custom_id of
-    each outcome. counts: answers and errors. in_thread: runs a function in the thread of `storage`.
+    each outcome. counts: answers and errors. unsent: errors of lines that were not sent. in_thread: runs a function in
+    the thread of `storage`.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Results:
         """Raises OSError."""
         self.done: set[str] = set()
         self.counts = [0, 0]
+        self.unsent = 0
         self._storage, self._paths, self._in_thread = storage, paths, in_thread
         self._pending: tuple[list[bytes], list[bytes]] = ([], [])
         self._turn = asyncio.Lock()
@@ -148,7 +151,7 @@ class Results:
                 file.seek(0)
                 for raw in file:
                     try:
-                        self.done.add(orjson.loads(raw if raw.endswith(b"\n") else b"")["custom_id"])
+                        self._add(orjson.loads(raw if raw.endswith(b"\n") else b""))
                     except (ValueError, KeyError, TypeError):
                         break
                     end += len(raw)
@@ -158,8 +161,12 @@ class Results:
 
     def put(self, outcome: Json, failed: bool) -> None:
         """Takes the outcome of a line, which `flush` writes."""
-        self.done.add(outcome["custom_id"])
+        self._add(outcome)
         self._pending[failed].append(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
+
+    def _add(self, outcome: Json) -> None:
+        self.done.add(outcome["custom_id"])
+        self.unsent += outcome["error"] is not None
 
     async def flush(self) -> None:
         """Returns when all outcomes are on the disk. Those that come meanwhile are written together. Raises

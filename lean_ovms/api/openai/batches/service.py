@@ -16,17 +16,19 @@ from itertools import islice
 from typing import TypeVar
 
 from ....config import Config
-from ....errors import InternalError, RequestError, StartError, StoreFailure, Unavailable
+from ....errors import BadRequest, InternalError, RequestError, StartError, StoreFailure, Unavailable
 from ....observability.records import current_client
 from ....types import Handle, Json
 from ...response import now
 from ...services import Services
 from .lines import Line, Results, answer, check, read_line, row
-from .storage import BATCH, FILE, Entry, Storage
+from .storage import FILE, UNFINISHED, Entry, Storage
 
 logger = logging.getLogger("lean_ovms.batches")
 T = TypeVar("T")
 
+WINDOW_S = 24 * 3600
+TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 LOCK_POLL_S = 1.0
 UNKNOWN = "unknown"
 """The client of a transport that does not know the peer."""
@@ -121,10 +123,9 @@ class BatchService:
 
         await asyncio.shield(run())
 
-    async def cancel(self, name: str) -> Json:
-        """Cancels a batch. Raises NotFound, and a 409 for one that has finished."""
-        entry = self.storage.find(BATCH, name)
-        status = entry.body["status"]
+    async def cancel(self, entry: Entry) -> Json:
+        """Cancels a batch. Raises a RequestError with status 409 for one that has finished."""
+        name, status = entry.body["id"], entry.body["status"]
         if status in ("validating", "in_progress"):
             if name in self._lines:
                 self._lines[name].cancel()  # first: the client may leave while the rest is awaited
@@ -132,6 +133,14 @@ class BatchService:
         elif status != "cancelling":
             raise RequestError(f"Cannot cancel a batch with status '{status}'.", status=409, code="batch_finished")
         return entry.body
+
+    async def delete(self, entry: Entry) -> None:
+        """Deletes a batch and its files. Raises BadRequest for one that is not finished."""
+        if entry.body["status"] in UNFINISHED:
+            raise BadRequest(f"{entry.body['id']} is not finished; cancel it first.")
+        for name in ("id", "input_file_id", *(f"{kind}_file_id" for kind in KINDS)):
+            if entry.body[name]:
+                await self.in_thread(partial(self.storage.delete, entry.body[name]))
 
     def _start(self, entry: Entry) -> None:
         task = asyncio.get_running_loop().create_task(self._run(entry))
@@ -274,12 +283,35 @@ def owner() -> str:
 
 def _result_file(body: Json, kind: str) -> str:
     """Returns the id of a batch's file of answers or of errors."""
-    return f"{FILE}-{body['id'].removeprefix(f'{BATCH}_')}-{kind}"
+    return f"{FILE}-{body['id'].rpartition('_')[2]}-{kind}"
 
 
 def _count(body: Json, results: Results) -> None:
     """Says in a batch how many of its lines are done."""
-    body["request_counts"]["completed"], body["request_counts"]["failed"] = results.counts
+    counts = body["request_counts"]
+    counts["completed"], counts["failed"] = results.counts
+    if "unsent" in counts:
+        counts["unsent"] = results.unsent
+
+
+def batch_body(kind: str, name: str, endpoint: str, input_file_id: str, **fields: Json) -> Json:
+    """Returns the object of a new batch. fields: of its API alone."""
+    created_at = now()
+    return {
+        "id": name,
+        "object": kind,
+        "endpoint": endpoint,
+        "errors": None,
+        "input_file_id": input_file_id,
+        "status": "validating",
+        "output_file_id": None,
+        "error_file_id": None,
+        "created_at": created_at,
+        "expires_at": created_at + WINDOW_S,
+        **{f"{status}_at": None for status in TIMES},
+        "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        **fields,
+    }
 
 
 def file_body(name: str, filename: str, purpose: str, size: int, keep_s: int | None) -> Json:

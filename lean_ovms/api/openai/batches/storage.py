@@ -113,6 +113,19 @@ class Storage:
 
     def page(self, kind: str, owner: str, query: PageQuery, purpose: str | None = None) -> Page:
         """Returns files or batches of a client. Raises BadRequest."""
+        bodies = self.of_client(kind, owner, purpose)
+        if not query.newest_first:
+            bodies.reverse()
+        if query.after is not None:
+            places = [place for place, body in enumerate(bodies) if body["id"] == query.after]
+            if not places:
+                raise BadRequest(f"after is not the id of a {kind} in this list", param="after")
+            bodies = bodies[places[0] + 1 :]
+        page = [(body["id"], orjson.dumps(body)) for body in bodies[: query.limit]]
+        return page, len(bodies) > query.limit
+
+    def of_client(self, kind: str, owner: str, purpose: str | None = None) -> list[Json]:
+        """Returns all files or batches of a client, the newest first."""
         now = time.time()
         bodies = [
             entry.body
@@ -121,14 +134,7 @@ class Storage:
             and entry.expires > now
             and purpose in (None, entry.body.get("purpose"))
         ]
-        bodies.sort(key=lambda body: (body["created_at"], body["id"]), reverse=query.newest_first)
-        if query.after is not None:
-            places = [place for place, body in enumerate(bodies) if body["id"] == query.after]
-            if not places:
-                raise BadRequest(f"after is not the id of a {kind} in this list", param="after")
-            bodies = bodies[places[0] + 1 :]
-        page = [(body["id"], orjson.dumps(body)) for body in bodies[: query.limit]]
-        return page, len(bodies) > query.limit
+        return sorted(bodies, key=lambda body: (body["created_at"], body["id"]), reverse=True)
 
     def unfinished(self) -> list[Entry]:
         """Returns the batches that are not finished, the oldest first."""
@@ -190,7 +196,7 @@ class Storage:
         self._entries[name] = entry
 
     def delete(self, name: str) -> None:
-        """Deletes a file. Raises BadRequest for the input of a batch that runs."""
+        """Deletes a file, or a batch that has finished. Raises BadRequest for the input of a batch that runs."""
         batch = next((one.body["id"] for one in self.unfinished() if one.body["input_file_id"] == name), None)
         if batch:
             raise BadRequest(f"The file is the input of {batch}, which is not finished; cancel that first.")

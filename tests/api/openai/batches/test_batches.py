@@ -15,7 +15,8 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai.batches import endpoint, lines
+from lean_ovms.api.openai.batches import lines
+from lean_ovms.api.openai.batches.service import BatchService
 from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
 from lean_ovms.types import Request
 from tests.api.openai.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
@@ -162,7 +163,7 @@ async def test_batches_that_wait_have_no_files_open(make_client: MakeClient, tmp
     file = await client.upload(jsonl(line("1"), line("2")))
     for _ in range(9):
         await client.create(file["id"])
-    service = client.app.services.get(endpoint.BatchService)
+    service = client.app.services.get(BatchService)
     await asyncio.wait_for(started.wait(), 60)
     deadline = time.monotonic() + 60
     while len(service._lines) < 9 and time.monotonic() < deadline:
@@ -193,7 +194,7 @@ async def _leave_during(storage: Any, method: str, call: Coroutine[Any, Any, Any
 
 async def test_a_batch_whose_client_left_while_it_was_stored_runs(make_client: MakeClient) -> None:
     client, _ = await make_client()
-    service = client.app.services.get(endpoint.BatchService)
+    service = client.app.services.get(BatchService)
     file = await client.upload(jsonl(line("1")))
     await _leave_during(service.storage, "add", client.create(file["id"]))
     await service.in_thread(lambda: None)
@@ -206,14 +207,14 @@ async def test_a_batch_whose_client_left_while_it_was_cancelled_ends(make_client
     client, _ = await make_client(_some_hang(started))
     batch = await client.start(line("1"))
     await asyncio.wait_for(started.wait(), 60)
-    storage = client.app.services.get(endpoint.BatchService).storage
+    storage = client.app.services.get(BatchService).storage
     await _leave_during(storage, "put", client.call("POST", f"/v1/batches/{batch['id']}/cancel"))
     assert (await client.finished(batch))["status"] == "cancelled"
 
 
 async def test_a_batch_expires(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = await make_client(_some_hang(asyncio.Event()))
-    monkeypatch.setattr(endpoint, "WINDOW_S", 0)
+    monkeypatch.setattr("lean_ovms.api.openai.batches.service.WINDOW_S", 0)
     done = await client.finished(await client.start(line("1"), line("2")))
     assert done["status"] == "expired"
     assert done["expired_at"]
@@ -273,7 +274,7 @@ async def test_a_full_directory_fails_the_batch_and_keeps_what_is_done(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _ = await make_client(batch_concurrency=1)
-    storage = client.app.services.get(endpoint.BatchService).storage
+    storage = client.app.services.get(BatchService).storage
     file = await client.upload(jsonl(*(line(str(number)) for number in range(9))))
     monkeypatch.setattr(storage, "_most_bytes", storage.used + 2000)
     done = await client.finished(await client.create(file["id"]))
