@@ -170,6 +170,8 @@ FOREIGN = {
     "opentelemetry": {"observability/traces.py"},
     "msgspec": {"engine/paged/kv_event_publisher.py"},
     "zmq": {"engine/paged/kv_event_publisher.py"},
+    "mcp": {"api/openai/responses/tool_sessions.py"},
+    "httpx2": {"api/openai/responses/tool_sessions.py"},
     "sqlite3": {"api/openai/responses/sqlite.py"},
 }
 """Who may import what is not ours."""

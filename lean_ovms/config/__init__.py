@@ -28,6 +28,7 @@ from .model import (
     image_size,
 )
 from .server import ServerOptions
+from .tool_servers import ToolServer, tool_servers
 
 __all__ = [
     "DEMO_EMBED",
@@ -63,6 +64,7 @@ GROUPS = {
     "audio": "audio files in requests",
     "realtime": "live audio, and WebSockets of responses",
     "responses": "stored responses and conversations",
+    "tools": "servers of tools that responses may use",
     "files": "uploaded files, and batches of requests",
     "behaviour": "form of the answers, web page, logs, metrics",
 }
@@ -97,6 +99,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         self._check_draft()
         self._check_sizes()
         lora_modules.parse(self.lora_modules)
+        tool_servers(self.tool_server)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 
@@ -138,6 +141,11 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return (
             self.allow_runtime_pull and bool(self.model_repository_path) and not (self.config_path or self.model_path)
         )
+
+    @property
+    def tool_servers(self) -> dict[str, ToolServer]:
+        """The MCP servers by their names."""
+        return tool_servers(self.tool_server)
 
     @property
     def origins(self) -> list[str]:

@@ -203,6 +203,26 @@ class ServerOptions(Options):
         group="responses",
     )
 
+    # --- tools
+    tool_server: str = option(
+        "",
+        "MCP servers whose tools responses may use (docs/agents.md): NAME=URL, or NAME=COMMAND of one that is started "
+        "for a response and reached by its stdin; several are separated by blanks; it needs the extra mcp",
+        group="tools",
+        several=True,
+        private=True,
+    )
+    max_tool_calls: int = option(32, "most calls of MCP tools in a response", group="tools", low=1)
+    max_tool_connections: int = option(
+        16, "most connections to tool servers at a time; further responses wait for one", group="tools", low=1
+    )
+    max_tool_output: int = option(
+        32768, "most characters of a tool's output; the rest is cut off", group="tools", low=100
+    )
+    tool_timeout_s: float = option(
+        60.0, "seconds in which a tool server must list its tools, or answer a call", group="tools", low=0.1
+    )
+
     # --- files
     files_path: str = option(
         "",

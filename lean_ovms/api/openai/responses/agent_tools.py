@@ -8,30 +8,27 @@ OpenAI or a shell of the client would run are left out, with a warning, where ot
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....config.tool_servers import ToolServer
 from ....errors import BadRequest, GrammarInvalid
 from ....models import tool_grammar
 from ....types import Json
+from .mcp_tools import KIND as MCP
+from .mcp_tools import SHOWN, McpTool, read_mcp_tool
+from .tool_origin import ToolOrigin, function_name
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
 """Types that agents send besides their own functions; with a date behind them, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOrigin:
-    """The tool behind a function that the model was offered. custom: it takes text."""
-
-    name: str
-    namespace: str | None = None
-    custom: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class AgentTools:
     """functions: for the model. origins: of those with another form, by the function's name. shown: repeated in the
-    response, None for a function, which is repeated as it is read. choice: tool_choice for the functions.
+    response, None for a function, which is repeated as it is read. choice: tool_choice for the functions. mcp: the
+    servers whose tools are added to the functions when they are known.
     """
 
     functions: Any
@@ -39,21 +36,20 @@ class AgentTools:
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
     shown: list[Json] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    mcp: list[McpTool] = field(default_factory=list)
 
 
-def function_name(name: str, namespace: str | None) -> str:
-    """The name under which the model knows a tool."""
-    return f"{namespace}__{name}" if namespace else name
-
-
-def read_agent_tools(tools: Any, choice: Any) -> AgentTools:
-    """The tools of a body, not checked further than this needs. Raises BadRequest."""
+def read_agent_tools(tools: Any, choice: Any, servers: Mapping[str, ToolServer]) -> AgentTools:
+    """The tools of a body, not checked further than this needs. servers: those of --tool_server. Raises BadRequest."""
     if not isinstance(tools, list):
         return AgentTools(tools, choice)
     found = AgentTools([], _flat_choice(choice))
     for place, tool in enumerate(tools):
-        _add(found, tool, f"tools[{place}]", None)
-    if found.warnings and not found.functions:
+        if isinstance(tool, dict) and tool.get("type") == MCP:
+            _add_server(found, read_mcp_tool(tool, f"tools[{place}]", servers), tool, f"tools[{place}]")
+        else:
+            _add(found, tool, f"tools[{place}]", None)
+    if found.warnings and not found.functions and not found.mcp:
         raise BadRequest("Only function tools are supported", param="tools[0]")
     return found
 
@@ -79,6 +75,13 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: Json | None) -> No
     if namespace is None:
         found.shown.append(tool)
     return None
+
+
+def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> None:
+    if any(other.label == server.label for other in found.mcp):
+        raise BadRequest(f"{param}: another tool has this server_label", param=f"{param}.server_label")
+    found.mcp.append(server)
+    found.shown.append({name: tool[name] for name in SHOWN if name in tool})
 
 
 def _is_dropped(kind: str) -> bool:

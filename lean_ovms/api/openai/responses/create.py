@@ -19,9 +19,11 @@ from . import fields
 from .background import FrameStream
 from .events import Events
 from .request import ResponsesRequest, parse_response, read_request
-from .response import ResponseObject, TokenIds
+from .response import TokenIds
 from .service import ResponseService
 from .store import Context
+from .tool_loop import ToolLoop, offer_tools
+from .tool_sessions import ToolServers, ToolSessions
 
 FIELDS = fields.FIELDS
 
@@ -34,19 +36,27 @@ async def prepare(services: Services) -> None:
 @RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
 async def handle_create(request: Request, services: Services) -> Response:
     asked, context = await read_request(request, services, parse_response)
-    generation = await asked.start(context.items, services)
-    stream = asked.generation.deltas(generation)
-    body = asked.response(
-        ids=TokenIds(generation.prompt_ids, asked.generation.sampling.n) if asked.token_ids else None,
-        times=(lambda: stream.timings) if asked.timings else None,
-    )
-    if asked.background:
-        response = await start_background(asked, body, stream, context, services)
-    elif asked.generation.stream:
-        response = Response(200, list(HEADERS), stream_response(asked, body, stream, context, services))
+    stream: DeltaStream
+    ids = None
+    if asked.tools.mcp:
+        stream = loop = await ToolLoop.start(asked, context, services)
+        asked, warnings = loop.asked, loop.warnings
     else:
-        response = json(await collect_response(asked, body, stream, context, services))
-    response.headers += asked.headers + warning_headers(generation.warnings)
+        generation = await asked.start(context.items, services)
+        stream, warnings = asked.generation.deltas(generation), generation.warnings
+        ids = TokenIds(generation.prompt_ids, asked.generation.sampling.n) if asked.token_ids else None
+    body = asked.response(ids=ids, times=(lambda: stream.timings) if asked.timings else None)
+    silent = not asked.generation.stream
+    events = Events(body, queued=asked.background, obfuscate=asked.obfuscate, silent=silent)
+    if isinstance(stream, ToolLoop):
+        stream.events = events
+    if asked.background:
+        response = await start_background(asked, events, stream, context, services)
+    elif asked.generation.stream:
+        response = Response(200, list(HEADERS), stream_response(asked, events, stream, context, services))
+    else:
+        response = json(await collect_response(asked, events, stream, context, services))
+    response.headers += asked.headers + warning_headers(warnings)
     return response
 
 
@@ -54,15 +64,20 @@ async def handle_create(request: Request, services: Services) -> Response:
 async def handle_input_tokens(request: Request, services: Services) -> Response:
     """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
     asked, context = await read_request(request, services, parse_response)
+    if asked.tools.mcp:
+        sessions = ToolSessions(services.get(ToolServers), asked.tools.mcp)
+        try:
+            asked, _, _ = await offer_tools(asked, context.items, sessions)
+        finally:
+            sessions.close()
     tokens = await asked.generation.count(await asked.prompt(context.items, services))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 async def collect_response(
-    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
+    asked: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> Json:
     """The final response object, from the stream at its end; of several choices one after the other."""
-    events = Events(body, silent=True)
     try:
         if asked.generation.sampling.n == 1:
             await stream.push_to(Sink(events.deltas))
@@ -79,10 +94,9 @@ async def collect_response(
 
 
 async def start_background(
-    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
+    asked: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> Response:
     """The response object at the start, or its events; the generation goes on whether they are read or not."""
-    events = Events(body, queued=True, obfuscate=asked.obfuscate, silent=not asked.generation.stream)
     background = await services.get(ResponseService).start_background(events, stream, context)
     if asked.generation.stream:
         return Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
@@ -90,10 +104,9 @@ async def start_background(
 
 
 def stream_response(
-    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, services: Services
+    asked: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> ByteStream:
     """The events as they occur. The response is stored before the last event, which says so, is sent."""
-    events = Events(body, obfuscate=asked.obfuscate)
 
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)

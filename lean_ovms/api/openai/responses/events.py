@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from ....errors import RequestError
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
 from ...response import prompt_progress, with_timings
-from .agent_tools import ToolOrigin
+from .mcp_items import ApprovalRequest, McpCall
 from .output_items import CustomCall, FunctionCall, MessageItem, OutputItem, ReasoningItem, ResponseEventWriter
 from .response import ResponseObject
+from .tool_origin import ToolOrigin
 
 
 class _Choice:
@@ -29,7 +30,10 @@ class _Choice:
 
 
 class Events:
-    """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time."""
+    """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time.
+
+    cut_off: the limit of tokens has ended it. calls: those of MCP tools that have no result yet.
+    """
 
     def __init__(
         self, body: ResponseObject, *, queued: bool = False, obfuscate: bool = False, silent: bool = False
@@ -40,7 +44,8 @@ class Events:
         self._in_progress = False
         self._choices: dict[int, _Choice] = {}
         self._output: list[Json | None] = []
-        self._finish_reasons: set[str] = set()
+        self.cut_off = False
+        self.calls: list[McpCall] = []
         self._final: Json | None = None
 
     @property
@@ -111,8 +116,7 @@ class Events:
         elif isinstance(event, ToolCallStart):
             choice.has_output = True
             origin = self.body.origins.get(event.name) or ToolOrigin(event.name)
-            call = CustomCall if origin.custom else FunctionCall
-            choice.open = call(self._writer, self._next_index(choice), event.id, origin)
+            choice.open = _call_type(origin)(self._writer, self._next_index(choice), event.id, origin)
         elif isinstance(choice.open, FunctionCall):
             choice.open.add(event.text)
             if choice.open.complete:
@@ -140,14 +144,51 @@ class Events:
         return choice.output_index
 
     def _close(self, choice: _Choice, status: str) -> None:
-        if choice.open is not None:
+        if isinstance(choice.open, McpCall) and status == "completed":
+            self._await_result(choice.open)
+        elif choice.open is not None:
             self._output[choice.output_index] = choice.open.close(status)
-            choice.open = None
+        choice.open = None
+
+    # --- MCP tools
+
+    def add_listing(self, item: Json) -> None:
+        """Adds a list of the tools of a server."""
+        where = {"output_index": len(self._output), "item_id": item["id"]}
+        self._writer.add(
+            "response.output_item.added", {"output_index": len(self._output), "item": item | {"tools": []}}
+        )
+        for word in ("in_progress", "completed"):
+            self._writer.add(f"response.mcp_list_tools.{word}", where)
+        self._writer.add("response.output_item.done", {"output_index": len(self._output), "item": item})
+        self._output.append(item)
+
+    def start_call(self, origin: ToolOrigin, arguments: str, approval: str) -> None:
+        """Adds a call that the client has approved."""
+        self._output.append(None)
+        call = McpCall(self._writer, len(self._output) - 1, "", origin, approval)
+        call.add(arguments)
+        self._await_result(call)
+
+    def _await_result(self, call: McpCall) -> None:
+        call.end_arguments()
+        self._output[call.index] = call.item("in_progress")
+        self.calls.append(call)
+
+    def end_call(self, call: McpCall, output: str | None, error: Json | None) -> None:
+        """Adds the result of a call."""
+        self.calls.remove(call)
+        call.output, call.error = output, error
+        self._output[call.index] = call.close("completed" if error is None else "failed")
+
+    def end_generation(self) -> None:
+        """Lets another generation go on with the response."""
+        self._choices.clear()
 
     def _finish(self, choice: _Choice, reason: str) -> None:
         """Ends a choice. One without a message or a call gets an empty message, unless it was cut while reasoning."""
-        self._finish_reasons.add(reason)
         complete = reason != "length"
+        self.cut_off = self.cut_off or not complete
         if not choice.has_output and (complete or choice.open is None):
             self._message(choice)
         if isinstance(choice.open, MessageItem):
@@ -159,12 +200,14 @@ class Events:
         self._set_in_progress()
         for choice in self._choices.values():
             self._close(choice, "incomplete")
+        for call in self.calls:
+            self._output[call.index] = call.close("incomplete")
         if error is not None:
             self.status = "failed"
         elif cancelled:
             self.status = "cancelled"
         else:
-            self.status = "incomplete" if "length" in self._finish_reasons else "completed"
+            self.status = "incomplete" if self.cut_off else "completed"
         self._final = self.body.final(self.status, self.output, usage, error)
         return self._final
 
@@ -173,3 +216,9 @@ class Events:
         word = "incomplete" if self.status == "cancelled" else self.status
         self._writer.add(f"response.{word}", {"response": self.response()})
         return self._writer.take_frames()
+
+
+def _call_type(origin: ToolOrigin) -> type[FunctionCall]:
+    if origin.mcp:
+        return ApprovalRequest if origin.approval else McpCall
+    return CustomCall if origin.custom else FunctionCall

@@ -161,7 +161,7 @@ FIELDS = (
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
     Field(name="max_tool_calls", kind="uint",
-        help="returned as it came; it counts built-in tools, of which there are none"),
+        help="most calls of MCP tools in this response, up to --max_tool_calls"),
     Field(name="reasoning", kind="object",
         help="effort sets enable_thinking and reasoning_effort for the chat template; context current_turn "
         "leaves out the reasoning before the user's last message",

@@ -14,9 +14,9 @@ import orjson
 from ....errors import BadRequest
 from ....types import Json
 from ...generation.audio_input import check_audio
-from . import compaction
-from .agent_tools import function_name
+from . import compaction, mcp_tools
 from .output_items import item_id
+from .tool_origin import function_name
 
 MAX_ITEMS = 10_000
 
@@ -191,12 +191,63 @@ def _reference(given: Json, param: str) -> Json:
     return {"type": REFERENCE, "id": given["id"]}
 
 
+def _strings(given: Json, names: tuple[str, ...], param: str) -> Json:
+    """The members of an item that must be strings. Raises BadRequest."""
+    for name in names:
+        if not isinstance(given.get(name), str):
+            raise BadRequest(f"{given['type']} item is missing required {name} field", param=f"{param}.{name}")
+    return {name: given[name] for name in names}
+
+
+def _mcp_listing(given: Json, param: str) -> Json:
+    tools = given.get("tools")
+    if not isinstance(tools, list) or not all(map(_is_listed, tools)):
+        raise BadRequest("mcp_list_tools.tools must be tools with a name and an input_schema", param=f"{param}.tools")
+    item = {"id": _id(given, "mcpl"), "type": given["type"], **_strings(given, ("server_label",), param)}
+    return {**item, "tools": tools, "error": None}
+
+
+def _is_listed(tool: Any) -> bool:
+    return (
+        isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and isinstance(tool.get("input_schema"), dict)
+        and isinstance(tool.get("description"), str | None)
+        and isinstance(tool.get("annotations"), dict | None)
+    )
+
+
+def _mcp_call(given: Json, param: str) -> Json:
+    item = _head(given, "mcp") | _strings(given, _CALLED, param)
+    output, error = given.get("output"), given.get("error")
+    if not isinstance(output, str | None) or not isinstance(error, str | dict | None):
+        raise BadRequest("mcp_call.output is not a string, or its error not an object", param=param)
+    item["status"] = "completed" if error is None else "failed"
+    return item | {"approval_request_id": given.get("approval_request_id"), "output": output, "error": error}
+
+
+def _approval_request(given: Json, param: str) -> Json:
+    return {"id": _id(given, "mcpr"), "type": given["type"], **_strings(given, _CALLED, param)}
+
+
+def _approval_response(given: Json, param: str) -> Json:
+    if not isinstance(given.get("approve"), bool):
+        raise BadRequest("mcp_approval_response.approve must be true or false", param=f"{param}.approve")
+    item = {"id": _id(given, "mcpa"), "type": given["type"], **_strings(given, ("approval_request_id",), param)}
+    return {**item, "approve": given["approve"], "reason": given.get("reason")}
+
+
+_CALLED = ("server_label", "name", "arguments")
 _READERS: dict[str, Callable[[Json, str], Json]] = {
     "function_call": _call,
     "function_call_output": _call_output,
     "custom_tool_call": _custom_call,
     "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
+    mcp_tools.LISTING: _mcp_listing,
+    mcp_tools.CALL: _mcp_call,
+    mcp_tools.APPROVAL_REQUEST: _approval_request,
+    mcp_tools.APPROVAL_RESPONSE: _approval_response,
     compaction.KIND: compaction.read,
     REFERENCE: _reference,
 }
@@ -206,8 +257,8 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 
 def is_usable(item: Json) -> bool:
-    """Whether a next turn can use an output item: the arguments of a truncated call are incomplete."""
-    return bool(item["type"] != "function_call" or item["status"] == "completed")
+    """Whether a next turn can use an output item: a call may be cut off, or have no result."""
+    return item["type"] not in ("function_call", mcp_tools.CALL) or item["status"] in ("completed", "failed")
 
 
 def without_logprobs(items: list[Json]) -> list[Json]:
@@ -239,6 +290,7 @@ class _MessageBuilder:
     def __init__(self) -> None:
         self._messages: list[Json] = []
         self._turn: Json | None = None
+        self._requests: dict[str, Json] = {}  # for approval
 
     def add(self, item: Json) -> None:
         kind = item["type"]
@@ -249,12 +301,12 @@ class _MessageBuilder:
             arguments = (
                 item["arguments"] if kind == "function_call" else orjson.dumps({"input": item["input"]}).decode()
             )
-            function = {"name": function_name(item["name"], item.get("namespace")), "arguments": arguments}
-            calls = self._assistant().setdefault("tool_calls", [])
-            calls.append({"id": item["call_id"], "type": "function", "function": function})
+            self._add_call(item["call_id"], function_name(item["name"], item.get("namespace")), arguments)
         elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
             self._append({"role": "tool", **reference, "content": _content(item["output"])})
+        elif kind.startswith("mcp_"):
+            self._add_mcp(item)
         elif kind == compaction.KIND:
             self._flush()
             self._join_users()
@@ -274,6 +326,28 @@ class _MessageBuilder:
         if self._turn is None:
             self._turn = {"role": "assistant", "content": ""}
         return self._turn
+
+    def _add_call(self, call_id: str, name: str, arguments: str) -> None:
+        calls = self._assistant().setdefault("tool_calls", [])
+        calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
+
+    def _add_mcp(self, item: Json) -> None:
+        """Adds an item of MCP tools. Lists are none of the conversation: the tools are those of the request."""
+        kind = item["type"]
+        if kind == mcp_tools.CALL:
+            error = item["error"]
+            self._add_answered(item, item["output"] or "" if error is None else f"Error: {mcp_tools.error_text(error)}")
+        elif kind == mcp_tools.APPROVAL_REQUEST:
+            self._requests[item["id"]] = item
+        elif kind == mcp_tools.APPROVAL_RESPONSE:
+            request = self._requests.get(item["approval_request_id"])
+            if request is not None and not item["approve"]:
+                self._add_answered(request, f"The user did not approve this call. {item['reason'] or ''}".rstrip())
+
+    def _add_answered(self, item: Json, text: str) -> None:
+        """Adds a call of an MCP tool and its result."""
+        self._add_call(item["id"], function_name(item["name"], item["server_label"]), item["arguments"])
+        self._append({"role": "tool", "tool_call_id": item["id"], "content": text})
 
     def _add_reasoning(self, text: str) -> None:
         if self._turn is not None and (self._turn["content"] or "tool_calls" in self._turn):

@@ -16,7 +16,7 @@ from ....types import Json, TokenLogprob
 from ...fields import parsed
 from ...response import logprob_entry
 from ...sse import padding
-from .agent_tools import ToolOrigin
+from .tool_origin import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
@@ -217,7 +217,7 @@ class FunctionCall(OutputItem):
         self._call_id = call_id
         self._origin = origin
         self._json = JsonDepth()
-        super().__init__(writer, index, {"call_id": call_id})
+        super().__init__(writer, index, {"call_id": call_id} if self.kind == FunctionCall.kind else {})
 
     def add(self, text: str) -> None:
         """Adds text of the arguments."""

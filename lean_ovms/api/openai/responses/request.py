@@ -39,10 +39,14 @@ class ResponsesRequest:
     """The body of a responses request. items: its own input, with references not resolved.
 
     current_turn: the reasoning before the user's last message is left out. response: makes the response object, given
-    its ids and times. headers: Warning headers. token_ids, timings: as in chunks.ChunkOptions.
+    its ids and times. offering: with MCP tools, the generation with other functions and another tool_choice.
+    headers: Warning headers. token_ids, timings: as in chunks.ChunkOptions.
     """
 
     generation: GenerationBody
+    tools: AgentTools
+    offering: Callable[[Any, Any], GenerationBody] | None
+    max_tool_calls: int | None
     items: list[Json]
     instructions: str | None
     previous: str | None
@@ -113,8 +117,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     reader = BodyReader(ALL_FIELDS, body, services)
     values = reader.values
     _check_together(values)
-    tools = read_agent_tools(values["tools"], values["tool_choice"])
-    offer = read_offer(tools.functions, tools.choice, values["parallel_tool_calls"])
+    tools = read_agent_tools(values["tools"], values["tool_choice"], services.config.tool_servers)
     if values["max_output_tokens"] == 0:
         raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
     reader.check_max_tokens("max_output_tokens")
@@ -127,15 +130,25 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
             seal = sealer.sealing()
         except MissingExtra as error:  # agents always include it, and the summary has all of the reasoning
             warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
-    generation = reader.generation(
-        {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
-        offer=offer,
-        logprobs=LogprobsRequest(
-            chosen=bool(values["logprobs"] or values["top_logprobs"] or listed), top=values["top_logprobs"] or 0
-        ),
-    )
+
+    def offering(functions: Any, choice: Any) -> GenerationBody:
+        return reader.generation(
+            {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
+            offer=read_offer(functions, choice, values["parallel_tool_calls"]),
+            logprobs=LogprobsRequest(
+                chosen=bool(values["logprobs"] or values["top_logprobs"] or listed), top=values["top_logprobs"] or 0
+            ),
+        )
+
+    generation = offering(tools.functions, None if tools.mcp else tools.choice)
+    if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
+        name = "n" if generation.sampling.n > 1 else "return_token_ids"
+        raise BadRequest(f"{name} is not possible with MCP tools, which make several generations", param=name)
     return ResponsesRequest(
         generation=generation,
+        tools=tools,
+        offering=offering if tools.mcp else None,
+        max_tool_calls=values["max_tool_calls"],
         items=[] if values["input"] is None else sealer.opened(read_input(values["input"]), "input"),
         instructions=values["instructions"],
         previous=values["previous_response_id"],

@@ -12,8 +12,8 @@ from ....errors import BadRequest, RequestError, TooManyRequests
 from ....timing_types import Timings
 from ....types import Delta, Json, Usage
 from ...response import now, timings
-from .agent_tools import ToolOrigin
 from .output_items import item_id
+from .tool_origin import ToolOrigin
 
 
 class TokenIds:

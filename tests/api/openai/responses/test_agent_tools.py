@@ -8,7 +8,8 @@ import orjson
 import pytest
 from openai.types.responses import Response as OpenAIResponse
 
-from lean_ovms.api.openai.responses.agent_tools import ToolOrigin, read_agent_tools
+from lean_ovms.api.openai.responses.agent_tools import read_agent_tools
+from lean_ovms.api.openai.responses.tool_origin import ToolOrigin
 from lean_ovms.errors import BadRequest
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import say
@@ -126,12 +127,12 @@ async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> Non
 )
 def test_wrong_tools_are_named(tool: Any, param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_agent_tools([tool], None)
+        read_agent_tools([tool], None, {})
     assert caught.value.param == param
 
 
 def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
-    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto")
+    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto", {})
     assert found.origins == {
         "agents__close": ToolOrigin("close", "agents"),
         "agents__note": ToolOrigin("note", "agents", custom=True),

@@ -1,0 +1,211 @@
+"""A response with MCP tools: the model's calls are made here, and it goes on with their results, until it has none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ....errors import BadRequest
+from ....models.generation import DeltaStream, total_usage
+from ....push_types import Sink
+from ....timing_types import Timings
+from ....types import Delta, Json, Usage
+from ...services import Services
+from .events import Events
+from .items import is_usable
+from .mcp_items import McpCall
+from .mcp_tools import LISTING, OF_CLIENT, Offered, after_first, approved, execution_error
+from .output_items import item_id
+from .request import ResponsesRequest
+from .store import Context
+from .tool_origin import function_name
+from .tool_sessions import ToolFailed, ToolServers, ToolSessions
+
+BEYOND = "The limit of calls in one response is reached. Answer without further calls."
+
+
+async def offer_tools(
+    asked: ResponsesRequest, items: Sequence[Json], sessions: ToolSessions
+) -> tuple[ResponsesRequest, Offered, list[Json]]:
+    """The request with the tools of its MCP servers, what these are, and the lists that are new in the conversation.
+
+    Raises RequestError.
+    """
+    tools = asked.tools
+    listings = {item["server_label"]: item for item in items if item["type"] == LISTING}
+    missing = [tool.label for tool in tools.mcp if tool.label not in listings]
+    new = [
+        {"id": item_id("mcpl"), "type": LISTING, "server_label": label, "tools": found, "error": None}
+        for label, found in zip(missing, await asyncio.gather(*map(sessions.list_tools, missing)), strict=True)
+    ]
+    offered = Offered.of(tools.mcp, listings | {item["server_label"]: item for item in new})
+    functions = [*tools.functions, *offered.functions]
+    names = [one.get("name") for one in functions if isinstance(one, dict)]
+    if clash := next((name for name in offered.origins if names.count(name) > 1), ""):
+        raise BadRequest(f"two tools have the name {clash!r}", param="tools")
+    assert asked.offering is not None
+    asked = replace(
+        asked,
+        generation=asked.offering(functions, offered.choice(tools.choice)),
+        response=partial(asked.response, origins=tools.origins | offered.origins),
+    )
+    return asked, offered, new
+
+
+class ToolLoop:
+    """The generations of one response, one after the other, as one DeltaStream.
+
+    asked: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the first
+    generation.
+    """
+
+    events: Events
+
+    def __init__(
+        self,
+        asked: ResponsesRequest,
+        offered: Offered,
+        listings: list[Json],
+        context: Context,
+        services: Services,
+        sessions: ToolSessions,
+    ) -> None:
+        """offered: the tools, of which these listings are new. Raises BadRequest."""
+        self.asked = asked
+        self.warnings: list[str] = []
+        self._items = context.items
+        self._approved = approved(self._items, context.input, offered)
+        self._offered = offered
+        self._services = services
+        self._sessions = sessions
+        self._listings = listings
+        most = services.config.max_tool_calls
+        self._calls_left = most if asked.max_tool_calls is None else min(most, asked.max_tool_calls)
+        self._most_tokens = asked.generation.sampling.max_tokens
+        self._finished: list[Usage] = []  # of the generations before the current one
+        self._generation: DeltaStream | None = None
+        self._work: asyncio.Future[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def start(cls, asked: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
+        """Lists the tools and starts the first generation, unless that waits for a call. Raises RequestError."""
+        sessions = ToolSessions(services.get(ToolServers), asked.tools.mcp)
+        try:
+            asked, offered, listings = await offer_tools(asked, context.items, sessions)
+            loop = cls(asked, offered, listings, context, services, sessions)
+            if not loop._approved:
+                await loop._start([])
+            return loop
+        except BaseException:
+            sessions.close()
+            raise
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts so far, over all generations."""
+        return total_usage([*self._finished, *([self._generation.usage] if self._generation else [])])
+
+    @property
+    def timings(self) -> Timings:
+        """Times of the last generation."""
+        assert self._generation is not None
+        return self._generation.timings
+
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        self._work = asyncio.ensure_future(self._run(sink))
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+        finally:
+            self._sessions.close()
+
+    def finish(self, reason: str) -> None:
+        if self._generation is not None:
+            self._generation.finish(reason)
+
+    async def aclose(self) -> None:
+        """Ends the generation, and the calls that are made. Idempotent."""
+        self._closed = True
+        self._sessions.close()
+        if self._work is not None:
+            self._work.cancel()
+        if self._generation is not None:
+            await self._generation.aclose()
+
+    async def _run(self, sink: Sink[list[Delta]]) -> None:
+        events = self.events
+        await sink.send([])  # the response is in progress
+        for listing in self._listings:
+            events.add_listing(listing)
+        for item in self._approved:
+            name = function_name(item["name"], item["server_label"])
+            events.start_call(self._offered.origins[name], item["arguments"], item["id"])
+        exceeded = await self._make_calls(sink)
+        while True:
+            if self._generation is None:
+                await self._start(events.output)
+            assert self._generation is not None
+            await self._generation.push_to(sink)
+            if not events.calls or events.cut_off:
+                return
+            if exceeded:  # the model was told so
+                await self._make_calls(sink)
+                return
+            exceeded = await self._make_calls(sink)
+            if any(item["type"] in OF_CLIENT for item in events.output) or not self._next(exceeded):
+                return
+
+    def _next(self, exceeded: bool) -> bool:
+        """Makes the request that of the next generation. Returns whether there are tokens left for it."""
+        assert self._generation is not None
+        assert self.asked.offering is not None
+        self._finished.append(self._generation.usage)
+        self._generation = None
+        self.events.end_generation()
+        tools, offered = self.asked.tools, self._offered
+        functions = tools.functions if exceeded else [*tools.functions, *offered.functions]
+        choice = None if exceeded else after_first(offered.choice(tools.choice))
+        generation, most = self.asked.offering(functions, choice), self._most_tokens
+        if most is not None:
+            left = most - self.usage.completion_tokens
+            if left <= 0:
+                self.events.cut_off = True
+                return False
+            generation = replace(generation, sampling=replace(generation.sampling, max_tokens=left))
+        self.asked = replace(self.asked, generation=generation)
+        return True
+
+    async def _start(self, output: list[Json]) -> None:
+        generation = await self.asked.start([*self._items, *filter(is_usable, output)], self._services)
+        self.warnings = generation.warnings
+        self._generation = self.asked.generation.deltas(generation)
+
+    async def _make_calls(self, sink: Sink[list[Delta]]) -> bool:
+        """Makes the calls that the model wants, at the same time. Returns whether they are more than it may make."""
+        calls = self.events.calls
+        made, beyond = calls[: self._calls_left], calls[self._calls_left :]
+        self._calls_left -= len(made)
+        for call in beyond:
+            self.events.end_call(call, None, execution_error(BEYOND))
+        await sink.send([])
+        tasks = [asyncio.ensure_future(self._make_call(call, sink)) for call in made]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return bool(beyond)
+
+    async def _make_call(self, call: McpCall, sink: Sink[list[Delta]]) -> None:
+        output, error = None, None
+        try:
+            output = await self._sessions.call(call.origin, call.text)
+        except ToolFailed as failed:
+            error = failed.error
+        self.events.end_call(call, output, error)
+        await sink.send([])

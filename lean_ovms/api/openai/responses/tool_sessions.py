@@ -1,0 +1,215 @@
+"""Connections to MCP servers: one for each server that a response uses, as long as the response lasts.
+
+So no client sees what another one has left in a session, and a server that was started by its command ends with the
+response. A connection is in a task of its own, because the package mcp opens and closes it in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ....config import Config
+from ....errors import MissingExtra, RequestError
+from ....types import Json
+from ...fields import parsed
+from .mcp_tools import McpTool, error_text, execution_error
+from .tool_origin import ToolOrigin
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+logger = logging.getLogger("lean_ovms.tools")
+T = TypeVar("T")
+MAX_TOOLS = 1000
+
+
+class ToolFailed(Exception):
+    """A call, or a list of tools, failed. error: in the form of an item."""
+
+    def __init__(self, error: Json) -> None:
+        super().__init__(error_text(error))
+        self.error = error
+
+
+class ListingFailed(RequestError):
+    """424: a tool server did not list its tools."""
+
+    status = 424
+    kind = "external_connector_error"
+    code = "mcp_list_tools_failed"
+
+
+class ToolServers:
+    """The connections of all responses of a server."""
+
+    def __init__(self, config: Config) -> None:
+        self.timeout_s = config.tool_timeout_s
+        self.max_output = config.max_tool_output
+        self.slots = asyncio.Semaphore(config.max_tool_connections)
+        self.connections: set[_Connection] = set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Responses end their connections."""
+
+    async def close(self) -> None:
+        """End all connections. Idempotent."""
+        for connection in self.connections:
+            connection.close()
+        await asyncio.gather(*(connection.wait_closed() for connection in self.connections))
+
+
+class ToolSessions:
+    """The connections of one response, each opened by its first use. Close it in any case."""
+
+    def __init__(self, servers: ToolServers, tools: list[McpTool]) -> None:
+        self._servers = servers
+        self._tools = {tool.label: tool for tool in tools}
+        self._open: dict[str, _Connection] = {}
+
+    async def list_tools(self, label: str) -> list[Json]:
+        """The tools of a server that the request allows. Raises ListingFailed and MissingExtra."""
+        try:
+            found = await self._ask(label, _list_tools)
+        except ToolFailed as failed:
+            text = f"Error retrieving tool list from MCP server {label!r}: {failed}"
+            raise ListingFailed(text, param="tools") from None
+        return [tool for tool in found if self._tools[label].is_allowed(tool)]
+
+    async def call(self, tool: ToolOrigin, arguments: str) -> str:
+        """The output of a call. Raises ToolFailed and MissingExtra."""
+        assert tool.namespace is not None
+        try:
+            values = parsed(arguments or "{}")
+        except ValueError:
+            values = None
+        if not isinstance(values, dict):
+            raise ToolFailed(execution_error("The arguments are not a JSON object."))
+        result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
+        text = "\n".join(map(_text, result.content)) or str(result.structured_content or "")
+        if len(text) > self._servers.max_output:
+            text = f"{text[: self._servers.max_output]}\n[{len(text) - self._servers.max_output} characters left out]"
+        if result.is_error:
+            raise ToolFailed(execution_error(text))
+        return text
+
+    async def _ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+        connection = self._open.get(label)
+        if connection is None:
+            connection = self._open[label] = _Connection(self._tools[label], self._servers)
+
+        async def run() -> T:
+            return await ask(await asyncio.shield(connection.client))
+
+        try:
+            return await asyncio.wait_for(run(), self._servers.timeout_s)
+        except (RequestError, ToolFailed):
+            raise
+        except asyncio.TimeoutError:
+            message = f"no answer within {self._servers.timeout_s:g} s"
+            raise ToolFailed({"type": "http_error", "code": 504, "message": message}) from None
+        except Exception as error:
+            code = getattr(error, "code", None)
+            if connection.client.done() and not connection.client.exception() and isinstance(code, int):
+                raise ToolFailed({"type": "mcp_protocol_error", "code": code, "message": str(error)}) from None
+            logger.warning("tool server %s: %r", label, error)
+            raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
+
+    def close(self) -> None:
+        """Let the connections end. Idempotent."""
+        for connection in self._open.values():
+            connection.close()
+
+
+class _Connection:
+    """One connection. client: when it is open."""
+
+    def __init__(self, tool: McpTool, servers: ToolServers) -> None:
+        loop = asyncio.get_running_loop()
+        self.client: asyncio.Future[Client] = loop.create_future()
+        self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
+        self._unused = asyncio.Event()
+        self._task = loop.create_task(self._run(tool, servers))
+        servers.connections.add(self)
+        self._task.add_done_callback(lambda _: servers.connections.discard(self))
+
+    async def _run(self, tool: McpTool, servers: ToolServers) -> None:
+        try:
+            async with servers.slots, _connected(tool, servers.timeout_s) as client:
+                self.client.set_result(client)
+                await self._unused.wait()
+        except Exception as error:
+            if not self.client.done():
+                self.client.set_exception(error)
+            else:
+                logger.warning("tool server %s: %r", tool.label, error)
+        finally:
+            self.client.cancel()
+
+    def close(self) -> None:
+        """End it; one that is not open yet is broken off. Only once, as a task that ends it must not be cancelled."""
+        if not self._unused.is_set():
+            self._unused.set()
+            if not self.client.done():
+                self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Returns when it has ended."""
+        await asyncio.wait({self._task})
+
+
+@contextlib.asynccontextmanager
+async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, None]:
+    try:
+        http, mcp, streamable_http_client = await asyncio.to_thread(_imported)
+    except ImportError:
+        raise MissingExtra("tools of MCP servers need the package mcp", "mcp") from None
+    async with contextlib.AsyncExitStack() as stack:
+        if tool.server.url:
+            timeout = http.Timeout(timeout_s, read=None)  # a session's own stream may be silent; calls have a limit
+            client = await stack.enter_async_context(http.AsyncClient(headers=tool.headers, timeout=timeout))
+            transport = streamable_http_client(tool.server.url, http_client=client)
+        else:
+            transport = mcp.StdioServerParameters(command=tool.server.command[0], args=list(tool.server.command[1:]))
+        yield await stack.enter_async_context(mcp.Client(transport))
+
+
+def _imported() -> tuple[Any, Any, Any]:
+    """The package, whose import takes 0.6 s and 50 MB (2026-11)."""
+    import httpx2
+    import mcp
+    from mcp.client.streamable_http import streamable_http_client
+
+    return httpx2, mcp, streamable_http_client
+
+
+async def _list_tools(client: Client) -> list[Json]:
+    found: list[Json] = []
+    cursor: str | None = None
+    while len(found) < MAX_TOOLS:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            notes = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
+            found.append(
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": tool.input_schema,
+                    "annotations": notes,
+                }
+            )
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found[:MAX_TOOLS]
+
+
+def _text(block: Any) -> str:
+    """A block of a result as text."""
+    if block.type == "text":
+        return str(block.text)
+    text = getattr(getattr(block, "resource", None), "text", None)
+    return str(text) if text is not None else f"[{block.type}, which is not shown]"
