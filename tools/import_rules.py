@@ -18,7 +18,8 @@ ALLOWED: dict[str, set[str]] = {
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
-    "config": {"errors", "lora_modules"},
+    "tool_servers": {"errors"},
+    "config": {"errors", "lora_modules", "tool_servers"},
     "util": {"errors"},
     "observability": BASE,
     "transports": OBSERVED | {"config", "util", "websocket_types"},
@@ -85,7 +86,8 @@ ALLOWED: dict[str, set[str]] = {
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
     "api.openai": OBSERVED
-    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"},
+    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"}
+    | {"tool_servers"},
     "api.openai.batches": OBSERVED | {"api", "api.generation", "api.openai", "media", "config", "util"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},

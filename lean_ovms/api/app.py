@@ -84,7 +84,7 @@ class App:
     async def open(self) -> None:
         """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
         for route in routes.ROUTES:
-            if route.option and getattr(self.config, route.option):
+            if any(getattr(self.config, option) for option in route.options):
                 await (await asyncio.to_thread(module_of, route)).prepare(self.services)
 
     async def preload(self) -> None:

@@ -28,7 +28,7 @@ class Route:
     changes: it changes the state of the server for all clients, so that without a key no foreign page may use it.
     header: the route is taken instead of the one without it by requests that have this header.
     model: the handler is imported while a server starts that has a model of this class.
-    option: so it is with this option, and `prepare(services)` of its module is awaited.
+    options: so it is with any of these options, and `prepare(services)` of its module is awaited.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Route:
     changes: bool = False
     header: str = ""
     model: str = ""
-    option: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def role(self) -> str:
@@ -63,7 +63,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/audio/translations", "openai.audio.transcriptions:handle_translations", BASES),
     Route("POST", "/audio/speech", "openai.audio_speech:handle", BASES, model="VoiceModel"),
     Route("GET", "/audio/voices", "openai.audio_speech:handle_voices", BASES, auth="models"),
-    Route("POST", "/batches", "openai.batches.endpoint:handle_create", BASES, option="files_path"),
+    Route("POST", "/batches", "openai.batches.endpoint:handle_create", BASES, options=("files_path",)),
     Route("GET", "/batches", "openai.batches.endpoint:handle_list", BASES),
     Route("GET", "/batches/{id}", "openai.batches.endpoint:handle_get", BASES),
     Route("POST", "/batches/{id}/cancel", "openai.batches.endpoint:handle_cancel", BASES),
@@ -93,9 +93,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/conversations/{id}/items", "openai.responses.conversations:handle_add_items", BASES),
     Route("GET", "/conversations/{id}/items/{id}", "openai.responses.conversations:handle_item", BASES),
     Route("DELETE", "/conversations/{id}/items/{id}", "openai.responses.conversations:handle_delete_item", BASES),
-    Route("POST", "/responses", "openai.responses.create:handle_create", EVERYWHERE, option="response_store"),
-    Route("POST", "/responses/input_tokens", "openai.responses.create:handle_input_tokens", EVERYWHERE,
-          option="reasoning_key_file"),
+    Route("POST", "/responses", "openai.responses.create:handle_create", EVERYWHERE,
+          options=("response_store", "reasoning_key_file", "tool_server")),
+    Route("POST", "/responses/input_tokens", "openai.responses.create:handle_input_tokens", EVERYWHERE),
     Route("GET", "/responses/{id}", "openai.responses.stored:handle_get", BASES),
     Route("DELETE", "/responses/{id}", "openai.responses.stored:handle_delete", BASES),
     Route("POST", "/responses/{id}/cancel", "openai.responses.stored:handle_cancel", BASES),

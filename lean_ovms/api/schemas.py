@@ -131,11 +131,16 @@ _SAID = (
     object_of({**_CALL, "id": STRING}, call_id=_CALL_ID),
     object_of({"type": const("function_call_output"), **_OUTPUT}, call_id=_CALL_ID),
 )
+_MCP_CALL = {"server_label": STRING, "name": STRING, "arguments": STRING}
+_LISTED = object_of({"name": STRING, "input_schema": OBJECT})
 INPUT_ITEM = any_of(
     *_SAID,
     object_of({"type": const("custom_tool_call"), "call_id": STRING, "name": STRING, "input": STRING}),
     object_of({"type": const("custom_tool_call_output"), **_OUTPUT}, call_id=_CALL_ID),
     object_of({"type": const("reasoning")}, summary=any_of(_TEXTS_OF, NULL), content=any_of(_TEXTS_OF, NULL)),
+    object_of({"type": const("mcp_list_tools"), "server_label": STRING, "tools": array(_LISTED)}),
+    object_of({"type": {"enum": ["mcp_call", "mcp_approval_request"]}, **_MCP_CALL}),
+    object_of({"type": const("mcp_approval_response"), "approval_request_id": STRING, "approve": BOOLEAN}),
     object_of({"type": const("item_reference"), "id": SOME_TEXT}),
     object_of({"id": SOME_TEXT}, type=NULL, role=NULL),
 )

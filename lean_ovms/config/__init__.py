@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import lora_modules
 from ..errors import StartError
+from ..tool_servers import ToolServer, tool_servers
 from .engine import EngineOptions
 from .limits import LimitOptions
 from .model import (
@@ -28,7 +29,6 @@ from .model import (
     image_size,
 )
 from .server import ServerOptions
-from .tool_servers import ToolServer, tool_servers
 
 __all__ = [
     "DEMO_EMBED",

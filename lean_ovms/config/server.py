@@ -206,8 +206,8 @@ class ServerOptions(Options):
     # --- tools
     tool_server: str = option(
         "",
-        "MCP servers whose tools responses may use (docs/agents.md): NAME=URL, or NAME=COMMAND of one that is started "
-        "for a response and reached by its stdin; several are separated by blanks; it needs the extra mcp",
+        "MCP servers whose tools responses may use (docs/operations.md): NAME=URL, or NAME=COMMAND of one that is "
+        "started for a response and reached by its stdin; several are separated by blanks; it needs the extra mcp",
         group="tools",
         several=True,
         private=True,

@@ -34,11 +34,11 @@ def test_every_handler_with_a_description_has_a_row() -> None:
 
 
 def test_a_module_may_be_needed_early() -> None:
-    early = {(route.module, route.model, route.option) for route in routes.ROUTES if route.model or route.option}
-    assert ("openai.chat", "TextModel", "") in early
-    assert ("openai.responses.create", "", "response_store") in early
-    for _, model, option in early:
-        assert not option or option in Config.__dataclass_fields__
+    early = {(route.module, route.model, route.options) for route in routes.ROUTES if route.model or route.options}
+    assert ("openai.chat", "TextModel", ()) in early
+    assert ("openai.batches.endpoint", "", ("files_path",)) in early
+    for _, model, options in early:
+        assert set(options) <= Config.__dataclass_fields__.keys()
         kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)
         assert not model or model in {kind.__name__ for kind in kinds}
 

@@ -37,10 +37,13 @@ PURE = {
     "response",
     "events",
     "items",
+    "mcp_items",
+    "mcp_tools",
     "output_items",
     "pages",
     "sqlite",
     "tables",
+    "tool_origin",
 }
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
 

@@ -33,6 +33,7 @@ VALUES: dict[str, Any] = {
     "root_path": "/proxy",
     "task": "text_generation",
     "lora_modules": "a=/dir",
+    "tool_server": "a=https://tools/mcp",
     **dict.fromkeys(("resolution", "default_resolution", "max_resolution"), "64x64"),
 }
 """Values where not any will do."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....config.tool_servers import ToolServer
 from ....errors import BadRequest, GrammarInvalid
 from ....models import tool_grammar
+from ....tool_servers import ToolServer
 from ....types import Json
 from .mcp_tools import KIND as MCP
 from .mcp_tools import SHOWN, McpTool, read_mcp_tool

@@ -2,7 +2,8 @@
 
 https://platform.openai.com/docs/api-reference/responses,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
-built-in tools, files, spoken answers, stored prompts, log probabilities of tokens that were not chosen.
+built-in tools but those of MCP servers (tool_loop.py), files, spoken answers, stored prompts, log probabilities of
+tokens that were not chosen.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ FIELDS = fields.FIELDS
 
 
 async def prepare(services: Services) -> None:
-    """Open the store, so that the server does not start with one or a key that cannot be used. Raises StartError."""
+    """Open the store, so that the server does not start with one, or a key or a package, that cannot be used. Raises
+    StartError."""
     await services.get(ResponseService).open()
+    if services.config.tool_server:
+        await services.get(ToolServers).prepare()
 
 
 @RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)

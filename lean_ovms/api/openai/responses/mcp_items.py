@@ -31,7 +31,7 @@ class McpCall(FunctionCall):
 
     @property
     def index(self) -> int:
-        """Its place in the output."""
+        """The place in the output."""
         return self._index
 
     @property

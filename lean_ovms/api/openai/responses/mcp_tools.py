@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....config.tool_servers import LABEL, ToolServer
-from ....errors import BadRequest
+from ....errors import BadRequest, NotFound
+from ....tool_servers import LABEL, ToolServer
 from ....types import Json
 from .tool_origin import ToolOrigin, function_name
 
@@ -173,7 +173,7 @@ def _matches(wanted: Json, tool: Json) -> bool:
 def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -> list[Json]:
     """The requests for approval that have been granted and not been called. answers: the input of this response.
 
-    Raises BadRequest for an answer to none, and for a tool that is not offered.
+    Raises NotFound for an answer to none, and BadRequest for a tool that is not offered.
     """
     requests = {item["id"]: item for item in items if item["type"] == APPROVAL_REQUEST}
     called = {item.get("approval_request_id") for item in items if item["type"] == CALL}
@@ -182,7 +182,7 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
         if answer["type"] == APPROVAL_RESPONSE:
             name = answer["approval_request_id"]
             if name not in requests:
-                raise BadRequest(f"there is no approval request {name[:100]!r} in this conversation", param="input")
+                raise NotFound(f"there is no approval request {name[:100]!r} in this conversation")
             if answer["approve"] and name not in called:
                 found[name] = requests[name]
     for item in found.values():

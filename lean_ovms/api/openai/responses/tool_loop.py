@@ -72,7 +72,7 @@ class ToolLoop:
         services: Services,
         sessions: ToolSessions,
     ) -> None:
-        """offered: the tools, of which these listings are new. Raises BadRequest."""
+        """offered: the tools, of which these listings are new. Raises RequestError."""
         self.asked = asked
         self.warnings: list[str] = []
         self._items = context.items

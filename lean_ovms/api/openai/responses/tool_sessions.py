@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....config import Config
-from ....errors import MissingExtra, RequestError
+from ....errors import RequestError, WrongOptions, install_command
 from ....types import Json
 from ...fields import parsed
 from .mcp_tools import McpTool, error_text, execution_error
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lean_ovms.tools")
 T = TypeVar("T")
+EXTRA = "mcp"
 MAX_TOOLS = 1000
 
 
@@ -52,6 +53,13 @@ class ToolServers:
         self.slots = asyncio.Semaphore(config.max_tool_connections)
         self.connections: set[_Connection] = set()
 
+    async def prepare(self) -> None:
+        """Import the package. Raises WrongOptions."""
+        try:
+            await asyncio.to_thread(_imported)
+        except ImportError:
+            raise WrongOptions(f"--tool_server needs the package mcp: {install_command(EXTRA)}") from None
+
     async def drain(self, timeout_s: float) -> None:
         """Responses end their connections."""
 
@@ -71,7 +79,7 @@ class ToolSessions:
         self._open: dict[str, _Connection] = {}
 
     async def list_tools(self, label: str) -> list[Json]:
-        """The tools of a server that the request allows. Raises ListingFailed and MissingExtra."""
+        """The tools of a server that the request allows. Raises ListingFailed."""
         try:
             found = await self._ask(label, _list_tools)
         except ToolFailed as failed:
@@ -80,7 +88,7 @@ class ToolSessions:
         return [tool for tool in found if self._tools[label].is_allowed(tool)]
 
     async def call(self, tool: ToolOrigin, arguments: str) -> str:
-        """The output of a call. Raises ToolFailed and MissingExtra."""
+        """The output of a call. Raises ToolFailed."""
         assert tool.namespace is not None
         try:
             values = parsed(arguments or "{}")
@@ -106,8 +114,6 @@ class ToolSessions:
 
         try:
             return await asyncio.wait_for(run(), self._servers.timeout_s)
-        except (RequestError, ToolFailed):
-            raise
         except asyncio.TimeoutError:
             message = f"no answer within {self._servers.timeout_s:g} s"
             raise ToolFailed({"type": "http_error", "code": 504, "message": message}) from None
@@ -115,7 +121,7 @@ class ToolSessions:
             code = getattr(error, "code", None)
             if connection.client.done() and not connection.client.exception() and isinstance(code, int):
                 raise ToolFailed({"type": "mcp_protocol_error", "code": code, "message": str(error)}) from None
-            logger.warning("tool server %s: %r", label, error)
+            connection.log(error)
             raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
 
     def close(self) -> None:
@@ -132,22 +138,30 @@ class _Connection:
         self.client: asyncio.Future[Client] = loop.create_future()
         self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
         self._unused = asyncio.Event()
-        self._task = loop.create_task(self._run(tool, servers))
+        self._tool = tool
+        self._task = loop.create_task(self._run(servers))
         servers.connections.add(self)
         self._task.add_done_callback(lambda _: servers.connections.discard(self))
 
-    async def _run(self, tool: McpTool, servers: ToolServers) -> None:
+    async def _run(self, servers: ToolServers) -> None:
         try:
-            async with servers.slots, _connected(tool, servers.timeout_s) as client:
+            async with servers.slots, _connected(self._tool, servers.timeout_s) as client:
                 self.client.set_result(client)
                 await self._unused.wait()
         except Exception as error:
             if not self.client.done():
                 self.client.set_exception(error)
             else:
-                logger.warning("tool server %s: %r", tool.label, error)
+                self.log(error)
         finally:
             self.client.cancel()
+
+    def log(self, error: BaseException) -> None:
+        """Logs why a call, or the connection, failed; not the URL, which may have a token."""
+        while isinstance(inner := getattr(error, "exceptions", (None,))[0], BaseException):  # of an ExceptionGroup
+            error = inner
+        url, text = self._tool.server.url, repr(error)
+        logger.warning("tool server %s: %s", self._tool.label, text.replace(url, "its URL") if url else text)
 
     def close(self) -> None:
         """End it; one that is not open yet is broken off. Only once, as a task that ends it must not be cancelled."""
@@ -163,10 +177,7 @@ class _Connection:
 
 @contextlib.asynccontextmanager
 async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, None]:
-    try:
-        http, mcp, streamable_http_client = await asyncio.to_thread(_imported)
-    except ImportError:
-        raise MissingExtra("tools of MCP servers need the package mcp", "mcp") from None
+    http, mcp, streamable_http_client = _imported()
     async with contextlib.AsyncExitStack() as stack:
         if tool.server.url:
             timeout = http.Timeout(timeout_s, read=None)  # a session's own stream may be silent; calls have a limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import create, tool_loop
 from lean_ovms.api.openai.responses.mcp_tools import execution_error
 from lean_ovms.api.openai.responses.tool_sessions import ListingFailed, ToolFailed
+from lean_ovms.errors import StartError
 from lean_ovms.types import Json, Request
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.api.openai.responses.rules import parse_sse
@@ -209,7 +211,7 @@ async def test_a_call_waits_for_approval(make_app: MakeApp, sessions: type[Sessi
     history = [{"role": "user", "content": "hi"}, *first["output"], answer, *second["output"]]
     await answered(app, input=[*history, {"role": "user", "content": "and?"}], tools=tools, store=False)
     assert [line for line in sessions.log if "call " in line] == calls
-    unknown = await answered(app, 400, input=[{**answer, "approval_request_id": "mcpr_1"}], tools=tools)
+    unknown = await answered(app, 404, input=[{**answer, "approval_request_id": "mcpr_1"}], tools=tools)
     assert "mcpr_1" in unknown["error"]["message"]
     gone = await answered(app, 400, tools=[{**tools[0], "allowed_tools": ["drop"]}], input=[*first["output"], answer])
     assert "not among the tools" in gone["error"]["message"]
@@ -331,6 +333,13 @@ async def test_what_has_no_meaning_with_tools_is_refused(make_app: MakeApp, sess
     assert "calc__add" in clash["error"]["message"]
     app, _ = await made(make_app, tool_server="")
     assert "--tool_server" in (await answered(app, 400))["error"]["message"]
+
+
+async def test_without_the_package_a_server_does_not_start(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = await made(make_app)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(StartError, match=r"^--tool_server needs the package mcp"):
+        await app.open()
 
 
 async def test_a_server_without_a_list_is_an_error(make_app: MakeApp, sessions: type[Sessions]) -> None:

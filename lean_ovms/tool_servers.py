@@ -1,4 +1,4 @@
-"""The value of --tool_server: the MCP servers whose tools requests may use."""
+"""The MCP servers whose tools requests may use: the value of --tool_server. `config/` imports it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from functools import cache
 
-from ..errors import StartError
+from .errors import StartError
 
 LABEL = re.compile(r"[A-Za-z][\w-]{0,63}", re.ASCII)
 _NEXT = re.compile(r"\s+(?=[A-Za-z][\w-]*=)", re.ASCII)
