@@ -213,8 +213,8 @@ class ServerOptions(Options):
         private=True,
     )
     max_tool_calls: int = option(32, "most calls of MCP tools in a response", group="tools", low=1)
-    max_tool_connections: int = option(
-        16, "most connections to tool servers at a time; further responses wait for one", group="tools", low=1
+    max_tool_sessions: int = option(
+        16, "most responses that are connected to tool servers at a time; further ones wait", group="tools", low=1
     )
     max_tool_output: int = option(
         32768, "most characters of a tool's output; the rest is cut off", group="tools", low=100

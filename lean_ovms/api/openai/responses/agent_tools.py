@@ -78,8 +78,8 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: Json | None) -> No
 
 
 def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> None:
-    if any(other.label == server.label for other in found.mcp):
-        raise BadRequest(f"{param}: another tool has this server_label", param=f"{param}.server_label")
+    if any(other.label == server.label or other.server == server.server for other in found.mcp):
+        raise BadRequest(f"{param}: another tool has this server_label, or names this server", param=param)
     found.mcp.append(server)
     found.shown.append({name: tool[name] for name in SHOWN if name in tool})
 

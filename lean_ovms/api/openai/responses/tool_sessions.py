@@ -50,7 +50,7 @@ class ToolServers:
     def __init__(self, config: Config) -> None:
         self.timeout_s = config.tool_timeout_s
         self.max_output = config.max_tool_output
-        self.slots = asyncio.Semaphore(config.max_tool_connections)
+        self.slots = asyncio.Semaphore(config.max_tool_sessions)
         self.connections: set[_Connection] = set()
 
     async def prepare(self) -> None:
@@ -77,6 +77,7 @@ class ToolSessions:
         self._servers = servers
         self._tools = {tool.label: tool for tool in tools}
         self._open: dict[str, _Connection] = {}
+        self._turn = asyncio.Event()  # the first connection has a slot
 
     async def list_tools(self, label: str) -> list[Json]:
         """The tools of a server that the request allows. Raises ListingFailed."""
@@ -107,7 +108,8 @@ class ToolSessions:
     async def _ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         connection = self._open.get(label)
         if connection is None:
-            connection = self._open[label] = _Connection(self._tools[label], self._servers)
+            first = not self._open
+            connection = self._open[label] = _Connection(self._tools[label], self._servers, self._turn, first=first)
 
         async def run() -> T:
             return await ask(await asyncio.shield(connection.client))
@@ -133,20 +135,25 @@ class ToolSessions:
 class _Connection:
     """One connection. client: when it is open."""
 
-    def __init__(self, tool: McpTool, servers: ToolServers) -> None:
+    def __init__(self, tool: McpTool, servers: ToolServers, turn: asyncio.Event, *, first: bool) -> None:
+        """first: of its response, for all of whose connections it takes a slot; then turn is set."""
         loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = loop.create_future()
         self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
         self._unused = asyncio.Event()
         self._tool = tool
-        self._task = loop.create_task(self._run(servers))
+        self._task = loop.create_task(self._run(servers, turn, first))
         servers.connections.add(self)
         self._task.add_done_callback(lambda _: servers.connections.discard(self))
 
-    async def _run(self, servers: ToolServers) -> None:
+    async def _run(self, servers: ToolServers, turn: asyncio.Event, first: bool) -> None:
         try:
-            async with servers.slots, _connected(self._tool, servers.timeout_s) as client:
-                self.client.set_result(client)
+            async with contextlib.AsyncExitStack() as stack:
+                if first:
+                    await stack.enter_async_context(servers.slots)
+                    turn.set()
+                await turn.wait()
+                self.client.set_result(await stack.enter_async_context(_connected(self._tool, servers.timeout_s)))
                 await self._unused.wait()
         except Exception as error:
             if not self.client.done():

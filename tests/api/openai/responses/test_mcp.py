@@ -327,7 +327,8 @@ async def test_what_may_not_be_used_is_refused(
 
 async def test_what_has_no_meaning_with_tools_is_refused(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, _ = await made(make_app)
-    for fields in ({"n": 2}, {"return_token_ids": True}, {"tools": [CALC, CALC]}):
+    other = {**CALC, "server_label": "again", "server_url": URL}
+    for fields in ({"n": 2}, {"return_token_ids": True}, {"tools": [CALC, CALC]}, {"tools": [CALC, other]}):
         await answered(app, 400, **fields)
     clash = await answered(app, 400, tools=[CALC, {**FUNCTION, "name": "calc__add"}])
     assert "calc__add" in clash["error"]["message"]
