@@ -282,7 +282,7 @@ async def test_every_failure_under_the_path_has_anthropics_form(make_app: MakeAp
     assert (await error(await post(app, PATH, HELLO, x_api_key="wrong")))[:2] == (401, "authentication_error")
     assert (await error(await post(app, PATH, b"{", **key)))[:2] == (400, "invalid_request_error")
     assert (await error(await post(app, PATH, ask(model="x"), **key)))[:2] == (404, "not_found_error")
-    assert (await error(await post(app, PATH + "/batches", HELLO, **key)))[:2] == (404, "not_found_error")
+    assert (await error(await post(app, PATH + "/nowhere", HELLO, **key)))[:2] == (404, "not_found_error")
     assert (await error(await get(app, PATH)))[:2] == (405, "invalid_request_error")
     assert (await error(await post(app, PATH, b"x", content_type="text/plain", **key)))[0] == 415
     engine.refusal = TooManyRequests("full")

@@ -157,28 +157,27 @@ class ToolLoop:
                 await self._make_calls(sink)
                 return
             exceeded = await self._make_calls(sink)
-            if any(item["type"] in OF_CLIENT for item in events.output) or not self._next(exceeded):
+            if any(item["type"] in OF_CLIENT for item in events.output):
                 return
+            left = None if self._most_tokens is None else self._most_tokens - self.usage.completion_tokens
+            if left is not None and left <= 0:
+                events.cut_off = True
+                return
+            await self._generation.aclose()
+            self._finished.append(self._generation.usage)
+            self._generation = None
+            self._offer_again(left, exceeded)
 
-    def _next(self, exceeded: bool) -> bool:
-        """Makes the request that of the next generation. Returns whether there are tokens left for it."""
-        assert self._generation is not None
+    def _offer_again(self, max_tokens: int | None, exceeded: bool) -> None:
+        """Makes the request that of the next generation. exceeded: it has no more calls."""
         assert self.asked.offering is not None
-        self._finished.append(self._generation.usage)
-        self._generation = None
         self.events.end_generation()
         tools, offered = self.asked.tools, self._offered
         functions = tools.functions if exceeded else [*tools.functions, *offered.functions]
         choice = None if exceeded else after_first(offered.choice(tools.choice))
-        generation, most = self.asked.offering(functions, choice), self._most_tokens
-        if most is not None:
-            left = most - self.usage.completion_tokens
-            if left <= 0:
-                self.events.cut_off = True
-                return False
-            generation = replace(generation, sampling=replace(generation.sampling, max_tokens=left))
-        self.asked = replace(self.asked, generation=generation)
-        return True
+        generation = self.asked.offering(functions, choice)
+        sampling = replace(generation.sampling, max_tokens=max_tokens)
+        self.asked = replace(self.asked, generation=replace(generation, sampling=sampling))
 
     async def _start(self, output: list[Json]) -> None:
         generation = await self.asked.start([*self._items, *filter(is_usable, output)], self._services)

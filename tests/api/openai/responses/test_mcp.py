@@ -129,6 +129,15 @@ async def test_calls_are_made_until_the_model_answers(make_app: MakeApp, session
     assert found["tools"] == [CALC]
 
 
+async def test_each_generation_is_counted(make_app: MakeApp, sessions: type[Sessions]) -> None:
+    app, _ = await made(make_app, wanted(a=1), "done", metrics_enable=True)
+    found = await answered(app)
+    metrics = (await app.handle(Request("GET", "/metrics"))).body
+    assert isinstance(metrics, bytes)
+    [line] = [line for line in metrics.decode().splitlines() if line.startswith("vllm:generation_tokens_total")]
+    assert float(line.split()[-1]) == found["usage"]["output_tokens"]
+
+
 async def test_the_events_are_openais(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, _ = await made(make_app, say("Let me see.", *wanted(a=1)), "done")
     response = await post(app, PATH, body(stream=True))
@@ -271,7 +280,8 @@ async def test_generations_share_max_output_tokens(make_app: MakeApp, sessions: 
     assert [sampling.max_tokens for _, sampling in engine.submitted] == [used + 2, 2]
     assert found["status"] == "incomplete"
     app, engine = await made(make_app, wanted(a=1))
-    assert (await answered(app, max_output_tokens=used))["status"] == "incomplete"
+    found = await answered(app, max_output_tokens=used, timings=True)
+    assert (found["status"], found["timings"]["predicted_n"]) == ("incomplete", used)
 
 
 @pytest.mark.parametrize(
