@@ -282,8 +282,8 @@ MODELS: dict[str, dict[str, Any]] = {
 """The configuration of each, by model_type of transformers; what is behind a "-" tells variants apart.
 
 Made with optimum-intel 2.2.0 and transformers 4.57.6, but for the Qwen3.5 (5.2.0), the Gemma 4 (5.5.4) and its unified
-kind (5.10.4). The answers of torch are from the same versions, but for idefics3 and smolvlm (5.2.0): 4.57.6 gives their
-patches wrong positions.
+kind (5.10.4). The answers of torch are from the same versions, but for idefics3 (5.2.0) and smolvlm (5.23.0): 4.57.6
+gives their patches wrong positions.
 """
 CLIP_PIXELS = {
     "image_processor_type": "CLIPImageProcessor",

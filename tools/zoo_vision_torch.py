@@ -3,7 +3,7 @@
 The weights in torch are made again as tools/zoo_vision.py made them, with the versions that it names.
 The pixels are those of transformers' image processors with Pillow.
 
-python -m tools.zoo_vision_torch DIR [NAME...]   (needs torch, transformers and Pillow)
+python -m tools.zoo_vision_torch DIR [NAME...]   (needs torch, transformers, Pillow; for smolvlm num2words)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import inspect
 import json
 import random
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,14 @@ PROMPTS = {
 }
 """By the number of images; tags are openvino_genai's."""
 VIDEO = 5, 48, 64
-"""Frames, height and width of the video: no processor of VIDEOS changes its size."""
+"""Frames, height and width of the video: no processor of Qwen's changes its size."""
 SECONDS, TIMES = 2.5, (0.0, 0.5, 1.0, 1.5, 2.0)
 """The video's length, and when its frames are shown."""
-VIDEOS = {"qwen2_vl": False, "qwen2_5_vl": False, "qwen3_vl": True, "qwen3_5": True, "qwen3_5_moe": True}
-"""Families that were asked about a video, and whether their prompts have the times of the frames."""
+TIMED = "qwen3_vl", "qwen3_5", "qwen3_5_moe"
+"""Those of Qwen's families whose prompts have the times of the frames."""
+GEMMA4 = "gemma4", "gemma4-moe", "gemma4_unified"
+VIDEOS = "qwen2_vl", "qwen2_5_vl", *TIMED, *GEMMA4, "smolvlm"
+"""Models that were asked about a video."""
 VIDEO_TAG = TAG.format(len(SIZES))
 VIDEO_PROMPTS = {
     "video": f"<|im_start|>user\n{VIDEO_TAG}What do you see?<|im_end|>\n<|im_start|>assistant\n",
@@ -60,7 +64,7 @@ FRAMES = {
 Families that are not here have texts inside an image too.
 """
 MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids", "gemma4_unified": "mm_token_type_ids"}
-"""Inputs that are 1 for the tokens of images and 0 for others."""
+"""Inputs that are 1 for the tokens of images, 2 for those of videos, and 0 for others."""
 
 
 def pixels(number: int, size: tuple[int, int] = (0, 0)) -> bytes:
@@ -91,19 +95,20 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
     if count := prompt.count(VIDEO_TAG):
         found, text = _video_inputs(name)
         prompt = prompt.replace(VIDEO_TAG, text)
-        inputs |= {key: torch.cat([value] * count) for key, value in found.items()}
+        for key, value in found.items():  # SmolVLM's images and frames are in one tensor, those of a prompt in a row
+            before = [inputs[key]] if key in inputs else []
+            inputs[key] = torch.cat(before + [value] * count, int(name == "smolvlm"))
     ids, logprobs = words.encode(prompt, add_special_tokens=False), list[float]()
     length = len(ids)
-    typed = "mm_token_type_ids" in inspect.signature(model.model.get_rope_index).parameters if kind in VIDEOS else False
+    rope = getattr(model.model, "get_rope_index", None)
+    typed = rope is not None and "mm_token_type_ids" in inspect.signature(rope).parameters
+    marked = "mm_token_type_ids" if typed else MARKED.get(kind)
     with torch.no_grad():
         for _ in range(TOKENS):
-            if typed:
+            if marked is not None:
+                image, film = words.convert_tokens_to_ids([FRAMES[kind][1], "<|video_pad|>"])
                 marks = torch.tensor([ids])
-                inputs["mm_token_type_ids"] = (marks == model.config.image_token_id).int()
-                inputs["mm_token_type_ids"] += 2 * (marks == model.config.video_token_id).int()
-            if kind in MARKED:
-                marks = torch.tensor([ids]) == words.convert_tokens_to_ids(FRAMES[kind][1])
-                inputs[MARKED[kind]] = marks.long()
+                inputs[marked] = (marks == image).long() + 2 * (marks == film).long()
             asked = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.int64)}
             line = model(**asked, use_cache=False, **inputs).logits[0, -1].double().log_softmax(-1)
             ids.append(int(line.argmax()))
@@ -118,15 +123,44 @@ def video() -> bytes:
 
 
 def _video_inputs(name: str) -> tuple[dict[str, Any], str]:
-    """The model's inputs of the video, and the text that stands for it.
-
-    Patches are those of transformers' processor of images: it shows each image as all frames that share patches, and
-    here these are exchanged for the video's.
-    """
+    """The model's inputs of the video, and the text that stands for it."""
     import numpy as np
-    import torch
 
     frames = list(np.frombuffer(video(), np.uint8).reshape(*VIDEO, 3))
+    if name == "smolvlm":
+        return _smolvlm_video(frames)
+    return _gemma4_video(name, frames) if name in GEMMA4 else _qwen_video(name, frames)
+
+
+def _smolvlm_video(frames: list[Any]) -> tuple[dict[str, Any], str]:
+    from datetime import timedelta
+
+    from num2words import num2words
+    from transformers.models.smolvlm import processing_smolvlm as texts
+
+    inputs = dict(image_processor("smolvlm")(images=[frames], do_image_splitting=False, return_tensors="pt"))
+    length = str(timedelta(seconds=int(SECONDS)))
+    text = texts.DEFAULT_VIDEO_INTRO.format(frame_count=num2words(len(frames)), video_duration=length)
+    for second in TIMES:
+        text += texts.FRAME_TIMESTAMP_MESSAGE.format(timestamp=f"00:{int(second):02d}")
+        text += texts.get_image_prompt_string(0, 0, 4, "<fake_token_around_image>", "<image>", "<global-img>")
+    return inputs, text + texts.DEFAULT_MEDIA_OUTTRO
+
+
+def _gemma4_video(name: str, frames: list[Any]) -> tuple[dict[str, Any], str]:
+    """A frame is an image, of fewer tokens in a real model."""
+    made = dict(image_processor(name)(images=frames, return_tensors="pt"))
+    tokens = "<|video_pad|>" * int(made["num_soft_tokens_per_image"][0])
+    inputs = {"pixel_values_videos": made["pixel_values"][None], "video_position_ids": made["image_position_ids"][None]}
+    return inputs, " ".join(f"00:{int(second):02d} <|image>{tokens}<image|>" for second in TIMES)
+
+
+def _qwen_video(name: str, frames: list[Any]) -> tuple[dict[str, Any], str]:
+    """Patches are those of transformers' processor of images: it shows each image as all frames that share patches, and
+    here these are exchanged for the video's.
+    """
+    import torch
+
     made = [image_processor(name)(images=[frame], return_tensors="pt") for frame in [*frames, frames[-1]]]
     patches = [torch.unflatten(one["pixel_values"], 1, (3, 2, -1)) for one in made]
     pairs = [
@@ -139,7 +173,7 @@ def _video_inputs(name: str) -> tuple[dict[str, Any], str]:
         "video_grid_thw": torch.tensor([[len(pairs), rows, columns]]),
     }
     tokens, times = "<|video_pad|>" * (rows * columns // PIXELS[name]["merge_size"] ** 2), [*TIMES, TIMES[-1]]
-    if VIDEOS[name]:
+    if name in TIMED:
         groups = zip(times[::2], times[1::2], strict=True)
         return inputs, "".join(f"<{sum(t) / 2:.1f} seconds><|vision_start|>{tokens}<|vision_end|>" for t in groups)
     if name == "qwen2_5_vl":
@@ -152,8 +186,7 @@ def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], li
     kind, processor = name.partition("-")[0], image_processor(name)
     if kind in TILED:
         inputs = dict(processor(images=[images], return_row_col_info=True, return_tensors="pt"))
-        from transformers.models.idefics3.processing_idefics3 import get_image_prompt_string as spelled
-
+        spelled = import_module(f"transformers.models.{kind}.processing_{kind}").get_image_prompt_string
         grids = zip(inputs.pop("rows")[0], inputs.pop("cols")[0], strict=True)
         words = "<fake_token_around_image>", "<image>", "<global-img>"
         return inputs, [spelled(*grid, 4, *words) for grid in grids]

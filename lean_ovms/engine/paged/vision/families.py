@@ -15,7 +15,7 @@ from .llava_next import LlavaNext
 from .mistral3 import Mistral3
 from .qwen2_vl import Qwen2Vl, Qwen25Vl
 from .qwen3_vl import Qwen3Vl
-from .tiled import Tiled
+from .tiled import SmolVlm, Tiled
 
 FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma3": (Gemma3, "Gemma3ImageProcessor"),
@@ -30,7 +30,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "qwen3_5": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_5_moe": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "qwen3_vl": (Qwen3Vl, "Qwen2VLImageProcessor"),
-    "smolvlm": (Tiled, "SmolVLMImageProcessor"),
+    "smolvlm": (SmolVlm, "SmolVLMImageProcessor"),
 }
 """With the image processor of transformers whose pixels it makes."""
 

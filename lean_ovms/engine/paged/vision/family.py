@@ -76,6 +76,11 @@ class Part(NamedTuple):
     after: str
 
 
+def clock(second: float) -> str:
+    """Returns minutes and seconds, as texts before frames have them."""
+    return f"{int(second) // 60:02d}:{int(second) % 60:02d}"
+
+
 @runtime_checkable
 class VideoFamily(VisionFamily, Protocol):
     """A family that reads videos too."""

@@ -13,12 +13,15 @@ import numpy as np
 from ....errors import BadRequest
 from ....types import Image
 from . import pixels
-from .family import Files, Layout, Rows
+from .family import Files, Layout, Part, Rows, clock
 from .pixels import Scale, Size
+
+FRAME_TOKENS = 70
+"""Tokens of a frame at most, where the files do not say."""
 
 
 class Gemma4:
-    """A family.VisionFamily. whole: in the larger models."""
+    """A family.VideoFamily. whole: in the larger models. The frames of a video are images behind their times."""
 
     before, after = "<|image>", "<image|>"
 
@@ -30,20 +33,40 @@ class Gemma4:
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["pooling_kernel_size"])
         self._tokens = int(processor["max_soft_tokens"])
+        has_own = files.video is not processor
+        self._frame_tokens = int(files.video["max_soft_tokens"]) if has_own else FRAME_TOKENS
         self._scale = Scale.read(processor)
         self._resample = int(processor.get("resample", pixels.BICUBIC))
 
     def layout(self, size: Size) -> Layout:
-        height, width = (side // (self._patch * self._merge) for side in self._resized(size))
-        return Layout(height * width)
+        return self._layout(size, self._tokens)
 
     def encode(self, image: Image) -> Rows:
-        size, side = self._resized((image.height, image.width)), self._patch
+        return self._encoded(image, self._tokens)
+
+    def split(self, video: Image) -> list[Part]:
+        """Implements VideoFamily.split."""
+        layout = self._layout((video.height, video.width), self._frame_tokens)
+        return [
+            Part(f"{' ' * (number > 0)}{clock(frame.times[0])} {self.before}", frame, layout, self.after)
+            for number, frame in enumerate(pixels.groups(video, 1))
+        ]
+
+    def encode_frames(self, frames: Image, layout: Layout) -> Rows:
+        return self._encoded(frames, self._frame_tokens)
+
+    def _layout(self, size: Size, most: int) -> Layout:
+        """Returns the tokens of an image with `most` of them at most."""
+        height, width = (side // (self._patch * self._merge) for side in self._resized(size, most))
+        return Layout(height * width)
+
+    def _encoded(self, image: Image, most: int) -> Rows:
+        size, side = self._resized((image.height, image.width), most), self._patch
         values = self._scale(pixels.resized(pixels.pixels(image), size, self._resample))
         rows, columns = size[0] // side, size[1] // side
         patches = values.reshape(3, rows, side, columns, side).transpose(1, 3, 2, 4, 0).reshape(rows * columns, -1)
         row, column = np.divmod(np.arange(len(patches)), columns)
-        behind = ((0, self._tokens * self._merge**2 - len(patches)), (0, 0))
+        behind = ((0, most * self._merge**2 - len(patches)), (0, 0))
         inputs = {
             "pixel_values": np.pad(patches, behind)[None],
             "image_position_ids": np.pad(np.stack([column, row], axis=1), behind, constant_values=-1)[None],
@@ -51,25 +74,25 @@ class Gemma4:
         [features] = self._networks.run("vision_embeddings", inputs)
         return features.reshape(-1, features.shape[-1])[: len(patches) // self._merge**2]
 
-    def _resized(self, size: Size) -> Size:
+    def _resized(self, size: Size, most: int) -> Size:
         """Returns the height and the width to which an image is scaled: multiples of a token's, within the limit.
 
         Raises BadRequest.
         """
         unit = self._patch * self._merge
-        scale = math.sqrt(self._tokens * unit**2 / (size[0] * size[1]))
+        scale = math.sqrt(most * unit**2 / (size[0] * size[1]))
         height, width = (math.floor(scale * side / unit) for side in size)
         if not height and not width:
             raise BadRequest("an image cannot be scaled to the model's size")
         if not height:
-            height, width = 1, min(size[1] // size[0], self._tokens)
+            height, width = 1, min(size[1] // size[0], most)
         elif not width:
-            height, width = min(size[0] // size[1], self._tokens), 1
+            height, width = min(size[0] // size[1], most), 1
         return height * unit, width * unit
 
 
 class Gemma4Unified(Gemma4):
-    """A family.VisionFamily."""
+    """A family.VideoFamily."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)

@@ -10,11 +10,17 @@ import numpy as np
 
 from ....types import Image
 from . import pixels
-from .family import Files, Layout, Rows
+from .family import Files, Layout, Part, Rows, clock
 from .pixels import Pixels, Scale, Size
 
 MAX_SIDE = 4096
 EDGE = "<fake_token_around_image>"
+WHOLE = f"{EDGE}<global-img>"
+ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = "", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"
 
 
 class Tiled:
@@ -39,17 +45,17 @@ class Tiled:
             raise ValueError("its tiles are not as large as the encoder's images")
 
     def layout(self, size: Size) -> Layout:
-        rows, columns = self._grid(self._resized(size))
+        rows, columns = self._grid(self._resized(size, self._longest))
         texts = [
             ("\n" * (row > 0 and column == 0) + f"{EDGE}<row_{row + 1}_col_{column + 1}>", self._tokens)
             for row in range(rows)
             for column in range(columns)
         ]
-        texts.append(("\n\n" * bool(texts) + f"{EDGE}<global-img>", self._tokens))
+        texts.append(("\n\n" * bool(texts) + WHOLE, self._tokens))
         return Layout(len(texts) * self._tokens, texts=tuple(texts))
 
     def encode(self, image: Image) -> Rows:
-        resized, side = self._resized((image.height, image.width)), self._side
+        resized, side = self._resized((image.height, image.width), self._longest), self._side
         whole = pixels.resized(pixels.pixels(image), resized, self._resample)
         rows, columns = self._grid(resized)
         parts = list[Pixels]()
@@ -57,19 +63,22 @@ class Tiled:
             whole = pixels.resized(whole, (rows * side, columns * side), self._resample)
             parts = pixels.tiles(whole, side)
         parts.append(pixels.resized(whole, (side, side), self._resample))
+        return self._encoded(parts)
+
+    def _encoded(self, squares: list[Pixels]) -> Rows:
         patches = self._patches
         inputs = {
-            "pixel_values": np.stack([self._scale(part) for part in parts]),
-            "patch_attention_mask": np.ones((len(parts), patches, patches), bool),
-            "patch_position_ids": np.tile(np.arange(patches**2), (len(parts), 1)),
+            "pixel_values": np.stack([self._scale(square) for square in squares]),
+            "patch_attention_mask": np.ones((len(squares), patches, patches), bool),
+            "patch_position_ids": np.tile(np.arange(patches**2), (len(squares), 1)),
         }
         [features] = self._networks.run("vision_embeddings", inputs)
         return features.reshape(-1, features.shape[-1])
 
-    def _resized(self, size: Size) -> Size:
-        """Returns the height and the width to which an image is scaled before it is cut: its longer side is given."""
+    def _resized(self, size: Size, longest: int) -> Size:
+        """Returns the height and the width to which an image is scaled before it is cut. longest: of its sides."""
         height, width = size
-        aspect, longest = width / height, self._longest
+        aspect = width / height
         if width >= height:
             height, width = int(longest / aspect), longest
             height += height % 2
@@ -96,3 +105,46 @@ class Tiled:
             rows = math.ceil(height / side)
             columns = math.ceil(int(rows * side * aspect) / side)
         return (rows, columns) if rows * columns > 1 else (0, 0)
+
+
+class SmolVlm(Tiled):
+    """A family.VideoFamily. The frames of a video are images that are not cut, behind texts with their times."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        size = files.video["video_sampling"]["video_size"] if "video_sampling" in files.video else files.video["size"]
+        self._longest_of_video = min(int(size["longest_edge"]), MAX_SIDE)
+
+    def split(self, video: Image) -> list[Part]:
+        """Implements VideoFamily.split."""
+        seconds, frames = int(video.seconds), pixels.groups(video, 1)
+        length = f"{seconds // 3600}:{clock(seconds % 3600)} [H:MM:SS]"
+        intro = f"You are provided the following series of {in_words(len(frames))} frames from a {length} video.\n"
+        layout = Layout(self._tokens, texts=((WHOLE, self._tokens),))
+        return [
+            Part(
+                f"{intro * (number == 0)}\nFrame from {clock(frame.times[0])}:",
+                frame,
+                layout,
+                EDGE + "\n\n" * (number == len(frames) - 1),
+            )
+            for number, frame in enumerate(frames)
+        ]
+
+    def encode_frames(self, frames: Image, layout: Layout) -> Rows:
+        size = self._resized((frames.height, frames.width), self._longest_of_video)
+        whole = pixels.resized(pixels.pixels(frames), size, self._resample)
+        return self._encoded([pixels.resized(whole, (self._side, self._side), self._resample)])
+
+
+def in_words(number: int) -> str:
+    """Returns a number below a million in English, as the package num2words does."""
+    if number < 20:
+        return ONES[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return TENS[tens] + f"-{ONES[ones]}" * (ones > 0)
+    unit, word = (100, "hundred") if number < 1000 else (1000, "thousand")
+    count, rest = divmod(number, unit)
+    joint = " and " if rest < 100 else ", "
+    return f"{in_words(count)} {word}" + (joint + in_words(rest)) * (rest > 0)

@@ -8,9 +8,10 @@ import pytest
 
 from lean_ovms.engine.paged.vision import pixels
 from lean_ovms.engine.paged.vision.families import NotReadable, load
+from lean_ovms.engine.paged.vision.tiled import in_words
 from lean_ovms.types import Image
 from tools.zoo_vision import PIXELS, PLAIN, TILED
-from tools.zoo_vision_torch import VIDEOS, image_processor
+from tools.zoo_vision_torch import GEMMA4, TIMED, VIDEOS, image_processor
 
 pytest.importorskip("transformers")
 OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
@@ -70,7 +71,7 @@ def test_the_tokens_of_an_image_are_as_many_as_its_grid(name, size, tmp_path):
     assert layout.tokens == layout.height * layout.width
 
 
-QWEN = sorted(VIDEOS)
+QWEN = [name for name in VIDEOS if name.startswith("qwen")]
 
 
 def film(count, size):
@@ -106,7 +107,7 @@ def test_the_numbers_of_a_video_are_those_of_transformers(name, size, count, tmp
 
 def _fitted(name, count, size):
     """The height and width of frames by transformers."""
-    if VIDEOS[name]:
+    if name in TIMED:
         least, most = PIXELS["qwen2_vl"]["min_pixels"], PIXELS["qwen2_vl"]["max_pixels"]
         module = pytest.importorskip("transformers.models.qwen3_vl.video_processing_qwen3_vl")
         return module.smart_resize(count, *size, 2, 16, least, most)
@@ -120,7 +121,7 @@ def test_the_texts_and_times_of_a_video(name, tmp_path):
     parts = one.split(film(5, (48, 64)))
     texts, times = [(part.before, part.after) for part in parts], [part.layout.time for part in parts]
     start, end = "<|vision_start|>", "<|vision_end|>"
-    if VIDEOS[name]:
+    if name in TIMED:
         assert texts == [(f"<{time} seconds>{start}", end) for time in ("0.2", "1.2", "2.0")]
         assert times == [None] * 3
     else:
@@ -135,6 +136,57 @@ def test_the_processor_of_videos_may_have_a_file_of_its_own(tmp_path):
     [part] = one.split(film(2, (64, 64)))
     assert (part.layout.height, part.layout.width) == (2, 2)
     assert one.layout((64, 64)).tokens == 16
+
+
+@pytest.mark.parametrize("size", [(48, 64), (7, 90), (240, 320)])
+@pytest.mark.parametrize("name", ["smolvlm", *GEMMA4])
+def test_a_frame_is_an_image_with_the_limits_of_videos(name, size, tmp_path):
+    wanted = PIXELS[name] | ({"size": {"longest_edge": 40}} if name == "smolvlm" else {"max_soft_tokens": 140})
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(wanted))
+    one, networks = family(name, tmp_path)
+    video = film(3, size)
+    for part, frame in zip(one.split(video), pixels.frames(video), strict=True):
+        one.encode_frames(part.image, part.layout)
+        [inputs] = networks.inputs.values()
+        fields = {"max_soft_tokens": 140}
+        if name == "smolvlm":
+            fields = {"size": wanted["size"], "do_image_splitting": False}
+        theirs = image_processor(name)(images=[frame], return_tensors="np", **fields)
+        assert inputs["pixel_values"].ravel() == pytest.approx(theirs["pixel_values"].ravel(), abs=1e-6)
+        assert part.layout.tokens == (4 if name == "smolvlm" else theirs["num_soft_tokens_per_image"][0])
+
+
+def test_the_texts_of_the_frames_of_a_video(tmp_path):
+    video = Image(48, 64, bytes(2 * 3 * 48 * 64), times=(0.0, 71.6), seconds=3671.9)
+    one, _ = family("gemma4", tmp_path)
+    assert [(part.before, part.after) for part in one.split(video)] == [
+        ("00:00 <|image>", "<image|>"),
+        (" 01:11 <|image>", "<image|>"),
+    ]
+    one, _ = family("smolvlm", tmp_path)
+    intro = "You are provided the following series of two frames from a 1:01:11 [H:MM:SS] video.\n"
+    edge = "<fake_token_around_image>"
+    assert [(part.before, part.after) for part in one.split(video)] == [
+        (f"{intro}\nFrame from 00:00:", edge),
+        ("\nFrame from 01:11:", f"{edge}\n\n"),
+    ]
+
+
+def test_numbers_in_words():
+    """The words are num2words's."""
+    words = {
+        0: "zero",
+        16: "sixteen",
+        40: "forty",
+        64: "sixty-four",
+        100: "one hundred",
+        128: "one hundred and twenty-eight",
+        1000: "one thousand",
+        2005: "two thousand and five",
+        4096: "four thousand and ninety-six",
+        4121: "four thousand, one hundred and twenty-one",
+    }
+    assert {number: in_words(number) for number in words} == words
 
 
 TILE, WHOLE = "<fake_token_around_image><row_{}_col_{}>", "<fake_token_around_image><global-img>"

@@ -36,11 +36,16 @@ def shown(prompt):
     return prompt, [Image(*SIZES[n], pixels(n)) if n < len(SIZES) else frames for n in numbers]
 
 
-def check(name, rig):
-    """Asks about all prompts together, and compares the answers; returns how many tokens were in the prefix cache."""
+def check(name, rig, most=2048):
+    """Asks about all prompts of at most so many tokens together, and compares the answers.
+
+    Returns how many tokens were in the prefix cache.
+    """
     numbers = {}
     prompts = PROMPTS | (VIDEO_PROMPTS if name in VIDEOS else {})
     for kind, prompt in prompts.items():
+        if RECORDED[name][kind][0] > most:
+            continue
         text, images = shown(prompt)
         numbers[kind] = rig.see(text, *images, max_tokens=60, ignore_eos=True, logprobs=True)
         rig.turn()
@@ -66,6 +71,6 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
 @pytest.mark.parametrize("name", ["gemma4-moe", "qwen2_vl", "qwen3_5", "smolvlm"])
 def test_preempted_sequences_and_draft_tokens_change_nothing(name, tmp_path):
     rig = load(unpacked(name, tmp_path), blocks=12, max_num_batched_tokens=48, prompt_lookup=True)
-    check(name, rig)
-    check(name, rig)
+    check(name, rig, most=12 * 32 - 64)
+    check(name, rig, most=12 * 32 - 64)
     assert rig.stats().preemptions
