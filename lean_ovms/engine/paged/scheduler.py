@@ -34,6 +34,9 @@ from .state_cache import StateCache
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
+IMAGE_PARTS = 4
+"""How much less of a step the tokens of images take beside decoding sequences: these pause less, and the first token
+that has waited for the encoder waits a few steps more."""
 
 
 class Step(NamedTuple):
@@ -391,13 +394,16 @@ class Scheduler(RunningSequences):
         A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
         """
         start, known = int(self.tables.computed[sequence.row]), len(sequence.ids)
-        count = taken = known - start
+        count, images = known - start, sequence.params.images
+        taken = count
         if self._split and not self.decoding and len(self.prefilling) == 1:
             count = taken = min(count, budget)
         elif self._split:
+            if images is not None and self.decoding and any(images.rows(start, min(count, budget))):
+                budget = min(budget, max(1, self._step_tokens // IMAGE_PARTS))
             count, taken = self.chunk_sizes.part(start, count, budget)
-        if sequence.params.images is not None:
-            count = sequence.params.images.chunk(start, count)
+        if images is not None:
+            count = images.chunk(start, count)
         ends = self._write_prompt_states(sequence, start, start + count)
         if not ends or not self._grow(sequence, ends[-1]):
             return 0

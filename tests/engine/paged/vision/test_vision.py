@@ -132,6 +132,31 @@ def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
     assert words(rig, image) == said("yellow")
 
 
+def test_images_take_a_part_of_a_step_beside_those_who_decode(rig, monkeypatch):
+    lengths, chunks = [], rig.backend.scheduler._chunks
+
+    def recorded():
+        made = chunks()
+        lengths.extend(chunk.length for chunk in made)
+        return made
+
+    monkeypatch.setattr(rig.backend.scheduler, "_chunks", recorded)
+    colours = ["red", "green", "blue", "yellow"]
+    ask(rig, tags(4) + "describe", *colours, size=(51, 52), max_tokens=1)
+    rig.run()
+    assert max(lengths) == 64  # as load sets max_num_batched_tokens
+    text = ask(rig, "Hello!", ignore_eos=True, max_tokens=100)
+    while not rig.answer(text).tokens:
+        rig.turn()
+    lengths.clear()
+    beside = ask(rig, "Hello!" + tags(4), *colours, size=(51, 52), max_tokens=1)  # its images are encoded already
+    while not rig.answer(beside).reasons:
+        rig.turn()
+    assert not rig.answer(text).reasons
+    assert 1 < max(lengths) <= 64 // 4
+    rig.run()
+
+
 def test_a_request_that_is_cancelled_before_its_image_is_encoded(rig, monkeypatch):
     go, encode = threading.Event(), rig.backend._vision._family.encode
     monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: go.wait(60) and encode(image))
