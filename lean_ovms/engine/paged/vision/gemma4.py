@@ -33,8 +33,8 @@ class Gemma4:
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["pooling_kernel_size"])
         self._tokens = int(processor["max_soft_tokens"])
-        has_own = files.video is not processor
-        self._frame_tokens = int(files.video["max_soft_tokens"]) if has_own else FRAME_TOKENS
+        of_videos = files.video if files.video is not processor else {}
+        self._frame_tokens = int(of_videos.get("max_soft_tokens", FRAME_TOKENS))
         self._scale = Scale.read(processor)
         self._resample = int(processor.get("resample", pixels.BICUBIC))
 
