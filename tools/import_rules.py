@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
-    | {"engine.genai.guard", "engine.loading", "engine.paged"}
+    | {"engine.genai.guard", "engine.loading", "engine.paged", "repository"}
     | {"engine.embedding", "engine.speech", "engine.voice", "engine.image_generation", "config", "util"},
     "engine.worker.command_queue": {"engine.protocol", "util"},
     "engine.worker.loop": {

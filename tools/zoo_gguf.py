@@ -18,6 +18,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from lean_ovms.repository.gguf import parts
 from tools.make_gguf import put
 from tools.zoo import COMMON, QWEN_EXPERTS
 from tools.zoo_torch import TOKENS, Answer, prompts
@@ -64,6 +65,17 @@ def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
     known = json.loads(FILE.read_text())[name]
     tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
     return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors, kind)
+
+
+def write_parts(first: Path, name: str) -> None:
+    """Writes the file of a recorded model as llama-gguf-split does: all metadata in the first part, tensors in all."""
+    known = json.loads(FILE.read_text())[name]
+    names, files = list(known["tensors"]), parts(first)
+    for number, file in enumerate(files):
+        split = {"split.no": number, "split.count": len(files), "split.tensors.count": len(names)}
+        tensors = {tensor: values(tensor, known["tensors"][tensor]) for tensor in names[number :: len(files)]}
+        metadata = {} if number else {**known["metadata"], **WORDS}
+        pack(file, known["architecture"], {**metadata, **split}, tensors, "F16")
 
 
 def pack(path: Path, architecture: str, metadata: dict[str, Any], tensors: dict[str, np.ndarray], kind: str) -> Path:

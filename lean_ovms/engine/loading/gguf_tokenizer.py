@@ -79,8 +79,8 @@ class GgufTokenizer:
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
-        header = gguf.read(path, texts=("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
-        self._metadata, self._tokens = header.metadata, (tokens := header.texts("tokenizer.ggml.tokens"))
+        header = gguf.read(path)
+        self._metadata, self._tokens = header.metadata, (tokens := header.strings("tokenizer.ggml.tokens"))
         kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         pieces = self._metadata["tokenizer.ggml.model"] == "llama"
         self._begins, self._stops = self._frame("bos", pieces), self._frame("eos", False)
@@ -153,8 +153,8 @@ def _bytes(header: gguf.Header) -> Any:
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
     if name not in PRE_TOKENIZERS:
         raise ValueError(f"the pre-tokenizer {name} is not known")
-    merges = [_pair(text) for text in header.texts("tokenizer.ggml.merges")]
-    vocab = {token: i for i, token in enumerate(header.texts("tokenizer.ggml.tokens"))}
+    merges = [_pair(text) for text in header.strings("tokenizer.ggml.merges")]
+    vocab = {token: i for i, token in enumerate(header.strings("tokenizer.ggml.tokens"))}
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -172,7 +172,7 @@ def _sentencepiece(header: gguf.Header, prefix: bool) -> Any:
     """Returns a tokenizer of the kind llama. Its merges follow from the scores: the best pair of pieces comes first."""
     from tokenizers import Tokenizer, models, normalizers
 
-    tokens, scores = header.texts("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
+    tokens, scores = header.strings("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) < len(tokens):
         raise ValueError("its pieces have no scores")
     if max(map(len, tokens)) > MAX_PIECE:

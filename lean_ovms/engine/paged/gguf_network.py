@@ -18,7 +18,7 @@ from openvino.frontend import FrontEndManager
 from openvino.op import _PagedAttentionExtension
 
 from ...errors import StartError
-from ...repository import gguf
+from ...repository import gguf, gguf_merge
 from ..errors import last_line
 from .network import LOGITS_INPUT
 
@@ -41,10 +41,11 @@ def read(path: Path) -> Any:
     header = gguf.read(path)
     os.environ.setdefault(*EXACT_MINIMUMS)
     frontend = FrontEndManager().load_by_framework("gguf")
-    try:
-        model = frontend.convert(frontend.load(str(path)))
-    except Exception as error:  # the frontend has classes of its own, without a common one
-        raise StartError(f"{path} cannot be served: {last_line(error)}; {gguf.EXPORT}") from error
+    with gguf_merge.whole(path) as file:
+        try:
+            model = frontend.convert(frontend.load(str(file)))
+        except Exception as error:  # the frontend has classes of its own, without a common one
+            raise StartError(f"{path} cannot be served: {last_line(error)}; {gguf.EXPORT}") from error
     if header.architecture == QWEN3_MOE:
         _correct_qwen3_moe(model)
     return _paged(model, header)
