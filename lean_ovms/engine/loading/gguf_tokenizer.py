@@ -34,10 +34,15 @@ DEEPSEEK3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
-LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2")
+FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
+GLM = ("glm4", "glm5")
+ALIGNED = (512, 256, 128, 64, 32, 16, 8, 4, "1,2")
+"""Lengths of spaces that Jais 2 keeps together."""
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*LLAMA3_WORDS, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), LLAMA3),
+    **dict.fromkeys((*LLAMA3_WORDS, *GLM, "dbrx", "smaug-bpe", "chatglm-bpe"), LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"), QWEN2),
+    **dict.fromkeys(("kormo", "f2llmv2"), QWEN2),
     "qwen35": (
         rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -45,17 +50,36 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum"), GPT2
     ),
+    **dict.fromkeys(("a.x-4.0", "gigachat"), GPT2),
     **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), DIGITS),
-    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), DEEPSEEK3),
+    "mellum2": DIGITS,
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), DEEPSEEK3),
+    **dict.fromkeys(
+        ("bailingmoe", "bailingmoe2", "llada-moe"),
+        (
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}"
+            r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        ),
+    ),
+    "exaone-moe": (
+        rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+    ),
+    "jais-2": (LLAMA3[0].removesuffix(r"\s+(?!\S)|\s+") + "".join(rf"\s{{{n}}}(?!\S)|" for n in ALIGNED) + r"\s",),
+    "minicpm5": (r"\p{N}{1,3}", rf"{APOSTROPHES}|{WORD}|\p{{N}}+|{REST}"),
+    "seed-coder": (rf"{APOSTROPHES}|{WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",),
+    **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), (FINNISH,)),
+    "viking": (FINNISH, r"\p{N}"),
     "tekken": (rf"{CASED % ('', '')}|\p{{N}}|{CASED_REST}",),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), GPT4O),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), GPT4O),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", *GPT2, "[0-9][0-9][0-9]"),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", *GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 """What divides a text, one after the other, by llama.cpp's name: each match is a part, and what is between matches."""
-WHOLE_WORDS = (*LLAMA3_WORDS, "tekken")
-"""Those whose words in the vocabulary need no merges, and whose texts begin with the token bos unless the file says
-otherwise."""
+BEGUN = (*LLAMA3_WORDS, "tekken")
+"""Those whose texts begin with the token bos unless the file says otherwise."""
+WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5")
+"""Those whose words in the vocabulary need no merges."""
 ENDS = frozenset(
     (
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
@@ -141,7 +165,7 @@ class GgufTokenizer:
 
     def _frame(self, name: str, default: bool) -> list[int]:
         """Returns the token that all texts begin or end with, if any."""
-        default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
+        default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in BEGUN)
         wanted = self._metadata.get(f"tokenizer.ggml.add_{name}_token", default)
         return [self._id(name)] if wanted and self._id(name) >= 0 else []
 
