@@ -124,6 +124,7 @@ FOREIGN = {
         "engine/paged/lora/adapter_layers.py",
         "engine/paged/model.py",
         "engine/paged/positions.py",
+        "engine/embedding/gguf_network.py",
         "engine/embedding/model.py",
         "engine/embedding/tokenizer.py",
         "engine/paged/vision/input_embeddings.py",

@@ -45,6 +45,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mistral": ("llama", {"head_dim": 32}, {}),
 }
 """model_type of transformers: architecture in GGUF, what differs from zoo.COMMON, and what else the metadata has."""
+POOLED = ("qwen3", "gemma3_text")
+"""Models of which the last token's vectors are recorded, too."""
 PERMUTED = ("llama",)
 """Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
@@ -139,7 +141,8 @@ def record(name: str) -> dict[str, Any]:
         **more,
     }
     metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
-    return {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": answers(model)}
+    known = {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": answers(model)}
+    return {**known, "vectors": vectors(model)} if name in POOLED else known
 
 
 def head_size(config: Any) -> int:
@@ -194,6 +197,15 @@ def answers(model: Any) -> list[Answer]:
                 logprobs.append(round(float(line.max()), 4))
         found.append((text[len(ids) :], logprobs))
     return found
+
+
+def vectors(model: Any) -> list[list[float]]:
+    """Returns the hidden state of the last token of each prompt, behind the last normalization."""
+    import torch
+
+    with torch.no_grad():
+        found = [model.model(torch.tensor([ids])).last_hidden_state[0, -1] for ids in prompts()]
+    return [[round(float(value), 4) for value in vector] for vector in found]
 
 
 def main(argv: list[str]) -> int:

@@ -121,6 +121,11 @@ class Header:
         kinds = self.metadata.get("tokenizer.ggml.token_type")
         return frozenset(i for i, kind in enumerate(kinds) if kind == USER_DEFINED) if kinds else frozenset()
 
+    def token(self, name: str) -> str:
+        """Returns the text of a special token; "" if there is none."""
+        tokens, place = self.strings("tokenizer.ggml.tokens"), self.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        return tokens[place] if type(place) is int and 0 <= place < len(tokens) else ""
+
     def config(self) -> Json:
         """Returns the fields that `model_config` reads from a config.json."""
         return {
@@ -132,6 +137,7 @@ class Header:
             "num_key_value_heads": self.number("attention.head_count_kv"),
             "hidden_size": self.number("embedding_length"),
             "head_dim": self.number("attention.key_length"),
+            "pad_token_id": self.number_at("tokenizer.ggml.padding_token_id"),
         }
 
 

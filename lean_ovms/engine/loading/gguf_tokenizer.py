@@ -65,7 +65,9 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
         rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
     ),
-    "jais-2": (LLAMA3[0].removesuffix(r"\s+(?!\S)|\s+") + "".join(rf"\s{{{n}}}(?!\S)|" for n in ALIGNED) + r"\s",),
+    "jais-2": (
+        LLAMA3[0].removesuffix(r"\s+(?!\S)|\s+") + "".join(rf"\s{{{count}}}(?!\S)|" for count in ALIGNED) + r"\s",
+    ),
     "minicpm5": (r"\p{N}{1,3}", rf"{APOSTROPHES}|{WORD}|\p{{N}}+|{REST}"),
     "seed-coder": (rf"{APOSTROPHES}|{WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",),
     **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), (FINNISH,)),
@@ -98,16 +100,17 @@ MAX_PIECE = 4096
 class GgufTokenizer:
     """The tokenizer of a file; of openvino_genai.Tokenizer, what model_info and the pipelines use.
 
-    library: what tokenizes. vocabulary: the bytes of the tokens. ends: the tokens that end an answer.
+    library: what tokenizes. vocabulary: the bytes of the tokens. single: the ids before and after a text. ends: the
+    tokens that end an answer.
     """
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
-        header = gguf.read(path)
+        self._header = header = gguf.read(path)
         self._metadata, self._tokens = header.metadata, (tokens := header.strings("tokenizer.ggml.tokens"))
         kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         pieces = self._metadata["tokenizer.ggml.model"] == "llama"
-        self._begins, self._stops = self._frame("bos", pieces), self._frame("eos", False)
+        self.single = self._frame("bos", pieces), self._frame("eos", False)
         prefix = bool(self._metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
         try:
             made = _sentencepiece(header, prefix) if pieces else _bytes(header)
@@ -129,7 +132,7 @@ class GgufTokenizer:
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """Encodes as pipeline.Pipeline.encode does."""
         ids = self.library.encode(text)
-        return [*self._begins, *ids, *self._stops] if add_special_tokens else ids
+        return [*self.single[0], *ids, *self.single[1]] if add_special_tokens else ids
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
         hidden = self.vocabulary.special if skip_special_tokens else ()
@@ -147,10 +150,10 @@ class GgufTokenizer:
         return self._id("padding")
 
     def get_bos_token(self) -> str:
-        return self._text("bos")
+        return self._header.token("bos")
 
     def get_eos_token(self) -> str:
-        return self._text("eos")
+        return self._header.token("eos")
 
     def get_original_chat_template(self) -> str:
         template = self._metadata.get("tokenizer.chat_template")
@@ -160,14 +163,11 @@ class GgufTokenizer:
         value = self._metadata.get(f"tokenizer.ggml.{name}_token_id")
         return value if type(value) is int and 0 <= value < len(self._tokens) else -1
 
-    def _text(self, name: str) -> str:
-        return self._tokens[self._id(name)] if self._id(name) >= 0 else ""
-
-    def _frame(self, name: str, default: bool) -> list[int]:
+    def _frame(self, name: str, default: bool) -> tuple[int, ...]:
         """Returns the token that all texts begin or end with, if any."""
         default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in BEGUN)
         wanted = self._metadata.get(f"tokenizer.ggml.add_{name}_token", default)
-        return [self._id(name)] if wanted and self._id(name) >= 0 else []
+        return (self._id(name),) if wanted and self._id(name) >= 0 else ()
 
 
 def _bytes(header: gguf.Header) -> Any:
