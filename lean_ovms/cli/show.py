@@ -55,7 +55,7 @@ def facts(config: Config) -> Rows:
         override=config.override_generation_config,
         task=config.task,
     )
-    kind = config.task or (TEXT_GENERATION if path.is_file() else task.detect(path)) or TEXT_GENERATION
+    kind = config.task or task.detect(path) or TEXT_GENERATION
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
     problem = "" if path.is_file() else weights.short_file(path, needed_only=True)

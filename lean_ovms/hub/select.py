@@ -74,6 +74,24 @@ def quantized(names: Iterable[str], quantization: str) -> str:
     return min(found, key=lambda name: (len(name), name), default="")
 
 
+def usual(names: Iterable[str]) -> str:
+    """Returns the name of the GGUF file that llama.cpp takes if none is named: Q4_K_M, or the first one; "" if there is
+    none."""
+    found = [name for name in gguf.whole_or_first(names) if "mmproj" not in name]
+    return quantized(found, "Q4_K_M") or next(iter(found), "")
+
+
+def usual_of(listing: Listing) -> str:
+    """Returns the name of the GGUF file to pull of a repository that has nothing else to serve; "" for another one."""
+    try:
+        model_files(listing)
+    except NotOpenVino as missing:
+        return "" if missing.checkpoint else usual(path.path for path in listing.files if path.path.endswith(".gguf"))
+    except PullError:
+        return ""  # pulling it says what is missing
+    return ""
+
+
 def shards(name: str) -> list[str]:
     """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
     try:

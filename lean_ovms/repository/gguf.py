@@ -246,21 +246,24 @@ def _refusing(path: Path) -> Iterator[None]:
         raise StartError(f"{path} cannot be served: {error}; {EXPORT}") from error
 
 
+def pooling_type(path: Path) -> int:
+    """Returns how an embedding model pools, by llama.cpp's number; 0 for another model. Reads what is before the
+    vocabulary, where llama.cpp's converter writes it. Raises OSError, and Malformed."""
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        cursor = Cursor(data)
+        for key, value in _entries(cursor, _begin(cursor)[1]):
+            if key.endswith(".pooling_type") and type(value) is int:
+                return value
+            if key.startswith("tokenizer."):
+                break
+    return 0
+
+
 def parse(data: mmap.mmap | bytes) -> Header:
     """Raises Malformed."""
     cursor = Cursor(data)
-    if cursor.read(4) != b"GGUF":
-        raise Malformed("it does not begin with GGUF")
-    version = cursor.number("I")
-    if not FIRST_VERSION <= version <= LAST_VERSION:
-        raise Malformed(f"version {version} is not known")
-    tensors, entries = cursor.number("Q"), cursor.number("Q")
-    if tensors > MAX_TENSORS or entries > MAX_ENTRIES:
-        raise Malformed(f"it claims {entries} entries and {tensors} tensors")
-    metadata: dict[str, Any] = {}
-    for _ in range(entries):
-        key = cursor.text()
-        metadata[key] = _value(cursor, cursor.number("I"))
+    tensors, entries = _begin(cursor)
+    metadata = dict(_entries(cursor, entries))
     entries_end = cursor.position
     rows = [_tensor(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -279,6 +282,25 @@ def parse(data: mmap.mmap | bytes) -> Header:
         start=start,
         alignment=alignment,
     )
+
+
+def _begin(cursor: Cursor) -> tuple[int, int]:
+    """Returns the number of tensors and of entries of the metadata."""
+    if cursor.read(4) != b"GGUF":
+        raise Malformed("it does not begin with GGUF")
+    version = cursor.number("I")
+    if not FIRST_VERSION <= version <= LAST_VERSION:
+        raise Malformed(f"version {version} is not known")
+    tensors, entries = cursor.number("Q"), cursor.number("Q")
+    if tensors > MAX_TENSORS or entries > MAX_ENTRIES:
+        raise Malformed(f"it claims {entries} entries and {tensors} tensors")
+    return tensors, entries
+
+
+def _entries(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
+    for _ in range(count):
+        key = cursor.text()
+        yield key, _value(cursor, cursor.number("I"))
 
 
 class Cursor:

@@ -10,7 +10,7 @@ from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import model_info, pipeline_choice, vocabulary
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
-from lean_ovms.repository import gguf, model_config, model_dir
+from lean_ovms.repository import gguf, model_config, model_dir, task
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat
 from tests.engine.rig import Rig
@@ -42,6 +42,7 @@ ENTRIES = {
     "llama.attention.head_count": (4, struct.pack("<I", 4)),
     "llama.attention.head_count_kv": (4, struct.pack("<I", 2)),
     "llama.context_length": (4, struct.pack("<I", 300)),
+    "llama.pooling_type": (4, struct.pack("<I", 0)),
     "tokenizer.ggml.model": (8, text("gpt2")),
     "tokenizer.ggml.tokens": (9, strings("a", "b", "<think>")),
     "tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 3, 4)),
@@ -180,6 +181,17 @@ def test_a_split_file_has_as_many_tensors_as_it_says(tmp_path):
         (tmp_path / f"x-0000{number + 1}-of-00002.gguf").write_bytes(part(number, entries, tensor, tensors=3))
     with pytest.raises(StartError, match="its parts have 2 tensors"):
         gguf.read(tmp_path / "x-00001-of-00002.gguf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(0, "text_generation"), (1, "embeddings"), (3, "embeddings"), (4, "rerank")]
+)
+def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file({"llama.pooling_type": (4, struct.pack("<I", kind))}))
+    assert task.detect(path) == name
+    path.write_bytes(path.read_bytes()[:40])
+    assert task.detect(path) == ""
 
 
 def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):
