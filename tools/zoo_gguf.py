@@ -18,7 +18,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from lean_ovms.repository.gguf import parts
+from lean_ovms.repository.gguf_names import parts
 from tools.make_gguf import put
 from tools.zoo import COMMON, QWEN_EXPERTS
 from tools.zoo_torch import TOKENS, Answer, prompts

@@ -13,7 +13,7 @@ from ..engine.protocol import TEXT_GENERATION
 from ..errors import StartError
 from ..hub.select import quantized
 from ..hub.staging import human_size
-from ..repository import gguf, model_config, model_dir, task, weights
+from ..repository import gguf_names, model_config, model_dir, task, weights
 from ..repository.model_dir import ModelDir
 from ..server import exit_status
 from ..text import parsers
@@ -71,7 +71,7 @@ def facts(config: Config) -> Rows:
 def _file(config: Config) -> Path:
     """Returns the model's directory, or its GGUF file: the one that is asked for, or the first one without others."""
     path, wanted = config.model_dir, config.gguf_filename
-    files = {str(file.relative_to(path)): file for file in gguf.models_in(path)}
+    files = {str(file.relative_to(path)): file for file in gguf_names.models_in(path)}
     if wanted:
         name = wanted if wanted in files else quantized(files, wanted)
         if not name:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from ..observability.logging import safe
-from ..repository import gguf
+from ..repository import gguf_names
 from ..repository.model_dir import IMAGE_FILES, NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, missing_files
 from .client import Listing, PullError, RemoteFile
 
@@ -70,14 +70,14 @@ def quantized(names: Iterable[str], quantization: str) -> str:
     """Returns the shortest name of a whole GGUF file or first part with this quantization, such as Q4_K_M; "" if there
     is none."""
     word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.gguf", re.IGNORECASE)
-    found = [name for name in gguf.whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
+    found = [name for name in gguf_names.whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
     return min(found, key=lambda name: (len(name), name), default="")
 
 
 def usual(names: Iterable[str]) -> str:
     """Returns the name of the GGUF file that llama.cpp takes if none is named: Q4_K_M, or the first one; "" if there is
     none."""
-    found = [name for name in gguf.whole_or_first(names) if "mmproj" not in name]
+    found = [name for name in gguf_names.whole_or_first(names) if "mmproj" not in name]
     return quantized(found, "Q4_K_M") or next(iter(found), "")
 
 
@@ -95,7 +95,7 @@ def usual_of(listing: Listing) -> str:
 def shards(name: str) -> list[str]:
     """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
     try:
-        return [path.as_posix() for path in gguf.parts(PurePosixPath(name))]
+        return [path.as_posix() for path in gguf_names.parts(PurePosixPath(name))]
     except ValueError as error:
         raise PullError(f"--gguf_filename {safe(name)}: {error}") from None
 
@@ -144,7 +144,7 @@ def no_gguf(listing: Listing, wanted: str) -> PullError:
 
 def _gguf_names(there: Iterable[str]) -> str:
     """Returns the names that can be given: whole files and first parts."""
-    names = gguf.whole_or_first(there)
+    names = gguf_names.whole_or_first(there)
     if not names:
         return "it has no GGUF files"
     return f"it has {', '.join(names[:SHOWN])}" + (", ..." if len(names) > SHOWN else "")

@@ -9,19 +9,19 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import mmap
-import re
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 from ..errors import StartError
 from ..types import Json
 from ..util.files import open_regular
+from .gguf_names import parts
 
 COMPARED = ("gemma", "gemma3", "llama", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe")
 """Architectures whose tokens and log probabilities are transformers' on tiny files: tests/engine/paged/test_gguf.py."""
@@ -51,13 +51,10 @@ BLOCKS = {
 MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
 MAX_STRINGS = 1 << 22
 """Strings of one array: more than any vocabulary has."""
-PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
-"""The name of a part of a split file, as llama-gguf-split writes it."""
 FIRST_VERSION, LAST_VERSION = 2, 3
-DEFAULT_ALIGNMENT = 32
+DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
 _LENGTH = struct.Struct("<Q")
-P = TypeVar("P", bound=PurePath)
 
 
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
@@ -144,32 +141,6 @@ class Header:
 def is_gguf(path: Path) -> bool:
     """Returns whether a model is one GGUF file, by its name."""
     return path.suffix == ".gguf"
-
-
-def parts(path: P) -> list[P]:
-    """Returns the paths of all parts of a split file, by the name of the first; of another file just its own.
-
-    Raises ValueError for the name of another part.
-    """
-    found = PART.fullmatch(path.name)
-    if found is None:
-        return [path]
-    if int(found["part"]) != 1 or not int(found["count"]):
-        raise ValueError(f"name the first part, …-00001-of-{found['count']}.gguf")
-    return [
-        path.with_name(f"{found['stem']}-{i:05}-of-{found['count']}.gguf") for i in range(1, int(found["count"]) + 1)
-    ]
-
-
-def models_in(folder: Path) -> list[Path]:
-    """Returns the GGUF models of a folder, also of those in it: whole files and first parts."""
-    names = (str(file.relative_to(folder)) for pattern in ("*.gguf", "*/*.gguf") for file in folder.glob(pattern))
-    return [folder / name for name in whole_or_first(names) if "mmproj" not in name]
-
-
-def whole_or_first(names: Iterable[str]) -> list[str]:
-    """Returns the names of whole files and of first parts, sorted."""
-    return [name for name in sorted(names) if (part := PART.fullmatch(name)) is None or int(part["part"]) == 1]
 
 
 _known: ContextVar[dict[Path, Header] | None] = ContextVar("known", default=None)
@@ -267,8 +238,8 @@ def parse(data: mmap.mmap | bytes) -> Header:
     entries_end = cursor.position
     rows = [_tensor(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if type(alignment) is not int or alignment < 1:
-        raise Malformed("its alignment is no number")
+    if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT:
+        raise Malformed(f"its alignment is not between 1 and {MAX_ALIGNMENT}")
     start = -(-cursor.position // alignment) * alignment
     for name, shape, kind, offset in rows:
         if start + offset + _size(shape, kind) > len(data):

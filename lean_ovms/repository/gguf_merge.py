@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import StartError
-from . import gguf
-from .gguf import Header
+from . import gguf, gguf_names
 
 MERGE = "make one file of its parts: llama-gguf-split --merge FIRST-PART FILE, or set TMPDIR to a folder with room"
 ENTRIES_BEGIN = 24
@@ -27,7 +26,7 @@ ENTRIES_BEGIN = 24
 def whole(path: Path) -> Iterator[Path]:
     """Yields a file with all tensors: itself, or a temporary one that is deleted at the end, where it may still be
     mapped. Raises StartError."""
-    files = gguf.parts(path)
+    files = gguf_names.parts(path)
     if len(files) == 1:
         yield path
         return
@@ -42,7 +41,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def _merge(files: list[Path], merged: IO[bytes]) -> None:
-    headers = list[Header]()
+    headers = list[gguf.Header]()
     for file in files:
         with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             headers.append(gguf.parse(data))

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import gguf
+from . import gguf_names
 from .model_dir import SPEECH_WEIGHTS, SPEECHT5, TOKENIZERS, weights_bytes
 from .model_dir import WEIGHTS as NETWORKS
 
@@ -39,7 +39,9 @@ class WeightsSummary:
 def summary(path: Path) -> WeightsSummary:
     """Returns what is known of a model directory or GGUF file; it reads no weights, but the networks."""
     files = (
-        gguf.parts(path) if path.is_file() else sorted([*path.glob("*.bin"), *path.glob("*.xml"), *path.glob("*.gguf")])
+        gguf_names.parts(path)
+        if path.is_file()
+        else sorted([*path.glob("*.bin"), *path.glob("*.xml"), *path.glob("*.gguf")])
     )
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
     sizes = _bytes_by_type(path)

@@ -17,7 +17,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
-from ...repository import gguf
+from ...repository import gguf_names
 from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import SamplingParams
@@ -309,7 +309,7 @@ class PagedPipeline(Engine):
         try:
             valid_for = fingerprint(
                 # Of vision models, what embeds tokens is apart.
-                gguf.parts(config.model_dir)
+                gguf_names.parts(config.model_dir)
                 if is_gguf(config.model_dir)
                 else config.model_dir.glob("openvino_*model.xml"),
                 network.layout,
