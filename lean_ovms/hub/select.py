@@ -94,10 +94,9 @@ def usual_of(listing: Listing) -> str:
 
 def shards(name: str) -> list[str]:
     """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
-    try:
-        return [path.as_posix() for path in gguf_names.parts(PurePosixPath(name))]
-    except ValueError as error:
-        raise PullError(f"--gguf_filename {safe(name)}: {error}") from None
+    if not gguf_names.whole_or_first([name]):
+        raise PullError(f"--gguf_filename {safe(name)}: name the first part, NAME-00001-of-0000N.gguf")
+    return [path.as_posix() for path in gguf_names.parts(PurePosixPath(name))]
 
 
 def _is_needed(path: str) -> bool:

@@ -167,10 +167,7 @@ def read(path: Path) -> Header:
 
 
 def _read(path: Path) -> Header:
-    try:
-        files = parts(path)
-    except ValueError as error:
-        raise StartError(f"{path} is one part of several: {error}") from error
+    files = parts(path)
     header = _of_part(path, 1, len(files))
     for number, file in enumerate(files[1:], 2):
         _join(header, _of_part(file, number, len(files)), file)
@@ -189,9 +186,7 @@ def _of_part(path: Path, number: int, count: int) -> Header:
         if count > 1 and place != (number - 1, count):
             raise Malformed(f"it is not part {number} of {count}")
         if count == 1 and header.number_at("split.count") > 1:
-            raise Unsupported(
-                "it is one part of several, which have to have the names that llama-gguf-split gives them"
-            )
+            raise Unsupported("it is one part of several; name the first one, NAME-00001-of-0000N.gguf")
         return header
 
 

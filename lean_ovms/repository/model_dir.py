@@ -131,7 +131,7 @@ def weights_bytes(path: Path) -> int:
     try:
         files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else gguf_names.parts(path)
         return sum(file.stat().st_size for file in files if file.suffix in (".bin", ".gguf"))
-    except (OSError, ValueError):  # ValueError: it names no first part
+    except OSError:
         return 0
 
 

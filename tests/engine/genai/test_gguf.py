@@ -118,7 +118,7 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (file({"general.architecture": (8, text("bert"))}), "not of bert; serve the original model: --source_model"),
         (file({"general.architecture": None}), "not of nothing"),
         (file({"general.architecture": (8, text("smollm3"))}), "architecture smollm3: .* every fourth has none"),
-        (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several, which have to have the names"),
+        (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; name the first one"),
         (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 20, 0)]), "output.weight has the type 20"),
         (file({"llama.block_count": None}), "block_count is missing"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
@@ -172,7 +172,9 @@ def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
     config = Config(model_path=str(path), pipeline_type="LM_CB")
     with pytest.raises(StartError, match=r"openvino-genai loads no split GGUF files; .*--pipeline_type PAGED"):
         pipeline_choice.choose(config, ("CPU",))
-    with pytest.raises(StartError, match=r"x-00002-of-00002\.gguf is one part of several: name the first part"):
+    with pytest.raises(
+        StartError, match=r"x-00002-of-00002\.gguf cannot be served: it is one part of several; name the first"
+    ):
         gguf.read(tmp_path / "x-00002-of-00002.gguf")
 
 
