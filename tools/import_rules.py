@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
-    | {"engine.genai.guard", "engine.loading", "engine.paged"}
+    | {"engine.genai.guard", "engine.loading", "engine.paged", "repository"}
     | {"engine.embedding", "engine.speech", "engine.voice", "engine.image_generation", "config", "util"},
     "engine.worker.command_queue": {"engine.protocol", "util"},
     "engine.worker.loop": {
@@ -124,6 +124,7 @@ FOREIGN = {
         "engine/paged/lora/adapter_layers.py",
         "engine/paged/model.py",
         "engine/paged/positions.py",
+        "engine/embedding/gguf_network.py",
         "engine/embedding/model.py",
         "engine/embedding/tokenizer.py",
         "engine/paged/vision/input_embeddings.py",

@@ -18,6 +18,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from lean_ovms.repository.gguf_names import parts
 from tools.make_gguf import put
 from tools.zoo import COMMON, QWEN_EXPERTS
 from tools.zoo_torch import TOKENS, Answer, prompts
@@ -44,6 +45,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mistral": ("llama", {"head_dim": 32}, {}),
 }
 """model_type of transformers: architecture in GGUF, what differs from zoo.COMMON, and what else the metadata has."""
+POOLED = ("qwen3", "gemma3_text")
+"""Models of which the last token's vectors are recorded, too."""
 PERMUTED = ("llama",)
 """Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
@@ -64,6 +67,17 @@ def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
     known = json.loads(FILE.read_text())[name]
     tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
     return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors, kind)
+
+
+def write_parts(first: Path, name: str) -> None:
+    """Writes the file of a recorded model as llama-gguf-split does: all metadata in the first part, tensors in all."""
+    known = json.loads(FILE.read_text())[name]
+    names, files = list(known["tensors"]), parts(first)
+    for number, file in enumerate(files):
+        split = {"split.no": number, "split.count": len(files), "split.tensors.count": len(names)}
+        tensors = {tensor: values(tensor, known["tensors"][tensor]) for tensor in names[number :: len(files)]}
+        metadata = {} if number else {**known["metadata"], **WORDS}
+        pack(file, known["architecture"], {**metadata, **split}, tensors, "F16")
 
 
 def pack(path: Path, architecture: str, metadata: dict[str, Any], tensors: dict[str, np.ndarray], kind: str) -> Path:
@@ -127,7 +141,8 @@ def record(name: str) -> dict[str, Any]:
         **more,
     }
     metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
-    return {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": answers(model)}
+    known = {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": answers(model)}
+    return {**known, "vectors": vectors(model)} if name in POOLED else known
 
 
 def head_size(config: Any) -> int:
@@ -182,6 +197,15 @@ def answers(model: Any) -> list[Answer]:
                 logprobs.append(round(float(line.max()), 4))
         found.append((text[len(ids) :], logprobs))
     return found
+
+
+def vectors(model: Any) -> list[list[float]]:
+    """Returns the hidden state of the last token of each prompt, behind the last normalization."""
+    import torch
+
+    with torch.no_grad():
+        found = [model.model(torch.tensor([ids])).last_hidden_state[0, -1] for ids in prompts()]
+    return [[round(float(value), 4) for value in vector] for vector in found]
 
 
 def main(argv: list[str]) -> int:

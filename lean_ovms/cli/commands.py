@@ -248,7 +248,7 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
     from ..util import atomic_file
 
     gguf = config.gguf_filename
-    found = config.task or detect(directory)
+    found = config.task or detect(directory / gguf)
     config = replace(config, task=found if found in OTHER_TASKS else "")
     if graph_writer.task_of(config.task) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)

@@ -13,7 +13,7 @@ from ..engine.protocol import TEXT_GENERATION
 from ..errors import StartError
 from ..hub.select import quantized
 from ..hub.staging import human_size
-from ..repository import model_config, model_dir, task, weights
+from ..repository import gguf_names, model_config, model_dir, task, weights
 from ..repository.model_dir import ModelDir
 from ..server import exit_status
 from ..text import parsers
@@ -55,7 +55,7 @@ def facts(config: Config) -> Rows:
         override=config.override_generation_config,
         task=config.task,
     )
-    kind = config.task or (TEXT_GENERATION if path.is_file() else task.detect(path)) or TEXT_GENERATION
+    kind = config.task or task.detect(path) or TEXT_GENERATION
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
     problem = "" if path.is_file() else weights.short_file(path, needed_only=True)
@@ -71,16 +71,13 @@ def facts(config: Config) -> Rows:
 def _file(config: Config) -> Path:
     """Returns the model's directory, or its GGUF file: the one that is asked for, or the first one without others."""
     path, wanted = config.model_dir, config.gguf_filename
-    there = sorted([*path.glob("*.gguf"), *path.glob("*/*.gguf")])
-    files = {str(file.relative_to(path)): file for file in there}
+    files = {str(file.relative_to(path)): file for file in gguf_names.models_in(path)}
     if wanted:
         name = wanted if wanted in files else quantized(files, wanted)
         if not name:
             raise StartError(f"{path} has no {wanted}; it has {', '.join(files) or 'no GGUF files'}")
         return files[name]
-    return (
-        path if not files or any((path / name).is_file() for name in model_dir.NETWORKS) else next(iter(files.values()))
-    )
+    return next(iter(model_dir.gguf_files(path)), path)
 
 
 def _architecture(described: Mapping[str, object]) -> str:

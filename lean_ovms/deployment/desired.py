@@ -26,6 +26,7 @@ from ..config import (
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
+from ..repository.model_dir import gguf_files
 from ..util.files import FileStat, file_stat
 
 log = logging.getLogger("lean_ovms.models")
@@ -94,7 +95,9 @@ class DesiredState:
 def desired_state(config: Config) -> DesiredState:
     """Returns the models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     state = _desired_state(config)
-    return _with_loading(config, replace(state, models=_without_clashes([_with_task(spec) for spec in state.models])))
+    return _with_loading(
+        config, replace(state, models=_without_clashes([_with_task(_with_file(spec)) for spec in state.models]))
+    )
 
 
 def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
@@ -129,6 +132,19 @@ def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
     fixed, unloads = spec.group == PERMANENT, on_demand or spec.config.model_idle_timeout_s > 0
     announced = spec.announced or on_demand
     return replace(spec, on_demand=on_demand and not fixed, announced=announced, permanent=fixed or not unloads)
+
+
+def _with_file(spec: ModelSpec) -> ModelSpec:
+    """Returns the model by its GGUF file where that is all that its folder has, with a problem if there are several."""
+    config = spec.config
+    files = gguf_files(config.model_dir) if config.model_path and not config.fake_engine else []
+    if not files:
+        return spec
+    if len(files) > 1:
+        names = listing.abbreviate([str(file.relative_to(config.model_dir)) for file in files])
+        wrong = WrongOptions(f"--model_path {config.model_path} has several GGUF files, name one: {names}")
+        return replace(spec, problem=spec.problem or wrong)
+    return replace(spec, config=replace(config, model_path=str(files[0]), model_name=config.served_name))
 
 
 def _with_task(spec: ModelSpec) -> ModelSpec:

@@ -56,10 +56,14 @@ def check_name(source: str) -> str:
 
 
 def gguf_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
-    """Returns the name of a GGUF file of which the name or the quantization is wanted. Asks the hub only if no file in
-    the directory target has the quantization. Raises PullError."""
-    if not wanted or wanted.endswith(".gguf"):
+    """Returns the name of a GGUF file of which the name or the quantization is wanted, or which is all that there is;
+    "" for a model of another kind. Asks the hub only for what the directory target does not have. Raises PullError."""
+    if wanted.endswith(".gguf"):
         return wanted
+    if not wanted and target.exists():
+        return select.usual(str(path.relative_to(target)) for path in model_dir.gguf_files(target))
+    if not wanted:
+        return select.usual_of(open_hub().listing(source))
     here = (str(path.relative_to(target)) for path in target.rglob("*.gguf"))
     if name := select.quantized(here, wanted):
         return name

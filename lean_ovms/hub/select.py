@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from ..observability.logging import safe
+from ..repository import gguf_names
 from ..repository.model_dir import IMAGE_FILES, NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, missing_files
 from .client import Listing, PullError, RemoteFile
 
@@ -16,7 +17,6 @@ OTHER_WEIGHTS = (
 """Weights for other engines: gigabytes that this server does not read."""
 
 TORCH = re.compile(r"pytorch_model.*\.bin")
-SHARD = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
 MAX_SENTENCE_BYTES = 1 << 20
@@ -70,18 +70,33 @@ def quantized(names: Iterable[str], quantization: str) -> str:
     """Returns the shortest name of a whole GGUF file or first part with this quantization, such as Q4_K_M; "" if there
     is none."""
     word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.gguf", re.IGNORECASE)
-    found = [name for name in _whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
+    found = [name for name in gguf_names.whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
     return min(found, key=lambda name: (len(name), name), default="")
+
+
+def usual(names: Iterable[str]) -> str:
+    """Returns the name of the GGUF file that llama.cpp takes if none is named: Q4_K_M, or the first one; "" if there is
+    none."""
+    found = [name for name in gguf_names.whole_or_first(names) if "mmproj" not in name]
+    return quantized(found, "Q4_K_M") or next(iter(found), "")
+
+
+def usual_of(listing: Listing) -> str:
+    """Returns the name of the GGUF file to pull of a repository that has nothing else to serve; "" for another one."""
+    try:
+        model_files(listing)
+    except NotOpenVino as missing:
+        return "" if missing.checkpoint else usual(path.path for path in listing.files if path.path.endswith(".gguf"))
+    except PullError:
+        return ""  # pulling it says what is missing
+    return ""
 
 
 def shards(name: str) -> list[str]:
     """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
-    found = SHARD.fullmatch(name)
-    if found is None:
-        return [name]
-    if int(found["part"]) != 1 or not int(found["count"]) >= 1:
-        raise PullError(f"--gguf_filename {safe(name)}: name the first part, …-00001-of-{found['count']}.gguf")
-    return [f"{found['stem']}-{i:05}-of-{found['count']}.gguf" for i in range(1, int(found["count"]) + 1)]
+    if not gguf_names.whole_or_first([name]):
+        raise PullError(f"--gguf_filename {safe(name)}: name the first part, NAME-00001-of-0000N.gguf")
+    return [path.as_posix() for path in gguf_names.parts(PurePosixPath(name))]
 
 
 def _is_needed(path: str) -> bool:
@@ -106,9 +121,9 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
     if below:
         where = ", ".join(below)
         return NotOpenVino(f"{here} at its top, but in {where}: download that and use --model_path", checkpoint=False)
-    gguf = {path: file for file in listing.files if (path := file.path).endswith(".gguf")}
-    if gguf:
-        return NotOpenVino(f"{here}; for a GGUF file give --gguf_filename; {_gguf_names(gguf)}", checkpoint=False)
+    files = [file.path for file in listing.files if file.path.endswith(".gguf")]
+    if files:
+        return NotOpenVino(f"{here}; for a GGUF file give --gguf_filename; {_gguf_names(files)}", checkpoint=False)
     if any(path.endswith(".safetensors") or TORCH.fullmatch(path) for path in names):
         return NotOpenVino(
             f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" to have it converted, '
@@ -126,14 +141,9 @@ def no_gguf(listing: Listing, wanted: str) -> PullError:
     return PullError(f"{listing.repo} has no {safe(wanted)}; {_gguf_names(there)}")
 
 
-def _whole_or_first(names: Iterable[str]) -> list[str]:
-    found = ((path, SHARD.fullmatch(path)) for path in sorted(names))
-    return [path for path, shard in found if shard is None or int(shard["part"]) == 1]
-
-
 def _gguf_names(there: Iterable[str]) -> str:
     """Returns the names that can be given: whole files and first parts."""
-    names = _whole_or_first(there)
+    names = gguf_names.whole_or_first(there)
     if not names:
         return "it has no GGUF files"
     return f"it has {', '.join(names[:SHOWN])}" + (", ..." if len(names) > SHOWN else "")

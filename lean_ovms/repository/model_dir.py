@@ -19,6 +19,7 @@ from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT, TEXT_TO_SPEECH
 from ..config.options import read_object
 from ..errors import StartError
 from ..util.files import NOT_REGULAR, read_text
+from . import gguf_names
 from . import task as model_task
 from .gguf import is_gguf
 
@@ -119,12 +120,16 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
     return _json(file)
 
 
+def gguf_files(path: Path) -> list[Path]:
+    """Returns the GGUF files that a folder can be served by: none of a folder with an OpenVINO model."""
+    other = not os.path.isdir(path) or any((path / name).is_file() for name in NETWORKS)
+    return [] if other else gguf_names.models_in(path)
+
+
 def weights_bytes(path: Path) -> int:
     """Returns the size of the weights of a model directory or GGUF file; 0 if they cannot be read."""
     try:
-        if path.is_file():
-            return path.stat().st_size
-        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")]  # an image model has folders
+        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else gguf_names.parts(path)
         return sum(file.stat().st_size for file in files if file.suffix in (".bin", ".gguf"))
     except OSError:
         return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..types import Json
-from . import json_file
+from . import gguf, json_file
 
 POOLING_MODES = (
     ("CLS", "cls", "pooling_mode_cls_token"),
@@ -23,13 +23,15 @@ POOLING_MODES = (
 )
 """In 1_Pooling/config.json: the value of pooling_mode, which newer versions of sentence-transformers write, and the
 boolean of older ones."""
+GGUF_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
+"""The pooling of a GGUF file by its number; 4 is that of a reranker."""
 NO_LIMIT = 1_000_000
 """A model_max_length above it means that there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingFiles:
-    """pooling: modes that 1_Pooling/config.json sets, [] without the file, several if it is ambiguous. modules: class
+    """pooling: modes that pooling_source sets, [] without it, several if it is ambiguous. modules: class
     names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. projection: the
     file of a last layer that no export has in its network."""
 
@@ -37,6 +39,7 @@ class PoolingFiles:
     config: Json = field(default_factory=dict)
     modules: list[str] | None = None
     pooling: list[str] = field(default_factory=list)
+    pooling_source: str = "1_Pooling/config.json"
     max_seq_length: int = 0
     model_max_length: int = 0
     lower_case: bool = False
@@ -64,6 +67,8 @@ class PoolingFiles:
 
 def read(path: Path) -> PoolingFiles:
     """Returns the files at path; those that are missing or damaged count as empty."""
+    if gguf.is_gguf(path):
+        return _of_gguf(path, gguf.read(path))
     config = json_file.read_object(path / "config.json")
     modules = _modules(path)
     bert = json_file.read_object(path / "sentence_bert_config.json")
@@ -82,6 +87,18 @@ def read(path: Path) -> PoolingFiles:
         default_prompt_name=default if isinstance(default, str) else "",
         tokenizer_config=tokenizer,
         projection=_projection(path, modules or []),
+    )
+
+
+def _of_gguf(path: Path, header: gguf.Header) -> PoolingFiles:
+    mode = GGUF_MODES.get(header.number("pooling_type"))
+    names = {f"{name}_token": header.token(name) for name in ("bos", "eos")}
+    return PoolingFiles(
+        path=path,
+        config=header.config(),
+        pooling=[mode] if mode else [],
+        pooling_source="the GGUF file",
+        tokenizer_config=names,
     )
 
 

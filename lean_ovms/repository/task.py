@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT
-from . import json_file
+from . import gguf, json_file
 
 AMBIGUOUS = ("Qwen3ForCausalLM",)
 """Architectures of several tasks: the directory's name decides, and for embeddings the network's inputs."""
 NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
 """A network, and as many bytes of it as have the layers of its inputs."""
+RERANKS = 4
+"""The pooling type of rerankers in GGUF files."""
 RERANK_LABELS = 2
 """A classifier of more labels does not rerank."""
 
@@ -66,6 +68,8 @@ class ModelTask:
 
 def detect(path: Path) -> str:
     """Returns the name of the task of a model directory; "" if its files do not show it."""
+    if gguf.is_gguf(path):
+        return _of_gguf(path)
     files = _files(path)
     return next((task.name for task in TASKS if task.matches(files)), "")
 
@@ -73,6 +77,15 @@ def detect(path: Path) -> str:
 def of_calculators(names: Iterable[str]) -> tuple[ModelTask, str] | None:
     """Returns the task of a graph with these calculators, and the calculator that shows it."""
     return next(((task, name) for name in names for task in TASKS if name in task.calculators), None)
+
+
+def _of_gguf(path: Path) -> str:
+    """Returns the name of the task of a GGUF file, whose architecture also embedding models have."""
+    try:
+        pooling = gguf.pooling_type(path)
+    except (OSError, ValueError, gguf.Malformed):
+        return ""  # loading it says what is wrong
+    return {0: TEXT_GENERATION.name, RERANKS: "rerank"}.get(pooling, "embeddings")
 
 
 def _files(path: Path) -> ModelFiles:

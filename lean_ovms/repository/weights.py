@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .model_dir import SPEECH_WEIGHTS, SPEECHT5, TOKENIZERS
+from . import gguf_names
+from .model_dir import SPEECH_WEIGHTS, SPEECHT5, TOKENIZERS, weights_bytes
 from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
@@ -37,7 +38,11 @@ class WeightsSummary:
 
 def summary(path: Path) -> WeightsSummary:
     """Returns what is known of a model directory or GGUF file; it reads no weights, but the networks."""
-    files = [path] if path.is_file() else sorted([*path.glob("*.bin"), *path.glob("*.xml"), *path.glob("*.gguf")])
+    files = (
+        gguf_names.parts(path)
+        if path.is_file()
+        else sorted([*path.glob("*.bin"), *path.glob("*.xml"), *path.glob("*.gguf")])
+    )
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
     sizes = _bytes_by_type(path)
     return WeightsSummary(
@@ -109,13 +114,12 @@ def _is_cut(network: Path) -> bool:
 
 def memory(directory: Path, free: int) -> str:
     """Returns what the weights need and what is free, in words. free: bytes."""
-    needed = sum(file.stat().st_size for file in directory.glob("*.bin"))
-    return f"its weights take {needed / GIGA:.1f} GB, {free / GIGA:.1f} GB of memory are free"
+    return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, {free / GIGA:.1f} GB of memory are free"
 
 
 def too_large(directory: Path, free: int) -> bool:
     """Returns whether the weights alone are larger than the free memory, in bytes."""
-    return sum(file.stat().st_size for file in directory.glob("*.bin")) > free
+    return weights_bytes(directory) > free
 
 
 def _constants(network: Path) -> list[tuple[str, int, int]]:

@@ -207,6 +207,21 @@ def test_a_graphs_model_is_named_after_its_directory(tmp_path: Path) -> None:
     assert only(Config(model_path=str(tmp_path))).name == tmp_path.name
 
 
+def test_a_folder_with_one_gguf_model_is_that_model(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    for name in ("x-00001-of-00002.gguf", "x-00002-of-00002.gguf", "mmproj-x.gguf"):
+        (folder / name).touch()
+    one = only(Config(model_path=str(folder)))
+    assert (one.name, one.config.model_path) == ("small", str(folder / "x-00001-of-00002.gguf"))
+    (folder / "Q8_0").mkdir()
+    (folder / "Q8_0" / "y.gguf").touch()
+    problem = only(Config(model_path=str(folder))).problem
+    assert "several GGUF files, name one: Q8_0/y.gguf, x-00001-of-00002.gguf" in str(problem)
+    (folder / "openvino_model.xml").touch()
+    assert only(Config(model_path=str(folder))).config.model_path == str(folder)
+
+
 def test_models_path_may_be_the_directory_itself_an_absolute_one_or_a_gguf_file(tmp_path: Path) -> None:
     for written, meant in [("./", tmp_path), ("/models/m", Path("/models/m")), ("m-Q4.gguf", tmp_path / "m-Q4.gguf")]:
         (tmp_path / "graph.pbtxt").write_text(graph(f'models_path: "{written}"'))

@@ -307,6 +307,29 @@ def test_an_unknown_quantization_lists_the_files(server: HubServer, order: MakeR
         gguf_name("org/quants", order("org/quants").target, "Q4_K_M", open_hub)
 
 
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (["a-IQ1_S.gguf", "a-Q4_K_M.gguf", "mmproj-a.gguf"], "a-Q4_K_M.gguf"),
+        (["Q8_0/a-00001-of-00002.gguf", "Q8_0/a-00002-of-00002.gguf", "mmproj.gguf"], "Q8_0/a-00001-of-00002.gguf"),
+        (["a-Q4_K_M.gguf", *model_files()], ""),
+        (["openvino_model.xml"], ""),
+        (["model.safetensors"], ""),
+    ],
+)
+def test_without_a_quantization_it_is_the_one_that_llama_cpp_takes(
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, files: list[str], name: str
+) -> None:
+    server.repos["org/quants"] = Repo(dict.fromkeys(files, b"x"))
+    target = order("org/quants").target
+    assert gguf_name("org/quants", target, "", open_hub) == name
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        (target / file).touch()
+    server.stop()
+    assert gguf_name("org/quants", target, "", open_hub) == name
+
+
 def test_the_first_part_of_a_split_gguf_file_brings_the_others(
     server: HubServer, order: MakeRequest, open_hub: OpenHub
 ) -> None:

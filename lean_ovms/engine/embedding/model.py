@@ -15,18 +15,16 @@ import numpy as np
 import openvino as ov
 
 from ...config import EngineConfig
-from ...engine_types import ModelInfo, Vocabulary
+from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
-from ...repository import pooling_dir, safetensors
+from ...repository import gguf, pooling_dir, safetensors
 from ...repository.pooling_dir import PoolingFiles
-from ..loading import vocabulary
-from ..loading.ir import NotUnderstood
 from ..loading.weights import floats
 from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, Prompt
 from .recognize import Shape, recognize
-from .tokenizer import PoolingTokenizer
+from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +49,16 @@ class OpenVinoPooler:
     def __init__(self, config: EngineConfig) -> None:
         """Raises StartError."""
         path = config.model_dir
-        files = pooling_dir.read(path)
         core = ov.Core()
-        self._network = PoolingNetwork(core, config)
-        self._tokenizer = PoolingTokenizer(path, core)
+        with gguf.reading_once():
+            files = pooling_dir.read(path)
+            self._network = PoolingNetwork(core, config)
+            self._tokenizer = GgufPoolingTokenizer(path) if gguf.is_gguf(path) else PoolingTokenizer(path, core)
         shape = self._network.shape(config.pooling)
         found = recognize(config, files, shape)
         self.template = self._tokenizer.template
         self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
-        self.vocabulary = _vocabulary(path)
+        self.vocabulary = replace(self._tokenizer.vocabulary(), exact=False)
         self.info = self._describe(files, self._with_overheads(found.info))
         if found.causal:
             self._network.compare_tokens(*self._no_and_yes(files))
@@ -172,14 +171,6 @@ class OpenVinoPooler:
 def _content(token: Any) -> str:
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else ""
-
-
-def _vocabulary(path: Path) -> Vocabulary:
-    """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
-    try:
-        return replace(vocabulary.read(path), exact=False)
-    except NotUnderstood:
-        return Vocabulary(pieces=[], exact=False)
 
 
 def _report(config: EngineConfig, info: PoolingInfo) -> None:

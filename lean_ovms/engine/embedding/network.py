@@ -10,10 +10,12 @@ import openvino as ov
 from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
+from ...repository.gguf import is_gguf
 from ..errors import last_line
 from ..loading.devices import device_of
-from ..loading.settings import base_properties
-from . import pooling_graph
+from ..loading.load_errors import network
+from ..loading.settings import base_properties, network_bytes
+from . import gguf_network, pooling_graph
 from .infer_runner import InferRequestPool, InferRunner
 from .lazy_compiled_model import LazyCompiledModel
 from .pooler import Array, Batch
@@ -73,10 +75,10 @@ class PoolingNetwork:
         """Raises StartError."""
         self._core = core
         self._config = config
-        self._path = config.model_dir / "openvino_model.xml"
+        self._path = network(config.model_dir)
         self._device, self._properties = device_of(config), properties(config)
         try:
-            self.model = core.read_model(self._path)
+            self.model = self._read()
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
         self._configured = self._most = _streams(self._properties)
@@ -86,6 +88,12 @@ class PoolingNetwork:
         self._padded_length = PaddedLength()
         self._hidden: InferRequestPool | None = None
         self._passes = InferRunner()
+
+    def _read(self) -> ov.Model:
+        """Raises StartError and RuntimeError."""
+        if is_gguf(self._path):
+            return gguf_network.read(self._path, "logits" if self._config.task == "rerank" else HIDDEN[0])
+        return self._core.read_model(self._path)
 
     def shape(self, pooling: str) -> Shape:
         """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
@@ -140,7 +148,7 @@ class PoolingNetwork:
     def _hidden_states(self) -> InferRequestPool:
         """Returns the network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
         if self._hidden is None:
-            model = self._core.read_model(self._path)
+            model = self._read()
             found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
             if not found:
                 raise RuntimeError("the network has no output of one row per token")
@@ -167,8 +175,8 @@ class PoolingNetwork:
         configured = self._config.num_streams or "NUM_STREAMS" in read_object(
             "plugin_config", self._config.plugin_config
         )
-        size = self._path.with_suffix(".bin").stat().st_size
-        return not configured and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
+        small = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
+        return not configured and self._device == "CPU" and small
 
     def _compile_streams(self) -> InferRequestPool:
         several = {**self._properties, "NUM_STREAMS": self._most}

@@ -104,7 +104,7 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
     if shape.rank == 2:
         return MODEL, f"the network's output {shape.output}", False
     if len(files.pooling) == 1:
-        return files.pooling[0], "1_Pooling/config.json", False
+        return files.pooling[0], files.pooling_source, False
     if len(files.pooling) > 1:
         return "CLS", "nothing: 1_Pooling/config.json is ambiguous", True
     names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import openvino as ov
 
-from ..loading import json_tokenizer
+from ...engine_types import Vocabulary
+from ..loading import json_tokenizer, vocabulary
+from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import GraphTokenizer
+from ..loading.ir import NotUnderstood
 from ..loading.json_tokenizer import JsonTokenizer
 from .pooler import Template
 
@@ -26,6 +29,7 @@ class PoolingTokenizer(GraphTokenizer):
     def __init__(self, model_dir: Path, core: ov.Core) -> None:
         """Raises StartError."""
         self._json: JsonTokenizer | None = None
+        self._directory = model_dir
         super().__init__(model_dir, core)
         found = json_tokenizer.read(model_dir)
         self.template = template(found, self.single)
@@ -34,6 +38,33 @@ class PoolingTokenizer(GraphTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return super().encode(texts) if self._json is None else [self._json.encode(text) for text in texts]
+
+    def vocabulary(self) -> Vocabulary:
+        """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
+        try:
+            return vocabulary.read(self._directory)
+        except NotUnderstood:
+            return Vocabulary(pieces=[])
+
+
+class GgufPoolingTokenizer:
+    """The tokenizer of a GGUF file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StartError."""
+        self._tokenizer = GgufTokenizer(path)
+        self.template = template(None, self._tokenizer.single)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without special tokens. Raises BadRequest."""
+        return [self._tokenizer.encode(text, False) for text in texts]
+
+    def decode(self, tokens: list[int]) -> str:
+        """Returns the text of these ids, without special tokens."""
+        return self._tokenizer.decode(tokens, True)
+
+    def vocabulary(self) -> Vocabulary:
+        return self._tokenizer.vocabulary
 
 
 def template(tokenizer: JsonTokenizer | None, single: tuple[Ids, Ids]) -> Template:

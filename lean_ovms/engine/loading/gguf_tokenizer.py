@@ -34,10 +34,15 @@ DEEPSEEK3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
-LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2")
+FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
+GLM = ("glm4", "glm5")
+ALIGNED = (512, 256, 128, 64, 32, 16, 8, 4, "1,2")
+"""Lengths of spaces that Jais 2 keeps together."""
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*LLAMA3_WORDS, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), LLAMA3),
+    **dict.fromkeys((*LLAMA3_WORDS, *GLM, "dbrx", "smaug-bpe", "chatglm-bpe"), LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"), QWEN2),
+    **dict.fromkeys(("kormo", "f2llmv2"), QWEN2),
     "qwen35": (
         rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -45,17 +50,38 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum"), GPT2
     ),
+    **dict.fromkeys(("a.x-4.0", "gigachat"), GPT2),
     **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), DIGITS),
-    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), DEEPSEEK3),
+    "mellum2": DIGITS,
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), DEEPSEEK3),
+    **dict.fromkeys(
+        ("bailingmoe", "bailingmoe2", "llada-moe"),
+        (
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}"
+            r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        ),
+    ),
+    "exaone-moe": (
+        rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+    ),
+    "jais-2": (
+        LLAMA3[0].removesuffix(r"\s+(?!\S)|\s+") + "".join(rf"\s{{{count}}}(?!\S)|" for count in ALIGNED) + r"\s",
+    ),
+    "minicpm5": (r"\p{N}{1,3}", rf"{APOSTROPHES}|{WORD}|\p{{N}}+|{REST}"),
+    "seed-coder": (rf"{APOSTROPHES}|{WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",),
+    **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), (FINNISH,)),
+    "viking": (FINNISH, r"\p{N}"),
     "tekken": (rf"{CASED % ('', '')}|\p{{N}}|{CASED_REST}",),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), GPT4O),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), GPT4O),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", *GPT2, "[0-9][0-9][0-9]"),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", *GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 """What divides a text, one after the other, by llama.cpp's name: each match is a part, and what is between matches."""
-WHOLE_WORDS = (*LLAMA3_WORDS, "tekken")
-"""Those whose words in the vocabulary need no merges, and whose texts begin with the token bos unless the file says
-otherwise."""
+BEGUN = (*LLAMA3_WORDS, "tekken")
+"""Those whose texts begin with the token bos unless the file says otherwise."""
+WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5")
+"""Those whose words in the vocabulary need no merges."""
 ENDS = frozenset(
     (
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
@@ -74,16 +100,17 @@ MAX_PIECE = 4096
 class GgufTokenizer:
     """The tokenizer of a file; of openvino_genai.Tokenizer, what model_info and the pipelines use.
 
-    library: what tokenizes. vocabulary: the bytes of the tokens. ends: the tokens that end an answer.
+    library: what tokenizes. vocabulary: the bytes of the tokens. single: the ids before and after a text. ends: the
+    tokens that end an answer.
     """
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
-        header = gguf.read(path, texts=("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
-        self._metadata, self._tokens = header.metadata, (tokens := header.texts("tokenizer.ggml.tokens"))
+        self._header = header = gguf.read(path)
+        self._metadata, self._tokens = header.metadata, (tokens := header.strings("tokenizer.ggml.tokens"))
         kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         pieces = self._metadata["tokenizer.ggml.model"] == "llama"
-        self._begins, self._stops = self._frame("bos", pieces), self._frame("eos", False)
+        self.single = self._frame("bos", pieces), self._frame("eos", False)
         prefix = bool(self._metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
         try:
             made = _sentencepiece(header, prefix) if pieces else _bytes(header)
@@ -105,7 +132,7 @@ class GgufTokenizer:
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """Encodes as pipeline.Pipeline.encode does."""
         ids = self.library.encode(text)
-        return [*self._begins, *ids, *self._stops] if add_special_tokens else ids
+        return [*self.single[0], *ids, *self.single[1]] if add_special_tokens else ids
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
         hidden = self.vocabulary.special if skip_special_tokens else ()
@@ -123,10 +150,10 @@ class GgufTokenizer:
         return self._id("padding")
 
     def get_bos_token(self) -> str:
-        return self._text("bos")
+        return self._header.token("bos")
 
     def get_eos_token(self) -> str:
-        return self._text("eos")
+        return self._header.token("eos")
 
     def get_original_chat_template(self) -> str:
         template = self._metadata.get("tokenizer.chat_template")
@@ -136,14 +163,11 @@ class GgufTokenizer:
         value = self._metadata.get(f"tokenizer.ggml.{name}_token_id")
         return value if type(value) is int and 0 <= value < len(self._tokens) else -1
 
-    def _text(self, name: str) -> str:
-        return self._tokens[self._id(name)] if self._id(name) >= 0 else ""
-
-    def _frame(self, name: str, default: bool) -> list[int]:
+    def _frame(self, name: str, default: bool) -> tuple[int, ...]:
         """Returns the token that all texts begin or end with, if any."""
-        default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
+        default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in BEGUN)
         wanted = self._metadata.get(f"tokenizer.ggml.add_{name}_token", default)
-        return [self._id(name)] if wanted and self._id(name) >= 0 else []
+        return (self._id(name),) if wanted and self._id(name) >= 0 else ()
 
 
 def _bytes(header: gguf.Header) -> Any:
@@ -153,8 +177,8 @@ def _bytes(header: gguf.Header) -> Any:
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
     if name not in PRE_TOKENIZERS:
         raise ValueError(f"the pre-tokenizer {name} is not known")
-    merges = [_pair(text) for text in header.texts("tokenizer.ggml.merges")]
-    vocab = {token: i for i, token in enumerate(header.texts("tokenizer.ggml.tokens"))}
+    merges = [_pair(text) for text in header.strings("tokenizer.ggml.merges")]
+    vocab = {token: i for i, token in enumerate(header.strings("tokenizer.ggml.tokens"))}
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -172,7 +196,7 @@ def _sentencepiece(header: gguf.Header, prefix: bool) -> Any:
     """Returns a tokenizer of the kind llama. Its merges follow from the scores: the best pair of pieces comes first."""
     from tokenizers import Tokenizer, models, normalizers
 
-    tokens, scores = header.texts("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
+    tokens, scores = header.strings("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) < len(tokens):
         raise ValueError("its pieces have no scores")
     if max(map(len, tokens)) > MAX_PIECE:

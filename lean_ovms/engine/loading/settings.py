@@ -17,6 +17,7 @@ from ...config.engine import PROPERTIES
 from ...config.options import read_object
 from ...errors import StartError
 from ...repository import model_config
+from ...repository.model_dir import weights_bytes
 from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
@@ -219,10 +220,9 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
 
 def is_small(file: Path) -> bool:
     """Returns whether a step of a network is short: by the bytes of its weights."""
-    weights = weights_file(file)
-    return weights.is_file() and weights.stat().st_size < SMALL_NETWORK
+    return 0 < network_bytes(file) < SMALL_NETWORK
 
 
-def weights_file(file: Path) -> Path:
-    """Returns the file with the weights of a network: of GGUF, the same one."""
-    return file.with_suffix(".bin") if file.suffix == ".xml" else file
+def network_bytes(file: Path) -> int:
+    """Returns the size of the weights of a network; 0 if they cannot be read."""
+    return weights_bytes(file.with_suffix(".bin") if file.suffix == ".xml" else file)

@@ -17,6 +17,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
+from ...repository import gguf_names
 from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import SamplingParams
@@ -34,9 +35,9 @@ from ..loading.settings import (
     PipelineSettings,
     free_memory_bytes,
     is_small,
+    network_bytes,
     resolve,
     warm_up_prompts,
-    weights_file,
 )
 from ..loading.text_encoder import TextEncoder
 from . import kv_events
@@ -308,7 +309,9 @@ class PagedPipeline(Engine):
         try:
             valid_for = fingerprint(
                 # Of vision models, what embeds tokens is apart.
-                [config.model_dir] if is_gguf(config.model_dir) else config.model_dir.glob("openvino_*model.xml"),
+                gguf_names.parts(config.model_dir)
+                if is_gguf(config.model_dir)
+                else config.model_dir.glob("openvino_*model.xml"),
                 network.layout,
                 settings.properties,
                 precision=network.precision,
@@ -400,7 +403,7 @@ def _network(config: EngineConfig, settings: PipelineSettings, file: Path) -> Pa
         settings.device,
         settings.properties,
         adapted=config.allow_runtime_lora,
-        plain=weights_file(file).stat().st_size < TWO_COPIES_MAX_BYTES,
+        plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
         twice=is_small(file),
     )
 

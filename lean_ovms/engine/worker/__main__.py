@@ -18,6 +18,7 @@ from dataclasses import replace
 from ...config import IMAGE_GENERATION, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, EngineConfig
 from ...errors import StartError
 from ...observability import logging as logs
+from ...repository import gguf
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
@@ -33,6 +34,7 @@ log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" her
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
+@gguf.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
     """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
     from ..genai.guard.backend import GuardedPipeline

@@ -10,7 +10,7 @@ from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import model_info, pipeline_choice, vocabulary
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import BadRequest, StartError
-from lean_ovms.repository import gguf, model_config
+from lean_ovms.repository import gguf, model_config, model_dir, task
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat
 from tests.engine.rig import Rig
@@ -42,6 +42,7 @@ ENTRIES = {
     "llama.attention.head_count": (4, struct.pack("<I", 4)),
     "llama.attention.head_count_kv": (4, struct.pack("<I", 2)),
     "llama.context_length": (4, struct.pack("<I", 300)),
+    "llama.pooling_type": (4, struct.pack("<I", 0)),
     "tokenizer.ggml.model": (8, text("gpt2")),
     "tokenizer.ggml.tokens": (9, strings("a", "b", "<think>")),
     "tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 3, 4)),
@@ -104,7 +105,8 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (b"GGUF" + struct.pack("<IQQ", 3, 1 << 62, 1), "claims"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1, 1 << 62), "claims"),
         (file({"x": (9, struct.pack("<IQ", 4, 1 << 62))}), "ends"),
-        (file({"x": (9, struct.pack("<IQ", 8, 1 << 62))}), "ends"),
+        (file({"x": (9, struct.pack("<IQ", 8, 1 << 62))}), "claims an array of"),
+        (file({"x": (9, struct.pack("<IQ", 8, 1 << 20))}), "ends"),
         (file({"x": (9, struct.pack("<IQ", 9, 1))}), "kind 9"),
         (file({"x": (77, b"")}), "kind 77"),
         (file({"x": (8, struct.pack("<Q", (1 << 64) - 1))}), "ends"),
@@ -116,13 +118,14 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (file({"general.architecture": (8, text("bert"))}), "not of bert; serve the original model: --source_model"),
         (file({"general.architecture": None}), "not of nothing"),
         (file({"general.architecture": (8, text("smollm3"))}), "architecture smollm3: .* every fourth has none"),
-        (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; llama-gguf-split --merge"),
+        (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; name the first one"),
         (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 20, 0)]), "output.weight has the type 20"),
         (file({"llama.block_count": None}), "block_count is missing"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}), "its heads are not divided among llama"),
         (file({"tokenizer.ggml.model": (8, text("bert"))}), "kind bert, and not gpt2 or llama"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
+        (file({"tokenizer.ggml.tokens": (9, numbers("i", 5, 1, 2, 3))}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
         (file({"tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 3))}), "eos token"),
         (file({"tokenizer.ggml.bos_token_id": (5, struct.pack("<i", -1))}), "bos token"),
@@ -131,6 +134,74 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
 def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
     with pytest.raises(StartError, match=word):
         read(data)
+
+
+OUTPUT = ("output.weight", [64, 3], 1, 0)
+
+
+def part(number, entries, tensor, count=2, tensors=2):
+    """A part of a split file as bytes."""
+    places = {"split.no": ("H", 2, number), "split.count": ("H", 2, count), "split.tensors.count": ("i", 5, tensors)}
+    split = {key: (kind, struct.pack("<" + code, value)) for key, (code, kind, value) in places.items()}
+    return file({**dict.fromkeys(ENTRIES), **entries, **split}, [tensor])
+
+
+@pytest.mark.parametrize(
+    ("second", "word"),
+    [
+        (part(1, {}, OUTPUT), ""),
+        (None, "x-00002-of-00002.gguf cannot be read: No such file"),
+        (part(1, {}, OUTPUT)[:-1], "x-00002-of-00002.gguf is not a whole GGUF file: it ends before the tensor output"),
+        (part(0, {}, OUTPUT), "x-00002-of-00002.gguf is not a whole GGUF file: it is not part 2 of 2"),
+        (part(1, {}, OUTPUT, count=3), "x-00002-of-00002.gguf is not a whole GGUF file: it is not part 2 of 2"),
+        (file(), "x-00002-of-00002.gguf is not a whole GGUF file: it is not part 2 of 2"),
+        (part(1, {}, EMBEDDING), "x-00002-of-00002.gguf is not a whole GGUF file: it is a part of another file"),
+    ],
+)
+def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
+    path = tmp_path / "x-00001-of-00002.gguf"
+    path.write_bytes(part(0, ENTRIES, EMBEDDING))
+    if second is not None:
+        (tmp_path / "x-00002-of-00002.gguf").write_bytes(second)
+    if word:
+        with pytest.raises(StartError, match=word):
+            gguf.read(path)
+        return
+    assert set(gguf.read(path).tensors) == {"token_embd.weight", "output.weight"}
+    assert model_dir.weights_bytes(path) == len(path.read_bytes()) + len(second)
+    config = Config(model_path=str(path), pipeline_type="LM_CB")
+    with pytest.raises(StartError, match=r"openvino-genai loads no split GGUF files; .*--pipeline_type PAGED"):
+        pipeline_choice.choose(config, ("CPU",))
+    with pytest.raises(
+        StartError, match=r"x-00002-of-00002\.gguf cannot be served: it is one part of several; name the first"
+    ):
+        gguf.read(tmp_path / "x-00002-of-00002.gguf")
+
+
+def test_a_split_file_has_as_many_tensors_as_it_says(tmp_path):
+    for number, (entries, tensor) in enumerate([(ENTRIES, EMBEDDING), ({}, OUTPUT)]):
+        (tmp_path / f"x-0000{number + 1}-of-00002.gguf").write_bytes(part(number, entries, tensor, tensors=3))
+    with pytest.raises(StartError, match="its parts have 2 tensors"):
+        gguf.read(tmp_path / "x-00001-of-00002.gguf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(0, "text_generation"), (1, "embeddings"), (3, "embeddings"), (4, "rerank")]
+)
+def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file({"llama.pooling_type": (4, struct.pack("<I", kind))}))
+    assert task.detect(path) == name
+    path.write_bytes(path.read_bytes()[:40])
+    assert task.detect(path) == ""
+
+
+def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file())
+    with gguf.reading_once():
+        assert gguf.read(path) is gguf.read(path)
+    assert gguf.read(path) is not gguf.read(path)
 
 
 @pytest.mark.parametrize(
@@ -331,5 +402,5 @@ def test_quantized_files_load_and_answer(tmp_path, path):
 def test_the_vocabulary_shows_user_defined_tokens(monkeypatch):
     words = vocabulary.Vocabulary(pieces=[b"a", b"<think>", b"<eos>"], special=frozenset({1, 2}))
     monkeypatch.setattr(vocabulary, "from_tokens", lambda _: words)
-    header = gguf.Header({"tokenizer.ggml.token_type": [1, 4, 3]}, {})
+    header = gguf.parse(file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 4, 3))}))
     assert vocabulary.from_gguf(header, None).special == {2}

@@ -104,6 +104,12 @@ def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
             assert tokenizer.decode(tokenizer.encode(text, False), False) == text.replace(SPACE, " ")
 
 
+@pytest.mark.parametrize(("name", "ids"), [("qwen2", [4, 5]), ("glm4", [3]), ("llama-bpe", [0, 3])])
+def test_a_word_of_the_vocabulary_may_need_no_merges(made, name, ids):
+    words = {"tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", "AB", "A", "B"], "tokenizer.ggml.token_type": None}
+    assert made({**words, "tokenizer.ggml.merges": None, "tokenizer.ggml.pre": name}).encode("AB", True) == ids
+
+
 def test_control_tokens_are_found_in_a_text_and_hidden(made):
     tokenizer = made(PIECES)
     ids = tokenizer.encode("<s>hello</s>", True)

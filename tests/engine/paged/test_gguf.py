@@ -57,6 +57,14 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_split_file_answers_what_it_answers_whole(tmp_path):
+    path = tmp_path / "x-00001-of-00003.gguf"
+    zoo_gguf.write_parts(path, "qwen3")
+    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["qwen3"]["answers"]]
+
+
+@pytest.mark.slow
 def test_a_draft_of_the_same_file_is_always_right(tmp_path):
     path = str(zoo_gguf.write(tmp_path / "x.gguf", "llama"))
     pipe = load(blocks=60, model_path=path, draft_model_path=path, **OPTIONS)

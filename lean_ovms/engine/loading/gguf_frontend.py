@@ -1,0 +1,142 @@
+"""A GGUF file as a network, by openvino's GGUF frontend: weights stay in 4 or 8 bits.
+
+The frontend makes a network of one sequence, whose keys and values are inputs and outputs, written by ScatterUpdate.
+What computes attention is put in place by `Attention.replace`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from openvino import PartialShape
+from openvino import opset13 as ops
+from openvino.frontend import FrontEndManager
+
+from ...errors import StartError
+from ...repository import gguf, gguf_merge
+from ..errors import last_line
+
+WINDOWED = "self_kq_mask_swa"
+"""The frontend's mask of layers with a sliding window."""
+EXACT_MINIMUMS = "OV_GGUF_Q4_K_ZP_F16", "1"
+"""Without it, the frontend rounds the minimums of Q4_K, which changes weights by up to a tenth (root mean square)."""
+SINKS = 5
+"""The input of ScaledDotProductAttention with the logits of attention sinks."""
+QWEN3_MOE = "qwen3moe"
+"""The architecture of which the frontend (2026.4.1) rotates neighbours instead of the halves of a head, and does not
+let the weights of a token's experts sum to 1."""
+
+
+def read(path: Path, header: gguf.Header) -> Any:
+    """Returns the network of a file. Raises StartError, and RuntimeError from openvino."""
+    os.environ.setdefault(*EXACT_MINIMUMS)
+    frontend = FrontEndManager().load_by_framework("gguf")
+    with gguf_merge.whole(path) as file:
+        try:
+            model = frontend.convert(frontend.load(str(file)))
+        except Exception as error:  # the frontend has classes of its own, without a common one
+            raise StartError(f"{path} cannot be served: {last_line(error)}; {gguf.EXPORT}") from error
+    if header.architecture == QWEN3_MOE:
+        _correct_qwen3_moe(model)
+    return model
+
+
+def replace_input(model: Any, name: str, values: Any) -> None:
+    """Puts the numbers of all tokens in the place of an input of the frontend."""
+    shaped = ops.reshape(ops.convert(values, "i32"), np.array([1, 1, 1, -1]), False)
+    found = next((node for node in model.get_parameters() if node.get_friendly_name() == name), None)
+    if found is None:
+        raise StartError(f"its network has no input {name}")
+    found.output(0).replace(shaped.output(0))
+
+
+def logits(model: Any) -> list[Any]:
+    """Returns the outputs that write no cache."""
+    outputs = [node.input_value(0) for node in model.get_results()]
+    return [port for port in outputs if port.get_node().get_type_name() != "ScatterUpdate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An attention of a network. rows: queries, keys and values [tokens, heads * size of a head]. heads, sizes: of each
+    of them. window: its sliding window; 0: none. sinks: the logits of attention sinks, if any."""
+
+    node: Any
+    rows: list[Any]
+    heads: list[int]
+    sizes: list[int]
+    scale: np.float32
+    window: int
+    sinks: Any
+
+    def replace(self, result: Any) -> None:
+        """Puts a result [tokens, heads * size of a value] in the place of the attention."""
+        shaped = ops.reshape(result, np.array([1, -1, self.heads[0], self.sizes[2]]), False)
+        self.node.output(0).replace(ops.transpose(shaped, np.array([0, 2, 1, 3])).output(0))
+
+
+def attentions(model: Any, header: gguf.Header) -> Iterator[Attention]:
+    """Yields every attention, in the order of the layers. Raises StartError."""
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "ScaledDotProductAttention":
+            yield _attention(node, header)
+
+
+def _attention(node: Any, header: gguf.Header) -> Attention:
+    written = [_source(node.input_value(port), "ScatterUpdate") for port in (1, 2)]
+    shapes = [list(each.get_output_partial_shape(0)) for each in written]  # [1, tokens, heads, size of a head]
+    query = node.input_value(0)  # [1, heads, tokens, size of a head]
+    heads = [query.get_partial_shape()[1].get_length(), *(shape[2].get_length() for shape in shapes)]
+    sizes = [query.get_partial_shape()[3].get_length(), *(shape[3].get_length() for shape in shapes)]
+    new = [ops.transpose(ops.convert(query, "f32"), np.array([0, 2, 1, 3]))]
+    for each in written:
+        if not _source(each.input_value(2), "Convert").get_output_partial_shape(0)[2].is_static:
+            raise StartError("its keys have one head, which openvino's GGUF frontend mistakes for the tokens")
+        new.append(ops.convert(each.input_value(2), "f32"))
+    mask = _source(node.input_value(3), "Parameter").get_friendly_name()
+    return Attention(
+        node=node,
+        rows=[ops.reshape(value, np.array([-1, h * s]), False) for value, h, s in zip(new, heads, sizes, strict=True)],
+        heads=heads,
+        sizes=sizes,
+        scale=np.float32(node.input_value(4).get_node().data.item()),
+        window=header.number("attention.sliding_window") if mask == WINDOWED else 0,
+        sinks=node.input_value(SINKS) if node.get_input_size() > SINKS else None,
+    )
+
+
+def _correct_qwen3_moe(model: Any) -> None:
+    """Puts what a rotation of neighbours takes for neighbours side by side, and lets weights of experts sum to 1."""
+    for node in model.get_ordered_ops():
+        readers = list(node.output(0).get_target_inputs()) if node.get_output_size() else []
+        if node.get_friendly_name().endswith(("Qcur_normed", "Kcur_normed")):
+            half = node.get_output_partial_shape(0)[-1].get_length() // 2
+            changed = ops.gather(node, np.arange(2 * half).reshape(2, half).T.reshape(-1), np.int64(-1))
+        elif node.get_type_name() == "GatherElements":
+            changed = ops.divide(node, ops.reduce_sum(node, np.int64(-1), True))
+        else:
+            continue
+        for reader in readers:
+            reader.replace_source_output(changed.output(0))
+
+
+def _source(port: Any, kind: str) -> Any:
+    """Returns the next node of a kind along the first inputs. Raises StartError."""
+    node = port.get_node()
+    while node.get_type_name() != kind:
+        if not node.get_input_size():
+            raise StartError(f"its attention cannot be paged: there is no {kind} before {port.get_node().get_name()}")
+        node = node.input_value(0).get_node()
+    return node
+
+
+def network_input(name: str, shape: list[int], kind: Any) -> Any:
+    """Returns an input with a name."""
+    node = ops.parameter(PartialShape(shape), kind, name=name)
+    node.output(0).get_tensor().set_names({name})
+    return node
