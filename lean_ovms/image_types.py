@@ -8,11 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageInfo:
-    """What the engine knows of an image model: size and steps of an image where a request says nothing."""
+    """What the engine knows of an image model: size and steps of an image where a request says nothing.
+
+    edits: it edits images; masks: also in the places of a mask only.
+    """
 
     width: int
     height: int
     steps: int
+    edits: bool = False
+    masks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ def unpacked_image_model(folder: Path) -> Path:
 
 class FakeImageEngine:
     """What an ImageModel asks of its engine. asked: prompt and parameters of each image, and whether its request had
-    begun. cancelled: images that nobody waited for. gate: images wait for it, if it is set."""
+    begun. sources: the sizes of the images to edit, for each image. cancelled: images that nobody waited for. gate:
+    images wait for it, if it is set."""
 
     vocabulary = Vocabulary(pieces=[], exact=False)
 
@@ -41,6 +42,7 @@ class FakeImageEngine:
         self.restarts = 0
         self.pid = None
         self.asked: list[tuple[str, ImageParams, bool]] = []
+        self.sources: list[list[list[int]]] = []
         self.cancelled = 0
         self.gate: asyncio.Event | None = None
 
@@ -61,6 +63,7 @@ class FakeImageEngine:
         command = make(1)
         assert isinstance(command, protocol.GenerateImage)
         self.asked.append((command.prompt, ImageParams(**command.params), command.begun))
+        self.sources.append(command.images)
         try:
             if self.gate is not None:
                 await self.gate.wait()

@@ -153,6 +153,7 @@ FOREIGN = {
         "engine/embedding/",
         "engine/speech/",
         "engine/voice/",
+        "engine/image_generation/pipeline.py",
         "media/audio/",
         "util/vectors.py",
     },

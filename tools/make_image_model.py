@@ -56,7 +56,7 @@ def tokenizer(folder: Path) -> CLIPTokenizer:
 
 
 def networks(words: int) -> tuple[CLIPTextModel, UNet2DConditionModel, AutoencoderKL]:
-    """The text encoder, the denoiser and the decoder of pictures, in torch."""
+    """The text encoder, the denoiser, and the encoder and decoder of pictures, in torch."""
     ends = {"bos_token_id": words - 2, "eos_token_id": words - 1, "pad_token_id": words - 1}
     text = CLIPTextModel(CLIPTextConfig(vocab_size=words, **ends, **TEXT))
     made = (text.eval(), UNet2DConditionModel(**UNET).eval(), AutoencoderKL(**VAE).eval())
@@ -92,6 +92,17 @@ class Decoder(torch.nn.Module):
 
     def forward(self, latent_sample: Any) -> Any:
         return self.vae.decode(latent_sample, return_dict=False)[0]
+
+
+class PictureEncoder(torch.nn.Module):
+    """The encoder of pictures with a plain input, and the mean and the logarithm of the variance as its output."""
+
+    def __init__(self, vae: AutoencoderKL) -> None:
+        super().__init__()
+        self.vae = vae
+
+    def forward(self, sample: Any) -> Any:
+        return self.vae.encode(sample).latent_dist.parameters
 
 
 class Encoder(torch.nn.Module):
@@ -138,6 +149,8 @@ def make(root: Path) -> Path:
           ("out_sample",), dict(unet.config))  # fmt: skip
     write(Decoder(vae), target / "vae_decoder", {"latent_sample": latent}, {"latent_sample": [-1, 4, -1, -1]},
           ("sample",), dict(vae.config))  # fmt: skip
+    write(PictureEncoder(vae), target / "vae_encoder", {"sample": torch.zeros((2, 3, 16, 16))},
+          {"sample": [-1, 3, -1, -1]}, ("latent_parameters",), dict(vae.config))  # fmt: skip
     DDIMScheduler(**SCHEDULER).save_pretrained(target / "scheduler")
     parts = {
         "scheduler": ["diffusers", "DDIMScheduler"], "text_encoder": ["transformers", "CLIPTextModel"],

@@ -16,6 +16,7 @@ from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.ollama import fields as ollama
+from lean_ovms.api.openai import image_request
 from lean_ovms.api.openai.audio import fields as audio
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
@@ -104,6 +105,7 @@ def request_fields() -> str:
             groups[f"{route.method} {path}" if path in groups else path] = members
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
     groups["…/audio/translations"] = audio.TRANSLATIONS
+    groups["…/images/edits"], groups["…/images/variations"] = image_request.EDITS, image_request.VARIATIONS
     groups["/api/generate, besides the fields of /api/chat"] = ollama.GENERATE[len(ollama.COMMON) :]
     groups["/api/chat, /api/generate: members of options"] = ollama.OPTIONS
     parts = []

@@ -2,7 +2,8 @@
 
 https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, and file parts are slices of it. A field of
 several values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as OpenAI's
-client does, or as JSON. An empty value of a field that is not an array means absent: there is no null.
+client does, or as JSON. Of the files of a field that is no array the last one counts. An empty value of a field that is
+not an array means absent: there is no null.
 """
 
 from __future__ import annotations
@@ -40,19 +41,23 @@ class FilePart:
     name: str = ""
 
 
-def read_file(value: object) -> FilePart:
-    """Returns the value of a field `file`. Raises BadRequest for a text."""
+def read_file(value: object, name: str = "file") -> FilePart:
+    """Returns the value of a field for one file. Raises BadRequest for a text, and for several files in an array."""
+    if isinstance(value, list) and len(value) == 1:
+        [value] = value
+    if isinstance(value, list):
+        raise BadRequest(f"{name} must be one file, not {len(value)}", param=name)
     if not isinstance(value, FilePart):
-        raise BadRequest("file must be a file, not a text: a part with a file name", param="file")
+        raise BadRequest(f"{name} must be a file, not a text: a part with a file name", param=name)
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """values: name and text of each part, in order. files: by name; the last one of a name counts."""
+    """values: name and text of each part, in order. files: by name, in order."""
 
     values: list[tuple[str, str]]
-    files: dict[str, FilePart]
+    files: dict[str, list[FilePart]]
 
 
 def read_form(request: Request) -> Form:
@@ -156,7 +161,7 @@ class _Reader:
         if coding not in (b"binary", b"8bit", b"7bit"):
             raise _broken(f"the content transfer encoding of {name} is not read")
         if filename is not None:
-            self._form.files[name] = FilePart(self._slice(), filename)
+            self._form.files.setdefault(name.removesuffix("[]"), []).append(FilePart(self._slice(), filename))
             return
         if self._range[1] - self._range[0] > MAX_VALUE:
             raise BadRequest(f"{name} has more than {MAX_VALUE} bytes", param=name)
@@ -204,7 +209,10 @@ def body_of(fields: FieldSet, form: Form) -> Json:
             body[name] = (held if isinstance(held, dict) else {}) | {member: _member(known, member, text)}
         elif text:
             body[name] = typed(known, text)
-    return body | {name: part for name, part in form.files.items() if name in fields.places}
+    for name, files in form.files.items():
+        if name in fields.places:
+            body[name] = files if fields.named(name).kind == "array" else files[-1]
+    return body
 
 
 def _member(known: Field, member: str, text: str) -> Any:

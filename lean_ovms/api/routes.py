@@ -76,6 +76,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/decisions", "openai.decisions:handle", BASES),
     Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
     Route("POST", "/images/generations", "openai.images:handle", BASES, model="ImageModel"),
+    Route("POST", "/images/edits", "openai.images:handle_edits", BASES),
+    Route("POST", "/images/variations", "openai.images:handle_variations", BASES),
     Route("POST", "/files", "openai.batches.files:handle_upload", BASES),
     Route("GET", "/files", "openai.batches.files:handle_list", BASES),
     Route("GET", "/files/{id}", "openai.batches.files:handle_get", BASES),

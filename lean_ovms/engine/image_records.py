@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,7 +14,8 @@ class GenerateImage(Record):
     """Make one image. Answered by one GeneratedImage, Refused or Failed.
 
     params: the fields of image_types.ImageParams. begun: its request has an image already, so it is not refused where
-    too many wait. client: as in Submit.
+    too many wait. client: as in Submit. images: [height, width] of the image to edit, if there is one, and of its mask.
+    pixels: their bytes, sent as attachments.
     """
 
     kind: ClassVar[str] = "generate_image"
@@ -22,6 +24,14 @@ class GenerateImage(Record):
     params: dict[str, Any]
     begun: bool
     client: str = ""
+    images: list[list[int]] = field(default_factory=list)
+    pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
+
+    def attached(self) -> Iterable[bytes]:
+        return self.pixels
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.pixels = [next(parts) for _ in self.images]
 
 
 @dataclass(slots=True)

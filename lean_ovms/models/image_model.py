@@ -1,4 +1,4 @@
-"""A model that makes images of texts. Knows no HTTP."""
+"""A model that makes and edits images. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 from ..engine.protocol import GenerateImage
 from ..image_types import ImageInfo, ImageParams
 from ..observability.records import current_client
+from ..types import Image
 from .model import Model, UsageRecorder, too_slow
 
 
@@ -18,7 +19,7 @@ class ImageModel(Model):
     """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "image generation"
-    endpoints = "/v1/images/generations"
+    endpoints = "/v1/images/generations, /v1/images/edits and /v1/images/variations"
     wrong_task_status = 404
     output_modalities = ("image",)
 
@@ -33,19 +34,27 @@ class ImageModel(Model):
     def summary(self) -> str:
         return f"{self.task}, {self.images.width}x{self.images.height}, {self.images.steps} steps"
 
-    async def generate(self, prompt: str, wanted: Sequence[ImageParams]) -> list[bytes]:
+    async def generate(self, prompt: str, wanted: Sequence[ImageParams], images: Sequence[Image] = ()) -> list[bytes]:
         """Returns the file of each image, which are made one after the other.
 
+        images: the one to edit, if there is one, and its mask.
         Stopped in the engine, after the step that is being computed, when the task is cancelled. Raises RequestError.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             files: list[bytes] = []
-            limit_s, client = self.config.request_timeout_s, current_client()
+            limit_s = self.config.request_timeout_s
+            record = partial(
+                GenerateImage,
+                prompt=prompt,
+                client=current_client(),
+                images=[[image.height, image.width] for image in images],
+                pixels=[image.pixels for image in images],
+            )
             for params in wanted:
-                record = partial(GenerateImage, prompt=prompt, params=asdict(params), begun=bool(files), client=client)
+                make = partial(record, params=asdict(params), begun=bool(files))
                 left_s = usage.started + limit_s - time.monotonic() if limit_s else None
                 try:
-                    files.append(await asyncio.wait_for(model.engine.call(record), left_s))
+                    files.append(await asyncio.wait_for(model.engine.call(make), left_s))
                 except asyncio.TimeoutError:
                     raise too_slow() from None
                 usage.first = usage.first or time.monotonic()

@@ -34,13 +34,13 @@ def test_texts_and_files_in_any_order() -> None:
     form = parsed(("model", "w"), FILE, ("a[]", "1"), ("a[]", "zwei – ü"), ("empty", ""))
     assert form.values == [("model", "w"), ("a[]", "1"), ("a[]", "zwei – ü"), ("empty", "")]
     assert list(form.files) == ["file"]
-    assert form.files["file"].name == "a.wav"
-    assert form.files["file"].data == FILE[1][1]
+    assert form.files["file"][0].name == "a.wav"
+    assert form.files["file"][0].data == FILE[1][1]
 
 
 def test_a_file_is_a_slice_of_the_body() -> None:
     request = form_request(PATH, [("model", "w"), FILE])
-    assert read_form(request).files["file"].data.obj is request.body
+    assert read_form(request).files["file"][0].data.obj is request.body
 
 
 def spooled(request: Request) -> Request:
@@ -61,8 +61,8 @@ def test_a_form_in_a_file_is_read_as_one_in_memory(monkeypatch: pytest.MonkeyPat
         request = spooled(form_request(PATH, CUT))
         form = read_form(request)
         assert form.values == expected.values, piece
-        for name, part in expected.files.items():
-            found = form.files[name]
+        for name, [part] in expected.files.items():
+            [found] = form.files[name]
             assert (found.name, found.data[:], len(found.data)) == (part.name, part.data, len(part.data)), piece
             assert isinstance(found.data, FileSlice)
             assert found.data[3:9] == part.data[3:9]
@@ -76,7 +76,7 @@ def test_a_cut_form_in_a_file_is_refused() -> None:
 
 
 def test_an_empty_file_is_a_file() -> None:
-    assert parsed(("file", ("a.wav", b""))).files["file"].data == b""
+    assert parsed(("file", ("a.wav", b""))).files["file"][0].data == b""
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_empty_file_is_a_file() -> None:
 )
 def test_spellings_of_a_file(disposition: str) -> None:
     body = f"--{BOUNDARY}\r\nContent-disposition: {disposition}\r\nX: y\r\n\r\nabc\r\n--{BOUNDARY}--\r\n".encode()
-    assert read_form(form_request(PATH, body=body)).files["file"].data == b"abc"
+    assert read_form(form_request(PATH, body=body)).files["file"][0].data == b"abc"
 
 
 def test_text_around_the_parts_is_ignored() -> None:
@@ -234,6 +234,13 @@ def test_the_last_of_several_values_counts_and_unknown_names_stay() -> None:
         "count[a]": "3",
         "n[a][]": "y",
     }
+
+
+def test_the_last_of_several_files_counts_unless_there_may_be_several() -> None:
+    first, last = ("a", ("1.png", b"1")), ("a[]", ("2.png", b"2"))
+    for kind, expected in (("any", "2.png"), ("array", ["1.png", "2.png"])):
+        found = body_of(FieldSet((Field("a", kind, ""),)), parsed(first, last))["a"]
+        assert expected == ([part.name for part in found] if kind == "array" else found.name)
 
 
 def test_a_text_that_means_nothing_stays_a_text() -> None:

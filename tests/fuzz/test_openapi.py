@@ -57,6 +57,7 @@ RULES = re.compile(
     r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model (field is missing|is required)"
     r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language should be en"  # forms
+    r"|^Missing required field|^Image parsing failed"
     r"|\" does not support (tools|thinking|insert)|^images need a prompt|^raw mode does not support"  # Ollama's
     r"|Stream options can only be defined|support(ed)? (streaming|with beam search)|chunking_strategy should be"
 )

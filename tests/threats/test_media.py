@@ -20,6 +20,8 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import INFO, FakeEngine, say
+from tests.forms import form_request
+from tests.image_fakes import fake_image_model
 from tests.pictures import data_url, file, part, picture, user
 
 
@@ -170,6 +172,26 @@ async def test_t18_an_image_that_is_a_weapon_is_refused_and_the_next_is_served(a
     assert status == 400
     assert "Traceback" not in said
     assert await show(app, file(picture("red"))) == (200, "")
+
+
+@pytest.mark.parametrize("name", ["a bomb by its header", "a bomb by its data", "truncated", "no image"])
+@pytest.mark.parametrize("field", ["image", "mask"])
+async def test_t18_an_image_to_edit_that_is_a_weapon_is_refused_and_the_next_is_edited(name: str, field: str) -> None:
+    model, engine = await fake_image_model()
+    app = App(model.config, [model])
+    good = ("a.png", file(picture("red")))
+    for data, status in ((WEAPONS[name], 400), (good[1], 200)):
+        files = {"image": good, field: ("a.png", data)}
+        response = await app.handle(form_request("/v1/images/edits", [("prompt", "x"), *files.items()]))
+        assert isinstance(response.body, bytes)
+        assert response.status == status
+        assert status == 200 or orjson.loads(response.body)["error"]["param"] == field
+        await response.aclose()
+    assert len(engine.asked) == 1
+    assert (app.services.image_loader._pixels.used, app.services.bodies.used) == (0, 0)
+    app.services.image_loader.close()
+    await app.close()
+    app.services.offload.close()
 
 
 async def test_t18_of_a_hundred_thousand_frames_one_is_unpacked(app: App) -> None:

@@ -1,1 +1,1 @@
-"""The engine child's task for models that make images of texts, on openvino_genai's Text2ImagePipeline."""
+"""The engine child's task for models that make and edit images, on openvino_genai's pipelines."""

@@ -1,4 +1,4 @@
-"""An ImagePipeline on openvino_genai's Text2ImagePipeline: Stable Diffusion, its successors, and Flux.
+"""An ImagePipeline on openvino_genai's pipelines: Stable Diffusion, its successors, Flux and others.
 
 What GenAI 2026.4 does (measured): its callback is called after each step, and returning True ends the work with an
 empty result; an exception in it ends the process; arguments that the model cannot have are a RuntimeError before the
@@ -8,14 +8,16 @@ first step, whose last line says why; rng_seed is the same for each request that
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from ..loading import devices
 
 # isort: split
+import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
@@ -24,12 +26,15 @@ from ...config.options import read_object
 from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...image_types import ImageInfo, ImageParams
+from ...types import Image
 from ..errors import last_line
 from ..loading.load_errors import as_start_error
 from ..loading.settings import base_properties
 
 CHECKS = "/image_generation/"
 """What the source path in the message of a refused argument has."""
+ENCODER = "vae_encoder"
+"""The folder of the network that an image to edit needs."""
 
 
 class GenAiImagePipeline:
@@ -42,16 +47,24 @@ class GenAiImagePipeline:
         if config.num_streams:
             properties["NUM_STREAMS"] = config.num_streams
         with as_start_error(config):
-            self._pipeline = genai.Text2ImagePipeline(config.model_dir, config.target_device, **properties)
-            defaults = self._pipeline.get_generation_config()
+            self._pipelines = _load(config, properties)
+            defaults = self._pipelines[0].get_generation_config()
         self.info = ModelInfo(
             vocab_size=0,
             context_length=0,
             versions={"openvino": str(ov.get_version()), "openvino_genai": version("openvino_genai")},
-            images=ImageInfo(width=defaults.width, height=defaults.height, steps=defaults.num_inference_steps),
+            images=ImageInfo(
+                width=defaults.width,
+                height=defaults.height,
+                steps=defaults.num_inference_steps,
+                edits=len(self._pipelines) > 1,
+                masks=len(self._pipelines) > 2,
+            ),
         )
 
-    def generate(self, prompt: str, params: ImageParams) -> Generator[None, None, bytes]:
+    def generate(self, prompt: str, params: ImageParams, images: Sequence[Image] = ()) -> Generator[None, None, bytes]:
+        pipeline = self._pipelines[len(images)]
+        pixels = [np.frombuffer(one.pixels, np.uint8).reshape(1, one.height, one.width, 3) for one in images]
         steps: SimpleQueue[bytes | Exception | None] = SimpleQueue()
         stops: SimpleQueue[bool] = SimpleQueue()
 
@@ -61,8 +74,9 @@ class GenAiImagePipeline:
 
         def run() -> None:
             try:
-                found = self._pipeline.generate(
+                found = pipeline.generate(
                     prompt,
+                    *map(ov.Tensor, pixels),
                     width=params.width,
                     height=params.height,
                     num_inference_steps=params.steps,
@@ -90,3 +104,24 @@ class GenAiImagePipeline:
                 raise BadRequest(last_line(found))
             raise found
         return found
+
+
+def _load(config: EngineConfig, properties: dict[str, Any]) -> list[Any]:
+    """Returns the pipelines of one loaded model, by the number of images that they take: none, one to edit, its mask.
+
+    A model without an encoder of images, or of a family that cannot be edited, has only the first. Raises RuntimeError.
+    """
+    kinds = [genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline]
+    if not Path(config.model_dir, ENCODER).is_dir():
+        del kinds[1:]
+    while True:
+        kind = kinds.pop()
+        try:
+            found = [kind(config.model_dir, config.target_device, **properties)]
+            break
+        except RuntimeError:
+            if not kinds:
+                raise
+    for kind in reversed(kinds):
+        found.insert(0, kind(found[0]))  # with the same networks
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from ...config import EngineConfig
 from ...engine_types import ModelInfo, Vocabulary
 from ...errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
 from ...image_types import ImageParams
+from ...types import Image
 from ..errors import for_client
 from ..protocol import Cancel, GeneratedImage, GenerateImage, Ready, Record, Refused
 
@@ -28,9 +29,10 @@ class ImagePipeline(Protocol):
 
     info: ModelInfo
 
-    def generate(self, prompt: str, params: ImageParams) -> Generator[None, None, bytes]:
+    def generate(self, prompt: str, params: ImageParams, images: Sequence[Image] = ()) -> Generator[None, None, bytes]:
         """Yields after each denoising step and returns the pixels: height x width x RGB. Closing it ends the work.
 
+        images: the one to edit, if there is one, and its mask, which is white where the image is to change.
         Raises BadRequest for what the model cannot do, and RuntimeError.
         """
         ...
@@ -137,9 +139,10 @@ class ImageTask:
     def step(self) -> None:
         """Makes one step of an image; after the last one the image is sent."""
         if self._running is None or self._steps_of_image is None:
-            self._running = self._next()
-            params = ImageParams(**self._running.params)
-            self._steps_of_image = self.pipeline.generate(self._running.prompt, params)
+            command = self._running = self._next()
+            images = [Image(size[0], size[1], data) for size, data in zip(command.images, command.pixels, strict=True)]
+            command.pixels = []
+            self._steps_of_image = self.pipeline.generate(command.prompt, ImageParams(**command.params), images)
         command = self._running
         self._steps += 1
         try:
@@ -163,9 +166,9 @@ class ImageTask:
 
 def image_file(pixels: bytes, params: ImageParams) -> bytes:
     """Returns the file of an image."""
-    from PIL import Image
+    from PIL import Image as Picture
 
     file = io.BytesIO()
     quality = {} if params.format == "png" else {"quality": params.compression}
-    Image.frombytes("RGB", (params.width, params.height), pixels).save(file, params.format, **quality)
+    Picture.frombytes("RGB", (params.width, params.height), pixels).save(file, params.format, **quality)
     return file.getvalue()

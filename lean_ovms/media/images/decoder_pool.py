@@ -18,6 +18,7 @@ from typing import Any
 from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...types import Image
 from ...util.memory import reserve
+from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
 from .frame_limits import FrameLimits
 
@@ -35,15 +36,17 @@ class DecodeJob:
     """A file to decode; a text is in base64. start: where the file begins in that.
 
     box: side in pixels of the square that the image is shrunk into; 0: as it is. video: None: it is an image.
+    mask: it is one of an edit: what is transparent becomes white and the rest black, or a grey image of its own.
     """
 
-    data: bytes | str
+    data: bytes | str | memoryview | FileSlice
     max_pixels: int
     start: int = 0
     box: int = 0
     video: FrameLimits | None = None
+    mask: bool = False
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[bytes | memoryview]:
         """Yields the file in pieces: no call copies a large one at once."""
         for begin in range(self.start, len(self.data), PIECE_BYTES):
             piece = self.data[begin : begin + PIECE_BYTES]
@@ -96,7 +99,7 @@ class _Decoder(Helper):
 
     async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image | RequestError:
         head = {"bytes": len(job.data) - job.start, "base64": isinstance(job.data, str)}
-        limits: dict[str, Any] = {"max_pixels": job.max_pixels, "box": job.box, "seconds": timeout_s}
+        limits: dict[str, Any] = {"max_pixels": job.max_pixels, "box": job.box, "mask": job.mask, "seconds": timeout_s}
         limits["video"] = asdict(job.video) if job.video is not None else None
         await self.send({**head, **limits}, job.pieces())
         reader, _ = await self.streams()

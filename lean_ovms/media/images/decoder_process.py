@@ -2,9 +2,9 @@
 
 Decoders of image formats are the part of a server that hostile bytes reach first, so they run in a process with limits
 of memory and time, without the server's secrets in its environment. A job on the socket pair is a JSON line {"bytes",
-"base64", "max_pixels", "box", "seconds", "video"} and that number of bytes; the answer is {"height", "width", "times",
-"length"} and the pixels, or {"error": text}. "video" has the fields of FrameLimits, or is null for an image. The parent
-kills the process when no answer comes.
+"base64", "max_pixels", "box", "mask", "seconds", "video"} and that number of bytes; the answer is {"height", "width",
+"times", "length"} and the pixels, or {"error": text}. "video" has the fields of FrameLimits, or is null for an image.
+The parent kills the process when no answer comes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
         if job["base64"] and not (limits is not None and limits.images):
             data = decode_base64(data)
         if limits is None:
-            height, width, image = decode(data, job["max_pixels"], job["box"])
+            height, width, image = decode(data, job["max_pixels"], job["box"], mask=job["mask"])
             pixels, answer = [image], {"height": height, "width": width}
         else:
             found = video.decode(data, job["max_pixels"], limits)

@@ -14,6 +14,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...types import Image, Json
 from ...util.budget import Budget, Lease
+from ..file_slice import FileSlice
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
 from .frame_limits import FrameLimits
@@ -34,12 +35,17 @@ FETCHES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """An image or a video that a client asks for. url: the one of its part. param: the field, for errors."""
+    """An image or a video that a client asks for. url: the one of its part. param: the field, for errors.
 
-    url: str
-    detail: str
+    file: the image itself, instead of a URL. mask: as in DecodeJob.
+    """
+
+    url: str = ""
+    detail: str = "auto"
     param: str
     video: bool = False
+    file: memoryview | FileSlice | None = None
+    mask: bool = False
 
 
 class _MediaReader:
@@ -123,13 +129,13 @@ class ImageLoader:
         if requested.detail == "low":
             box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
         try:
-            source = parse_source(requested.url)
+            source = parse_source(requested.url) if requested.file is None else requested.file
             if requested.video:
                 reader = self._videos
                 images = isinstance(source, InlineData) and source.text[: source.start].lower() == FRAME_LIST
                 video = replace(limits, images=images, total_pixels=min(limits.total_pixels, max_pixels))
             data, start = await self._read(source, reader)
-            job = DecodeJob(data=data, start=start, max_pixels=max_pixels, box=box, video=video)
+            job = DecodeJob(data=data, start=start, max_pixels=max_pixels, box=box, video=video, mask=requested.mask)
             image = await reader.decoders.decode(job)
         except BadRequest as error:
             raise BadRequest(
@@ -139,8 +145,13 @@ class ImageLoader:
             ) from error
         return replace(image, digest=await asyncio.to_thread(image.content))
 
-    async def _read(self, source: Source, reader: _MediaReader) -> tuple[bytes | str, int]:
+    async def _read(
+        self, source: Source | memoryview | FileSlice, reader: _MediaReader
+    ) -> tuple[bytes | str | memoryview | FileSlice, int]:
         """Returns a file, a text in base64, and where it begins in that. Raises BadRequest."""
+        if isinstance(source, memoryview | FileSlice):
+            check_size(len(source), reader.max_bytes)
+            return source, 0
         if isinstance(source, InlineData):
             check_size((len(source.text) - source.start) // 4 * 3, reader.max_bytes)
             return source.text, source.start
@@ -173,9 +184,9 @@ async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:
     lengths = Counter(len(request.url) for request in requested)
     keys: list[str | bytes | int] = []
     for number, request in enumerate(requested):
-        if len(request.url) <= MAX_URL:
+        if len(request.url) <= MAX_URL and request.file is None:
             keys.append(request.url)
-        elif lengths[len(request.url)] == 1:
+        elif request.file is not None or lengths[len(request.url)] == 1:
             keys.append(number)
         else:
             keys.append(await asyncio.to_thread(_digest, request.url))

@@ -11,6 +11,7 @@ import binascii
 import contextlib
 import io
 import warnings
+from collections.abc import Callable
 
 from PIL import Image, ImageOps
 
@@ -26,15 +27,15 @@ PARSING_FAILED = "Image parsing failed"
 Image.MAX_IMAGE_PIXELS = None  # max_pixels is checked instead
 
 
-def decode(data: bytes, max_pixels: int, box: int = 0) -> tuple[int, int, bytes]:
+def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) -> tuple[int, int, bytes]:
     """Returns (height, width, RGB bytes). max_pixels: of the image as sent. box: side of the square that it is shrunk
-    into; 0: none. Raises MemoryError, and BadRequest for another format or too large an image."""
+    into; 0: none. mask: as in DecodeJob. Raises MemoryError, and BadRequest for another format or too many pixels."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 _check(image.size, max_pixels)
-                return _pixels(image, box)
+                return _pixels(image, box, _mask if mask else _flattened)
     except (BadRequest, MemoryError):
         raise
     except Exception as error:  # Pillow's plugins raise any exception for broken files
@@ -60,13 +61,13 @@ def _check(size: tuple[int, int], max_pixels: int) -> None:
         )
 
 
-def _pixels(image: Image.Image, box: int) -> tuple[int, int, bytes]:
+def _pixels(image: Image.Image, box: int, to_rgb: Callable[[Image.Image], Image.Image]) -> tuple[int, int, bytes]:
     if box and image.format == "JPEG":
         image.draft(None, (box, box))  # unpacks a large photograph at half its size, or a quarter, many times as fast
     image.load()
     with contextlib.suppress(Exception):  # broken metadata must not make the image unusable
         ImageOps.exif_transpose(image, in_place=True)
-    rgb = _flattened(image)
+    rgb = to_rgb(image)
     if box and max(rgb.size) > box:
         rgb.thumbnail((box, box))
         rgb = rgb if min(rgb.size) >= MIN_SIDE else rgb.resize((max(MIN_SIDE, rgb.width), max(MIN_SIDE, rgb.height)))
@@ -77,12 +78,26 @@ def _flattened(image: Image.Image) -> Image.Image:
     """Returns the image in RGB, white where it is transparent."""
     if image.mode.startswith("I") or image.mode == "F":
         return _grey(image).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+    if _transparent(image):
         layer = image.convert("RGBA")
         white = Image.new("RGB", layer.size, (255, 255, 255))
         white.paste(layer, mask=layer.getchannel("A"))
         return white
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _transparent(image: Image.Image) -> bool:
+    """Whether the image may have transparent pixels."""
+    return image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
+
+
+def _mask(image: Image.Image) -> Image.Image:
+    """Returns a mask, white where the image is to change: where it is transparent, or else where it is white."""
+    if _transparent(image):
+        alpha = image.convert("RGBA").getchannel("A")
+        if alpha.getextrema() != (255, 255):
+            return alpha.point(lambda value: 255 - value).convert("RGB")
+    return _flattened(image).convert("L").convert("RGB")
 
 
 def _grey(image: Image.Image) -> Image.Image:

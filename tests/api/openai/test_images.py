@@ -1,4 +1,4 @@
-"""/images/generations: every field, every limit, every refusal."""
+"""/images/generations, edits and variations: every field, every limit, every refusal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +16,18 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine.image_generation.fake_pipeline import RAISE
 from lean_ovms.errors import StartError
+from lean_ovms.image_types import ImageInfo
+from lean_ovms.media.images import pillow
+from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
 from tests.api.conftest import closing_apps, get, post, refused, whole
 from tests.fakes import FakeEngine, say
+from tests.forms import Part, form_request
 from tests.image_fakes import FakeImageEngine, fake_image_model
 
-PATH = "/v1/images/generations"
+PATH, EDITS, VARIATIONS = "/v1/images/generations", "/v1/images/edits", "/v1/images/variations"
 MakeImages = Callable[..., Awaitable[tuple[App, FakeImageEngine]]]
 
 
@@ -190,10 +196,11 @@ async def test_models_of_other_tasks(make_images: MakeImages) -> None:
     assert "does text generation, not image generation" in message
     body = {"model": "e", "messages": [{"role": "user", "content": "x"}]}
     message, _ = await refused(app, "/v1/chat/completions", status=404, **body)
-    assert "it is served under /v1/images/generations" in message
+    assert "it is served under /v1/images/generations, /v1/images/edits and /v1/images/variations" in message
     await answered(app)  # without a name: the one that makes images
     model = await whole(await get(app, "/v1/models/e"))
-    assert (model["output_modalities"], model["images"]) == (["image"], {"width": 64, "height": 64, "steps": 4})
+    known = {"width": 64, "height": 64, "steps": 4, "edits": True, "masks": True}
+    assert (model["output_modalities"], model["images"]) == (["image"], known)
 
 
 async def test_a_client_that_leaves_cancels_the_image_and_those_after_it(make_images: MakeImages) -> None:
@@ -214,3 +221,142 @@ async def test_a_request_has_a_time_limit(make_images: MakeImages) -> None:
     message, _ = await refused(app, PATH, status=408, prompt="a cat")
     assert "longer than this server lets" in message
     assert engine.cancelled == len(engine.asked)
+
+
+# --- edits and variations
+
+
+@pytest.fixture
+def _decoder_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def decode(self: DecoderPool, job: DecodeJob) -> Pixels:
+        assert not isinstance(job.data, str)
+        return Pixels(*pillow.decode(bytes(job.data[:]), job.max_pixels, job.box, mask=job.mask))
+
+    monkeypatch.setattr(DecoderPool, "decode", decode)
+
+
+in_process = pytest.mark.usefixtures("_decoder_in_process")
+
+
+def png(width: int = 130, height: int = 70, mode: str = "RGB", color: str = "red") -> tuple[str, bytes]:
+    """A file as a form has it."""
+    file = io.BytesIO()
+    Image.new(mode, (width, height), color).save(file, "png")
+    return "a.png", file.getvalue()
+
+
+EDIT: list[Part] = [("image", png()), ("prompt", "a cat")]
+
+
+async def edited(app: App, *parts: Part, path: str = EDITS, status: int = 200) -> Any:
+    """The data of the answer, or what its error says and of which field."""
+    response = await app.handle(form_request(path, parts))
+    found = await whole(response)
+    assert response.status == status, found
+    return found["data"] if status == 200 else (found["error"]["message"], found["error"]["param"])
+
+
+@in_process
+async def test_an_edit_reaches_the_engine_with_its_image_and_fields(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    fields = [("n", "2"), ("rng_seed", "5"), ("strength", "0.5"), ("size", "32x16"), ("num_inference_steps", "3")]
+    data = await edited(app, *EDIT, ("mask", png(8, 8)), *fields, ("negative_prompt", "dogs"), ("user", "u"))
+    assert [entry["seed"] for entry in data] == [5, 6]
+    assert engine.sources == [[[70, 130], [8, 8]]] * 2
+    (prompt, params, begun), second = engine.asked
+    assert (prompt, begun, params.width, params.height, params.steps) == ("a cat", False, 32, 16, 3)
+    assert params.more == {"strength": 0.5, "negative_prompt": "dogs"}
+    assert second == ("a cat", replace(params, seed=6), True)
+    with opened(data[0]) as file:
+        assert (file.format, file.size) == ("PNG", (32, 16))
+
+
+@in_process
+async def test_an_edit_depends_on_its_image_and_mask(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    seed, mask = ("seed", "1"), ("mask", png(8, 8))
+    forms: list[list[Part]] = [
+        [*EDIT, seed], [*EDIT, seed, mask], [("image[]", png(color="blue")), ("prompt", "a cat"), seed],
+        [*EDIT, seed, ("mask", png(8, 8, "RGBA", "#FFFF"))], [*EDIT, seed, ("mask", png(8, 8, "RGBA", "#FFF0"))],
+    ]  # fmt: skip
+    found = {(await edited(app, *parts))[0]["b64_json"] for parts in forms}
+    assert len(found) == 4  # the last two masks are both white
+
+
+@in_process
+async def test_the_size_of_an_edit_is_that_of_its_image(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    for size in ("auto", ""):
+        await edited(app, *EDIT, ("size", size))
+    await edited(app, ("image", png(9, 9)), ("prompt", "x"))
+    assert [(one.width, one.height) for _, one, _ in engine.asked] == [(128, 64), (128, 64), (64, 64)]
+    assert "larger than 2048x2048" in (await edited(app, ("image", png(2112, 64)), EDIT[1], status=400))[0]
+    app, engine = await make_images(default_resolution="96x32")
+    await edited(app, *EDIT)
+    assert (engine.asked[0][1].width, engine.asked[0][1].height) == (96, 32)
+
+
+@in_process
+async def test_a_variation_has_no_prompt(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    [entry] = await edited(app, EDIT[0], ("response_format", "b64_json"), path=VARIATIONS)
+    assert (engine.asked[0][0], engine.sources) == ("", [[[70, 130]]])
+    assert entry["seed"] == engine.asked[0][1].seed
+
+
+@in_process
+@pytest.mark.parametrize(("parts", "param", "text"), [
+    ([EDIT[1]], "image", "Missing required field: 'image'"),
+    ([EDIT[0]], "prompt", "Missing required field: 'prompt'"),
+    ([EDIT[0], ("prompt", " ")], "prompt", "prompt is empty"),
+    ([("image", "a text"), EDIT[1]], "image", "image must be a file, not a text"),
+    ([("image[]", png()), ("image[]", png()), EDIT[1]], "image", "image must be one file, not 2"),
+    ([("image", ("a.png", b"GIF89a")), EDIT[1]], "image", "Image parsing failed"),
+    ([*EDIT, ("mask", ("a.png", b""))], "mask", "Image parsing failed"),
+    ([*EDIT, ("mask", "white")], "mask", "mask must be a file"),
+    ([*EDIT, ("strength", "1.5")], "strength", "out of range"),
+    ([*EDIT, ("size", "4096x64")], "size", "larger than 2048x2048"),
+    ([*EDIT, ("n", "11")], "n", "n 11 is more than 10"),
+])  # fmt: skip
+async def test_what_is_refused_of_an_edit_names_its_field(
+    make_images: MakeImages, parts: list[Part], param: str, text: str
+) -> None:
+    app, engine = await make_images()
+    message, named = await edited(app, *parts, status=400)
+    assert (named, text in message) == (param, True), message
+    assert engine.asked == []
+    assert app.services.image_loader._pixels.used == 0
+
+
+@in_process
+async def test_limits_of_images_hold_for_edits(make_images: MakeImages) -> None:
+    app, _ = await make_images(max_image_pixels=9000, max_image_bytes=400)
+    message, param = await edited(app, ("image", png(100, 100)), EDIT[1], status=400)
+    assert (message.startswith("an image of 100 x 100 pixels is larger than"), param) == (True, "image")
+    message, param = await edited(app, ("image", ("a.png", bytes(401))), EDIT[1], status=400)
+    assert (message, param) == ("the image is larger than this server's limit: 400 bytes", "image")
+
+
+@in_process
+async def test_images_count_in_the_pixels_in_work_until_the_answer(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    engine.gate = asyncio.Event()
+    request = asyncio.create_task(app.handle(form_request(EDITS, [*EDIT, ("mask", png(8, 8))])))
+    while not engine.asked:
+        await asyncio.sleep(0)
+    assert (app.services.image_loader._pixels.used, app.services.bodies.used) == (130 * 70 + 64, 0)
+    engine.gate.set()
+    response = await request
+    await response.aclose()
+    assert (response.status, app.services.image_loader._pixels.used) == (200, 0)
+
+
+@in_process
+async def test_a_model_that_edits_nothing_or_without_masks(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    assert engine.info.images is not None
+    engine.info = replace(engine.info, images=replace(engine.info.images, masks=False))
+    assert await edited(app, *EDIT, ("mask", png()), status=400) == ("the model e takes no mask", "mask")
+    await edited(app, *EDIT)
+    engine.info = replace(engine.info, images=ImageInfo(width=64, height=64, steps=4))
+    assert await edited(app, *EDIT, status=400) == ("the model e makes images of texts only", "image")

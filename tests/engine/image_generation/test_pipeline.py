@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import shutil
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.image_generation.pipeline import GenAiImagePipeline
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.image_types import ImageInfo, ImageParams
+from lean_ovms.types import Image
 from tests.image_fakes import unpacked_image_model
 
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
@@ -37,6 +39,22 @@ def params(**changes: Any) -> ImageParams:
     return ImageParams(**{"width": WIDTH, "height": HEIGHT, "steps": STEPS, "seed": SEED, **changes})
 
 
+def source(height: int = HEIGHT, width: int = WIDTH, seed: int = 0) -> Image:
+    """An image of noise."""
+    return Image(height, width, np.random.default_rng(seed).bytes(3 * height * width))
+
+
+def tensor(image: Image) -> ov.Tensor:
+    return ov.Tensor(np.frombuffer(image.pixels, np.uint8).reshape(1, image.height, image.width, 3))
+
+
+def mask() -> Image:
+    """White in its right half."""
+    pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    pixels[:, WIDTH // 2 :] = 255
+    return Image(HEIGHT, WIDTH, pixels.tobytes())
+
+
 def finished(work: Generator[None, None, bytes]) -> tuple[int, bytes]:
     """The number of steps, and the pixels."""
     steps = 0
@@ -48,8 +66,8 @@ def finished(work: Generator[None, None, bytes]) -> tuple[int, bytes]:
         steps += 1
 
 
-def made(pipeline: GenAiImagePipeline, prompt: str = PROMPT, **changes: Any) -> bytes:
-    return finished(pipeline.generate(prompt, params(**changes)))[1]
+def made(pipeline: GenAiImagePipeline, prompt: str = PROMPT, images: Sequence[Image] = (), **changes: Any) -> bytes:
+    return finished(pipeline.generate(prompt, params(**changes), images))[1]
 
 
 def test_the_images_are_those_of_the_pipeline_called_directly(folder: Path, pipeline: GenAiImagePipeline) -> None:
@@ -64,11 +82,46 @@ def test_the_images_are_those_of_the_pipeline_called_directly(folder: Path, pipe
         assert pixels == found.tobytes()
 
 
+def test_edits_are_those_of_the_pipelines_called_directly(folder: Path, pipeline: GenAiImagePipeline) -> None:
+    edit = genai.Image2ImagePipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
+    inpaint = genai.InpaintingPipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
+    for direct, images in ((edit, [source()]), (edit, [source(20, 30)]), (inpaint, [source(), mask()])):
+        for width, more in ((WIDTH, {}), (2 * WIDTH, {"strength": 0.5, "negative_prompt": "a dog"})):
+            found = direct.generate(
+                PROMPT,
+                *map(tensor, images),
+                width=width,
+                height=HEIGHT,
+                num_inference_steps=STEPS,
+                rng_seed=SEED,
+                **more,
+            ).data
+            assert found.shape == (1, HEIGHT, width, 3)
+            assert made(pipeline, images=images, width=width, more=more) == found.tobytes()
+    made(pipeline)
+
+
+def test_image_mask_and_strength_change_an_edit(pipeline: GenAiImagePipeline) -> None:
+    images = [source()], [source(seed=1)], [source(), mask()], [source(), source()]
+    found = [made(pipeline, images=chosen) for chosen in images]
+    found += [made(pipeline, images=images[0], more={"strength": strength}) for strength in (0.5, 1.0)]
+    assert len({*found, made(pipeline)}) == 7
+    assert finished(pipeline.generate("", params(more={"strength": 0.5}), images[0]))[0] == STEPS // 2
+
+
+def test_a_model_without_an_encoder_of_images_makes_images_of_texts(tmp_path: Path) -> None:
+    folder = unpacked_image_model(tmp_path)
+    shutil.rmtree(folder / "vae_encoder")
+    pipeline = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
+    assert pipeline.info.images == ImageInfo(width=16, height=16, steps=50)
+    made(pipeline)
+
+
 def test_prompt_seed_and_steps_change_the_image(pipeline: GenAiImagePipeline) -> None:
     images = [made(pipeline), made(pipeline, "blue"), made(pipeline, seed=8), made(pipeline, steps=5)]
     assert len(set(images)) == 4
     assert made(pipeline) == images[0]
-    assert pipeline.info.images == ImageInfo(width=16, height=16, steps=50)
+    assert pipeline.info.images == ImageInfo(width=16, height=16, steps=50, edits=True, masks=True)
 
 
 @pytest.mark.parametrize("steps", [0, 1, STEPS])
@@ -92,6 +145,14 @@ def test_what_the_model_cannot_do_is_a_bad_request(
         made(pipeline, **changes)
     assert "/" not in str(caught.value)
     made(pipeline)
+
+
+def test_too_low_a_strength_is_a_bad_request(pipeline: GenAiImagePipeline) -> None:
+    for images in ([source()], [source(), mask()]):
+        with pytest.raises(BadRequest, match=r"^After adjusting the num_inference_steps by strength parameter: 0.1"):
+            made(pipeline, images=images, more={"strength": 0.1})
+        with pytest.raises(BadRequest, match="divisible by"):
+            made(pipeline, images=images, width=33)
 
 
 def test_a_broken_model_does_not_start(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,11 +14,24 @@ from lean_ovms.config import Config
 from lean_ovms.engine.image_generation import task as image_generation
 from lean_ovms.engine.image_generation.fake_pipeline import RAISE, FakeImagePipeline
 from lean_ovms.engine.image_generation.task import ImageTask
-from lean_ovms.engine.protocol import Cancel, Encode, GeneratedImage, GenerateImage, Ping, Pong, Record, Refused
+from lean_ovms.engine.protocol import (
+    Cancel,
+    Decoder,
+    Encode,
+    GeneratedImage,
+    GenerateImage,
+    Ping,
+    Pong,
+    Record,
+    Refused,
+    attachments,
+    encode,
+)
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import StartError
 from lean_ovms.image_types import ImageInfo, ImageParams
+from lean_ovms.types import Image as Source
 from tests.engine.rig import MemoryTransport
 
 STEPS = 3
@@ -35,9 +48,9 @@ class Rig:
         self.ended: list[str] = []
         generate = pipeline.generate
 
-        def noted(prompt: str, params: ImageParams) -> Generator[None, None, bytes]:
+        def noted(prompt: str, params: ImageParams, images: Sequence[Source] = ()) -> Generator[None, None, bytes]:
             try:
-                return (yield from generate(prompt, params))
+                return (yield from generate(prompt, params, images))
             finally:
                 self.ended.append(prompt)
 
@@ -88,6 +101,22 @@ def test_the_file_has_the_size_and_format(name: str, form: str) -> None:
     [done] = rig.finish()
     with Image.open(io.BytesIO(done.data)) as file:  # type: ignore[attr-defined]
         assert (file.format, file.size, file.mode) == (form, (16, 8), "RGB")
+
+
+def test_the_image_to_edit_and_its_mask_reach_the_pipeline_over_the_wire() -> None:
+    rig = Rig()
+    command = image(1)
+    command.images, command.pixels = [[2, 3], [1, 2]], [b"a" * 18, b"b" * 6]
+    decoder = Decoder()
+    [received] = [found for part in (*attachments([command]), encode([command])) for found in decoder.feed(part)]
+    assert received == command
+    rig.put(received, image(2))
+    seen: list[Sequence[Source]] = []
+    generate = rig.task.pipeline.generate
+    rig.task.pipeline.generate = lambda *given: seen.append(given[2]) or generate(*given)  # type: ignore
+    assert ids(rig.finish()) == [1, 2]
+    assert seen == [[Source(2, 3, b"a" * 18), Source(1, 2, b"b" * 6)], []]
+    assert received.pixels == []  # type: ignore[attr-defined]
 
 
 def test_a_cancelled_image_ends_after_the_step_that_is_computed() -> None:
@@ -168,7 +197,7 @@ def test_the_end_of_the_connection_ends_the_image() -> None:
 
 def test_the_front_end_learns_the_models_defaults() -> None:
     info = ModelInfo.from_json(Rig().task.ready().info)
-    assert info.images == ImageInfo(width=64, height=64, steps=4)
+    assert info.images == ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)
 
 
 def test_the_fake_engine_is_loaded_by_its_option_and_needs_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

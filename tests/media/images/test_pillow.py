@@ -170,3 +170,17 @@ def test_a_truncated_file_is_refused_wherever_it_ends(kind):
         except BadRequest:
             refused += 1
     assert refused >= 20
+
+
+@pytest.mark.parametrize(("mode", "color", "other", "first", "last"), [
+    ("RGBA", (0, 0, 0, 0), (255, 255, 255, 255), 255, 0),  # transparent places, whatever their color
+    ("LA", (255, 255), (0, 0), 0, 255),
+    ("RGBA", (0, 0, 0, 255), (255, 255, 255, 255), 0, 255),  # nothing is transparent: white places
+    ("L", 0, 255, 0, 255),
+    ("1", 1, 0, 255, 0),
+])  # fmt: skip
+def test_a_mask_is_white_where_the_image_is_to_change(mode, color, other, first, last):
+    image = Image.new(mode, (4, 3), color)
+    image.paste(other, (2, 0, 4, 3))
+    height, width, pixels = decode(file(image, "PNG"), FRAME, mask=True)
+    assert (height, width, pixels) == (3, 4, (bytes([first] * 6) + bytes([last] * 6)) * 3)

@@ -1,0 +1,245 @@
+"""The fields of …/images/generations, edits and variations, and what a body of one of them requests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ...config import image_size
+from ...errors import BadRequest
+from ...image_types import ImageParams
+from ...media.images.loader import ImageRequest as ImageFile
+from ...models.image_model import ImageModel
+from ...observability.logging import safe
+from ...types import Image, Json
+from ..fields import UINT32_MAX, Field, FieldSet, Values, read
+from ..forms import read_file
+from ..generation import unsupported
+from ..response import model_name, warning_headers
+from ..services import Services
+
+MOST_CHARACTERS = 32_000
+"""The most characters of a prompt, as at OpenAI. Image models read some hundred tokens and cut the rest."""
+SIZE = r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$"
+LIMIT = "the limit of this server"
+SIDE_STEP = 64
+"""The sides of an edited image without a size are multiples of this: what the networks of all families can do."""
+
+
+def _prompt(name: str, help_text: str, *, required: bool = False) -> Field:
+    def read_text(value: str) -> str:
+        if len(value) > MOST_CHARACTERS:
+            raise BadRequest(f"{name} has {len(value)} characters, more than {MOST_CHARACTERS}, {LIMIT}", param=name)
+        return value
+
+    return Field(name, "string", help_text, read=read_text, required=required, schema={"maxLength": MOST_CHARACTERS})
+
+
+def _read_size(text: str) -> tuple[int, int] | None:
+    try:
+        return None if text == "auto" else image_size(text)
+    except ValueError as error:
+        raise BadRequest(f"size must be auto or {error}", param="size") from None
+
+
+def _read_response_format(value: str) -> str:
+    if value != "b64_json":
+        text = f"Unsupported response_format: {safe(value, 40)}. Only b64_json is supported."
+        raise BadRequest(text, param="response_format")
+    return value
+
+
+def _read_stream(value: bool) -> bool:
+    if value:
+        raise BadRequest("images are not streamed; leave out stream", param="stream")
+    return value
+
+
+PIPELINE = FieldSet((
+    _prompt("prompt_2", "OVMS's: the prompt of a second text encoder; absent: prompt"),
+    _prompt("prompt_3", "OVMS's: the prompt of a third text encoder; absent: prompt"),
+    _prompt("negative_prompt", "OVMS's: what the image should not show, for models with guidance"),
+    _prompt("negative_prompt_2", "OVMS's: the same for a second text encoder"),
+    _prompt("negative_prompt_3", "OVMS's: the same for a third text encoder"),
+    Field("guidance_scale", "number", "OVMS's: how closely the prompt is followed; absent: the model's own",
+        low=0, high=1000),
+    Field("max_sequence_length", "uint", "OVMS's: tokens of a T5 text encoder", low=1, high=512),
+))  # fmt: skip
+"""Fields that openvino_genai's pipelines have under the same names."""
+STRENGTH = Field("strength", "number", "OVMS's: how much of the image is made anew; 1: all. Absent: the model's own",
+    low=0, high=1)  # fmt: skip
+IGNORED = FieldSet((
+    Field("quality", "string", "OpenAI's: no effect"),
+    Field("style", "string", "OpenAI's: no effect"),
+    Field("background", "string", "OpenAI's: no effect"),
+    Field("moderation", "string", "OpenAI's: no effect"),
+    Field("partial_images", "uint", "OpenAI's, for streams: no effect"),
+))  # fmt: skip
+MODEL = Field("model", "string", "name of an image model; may be left out if there is one")
+SHARED = FieldSet((
+    Field("n", "uint", "number of images, at most --max_num_images_per_prompt; they are made one after the other",
+        low=1),
+    Field("num_images_per_prompt", "uint", "OVMS's name of n", low=1),
+    Field("size", "string", "WIDTHxHEIGHT within --max_resolution, or auto", read=_read_size,
+        schema={"pattern": SIZE}),
+    Field("width", "uint", "OVMS's: width in pixels", low=1),
+    Field("height", "uint", "OVMS's: height in pixels", low=1),
+    Field("num_inference_steps", "uint", "OVMS's: denoising steps, at most --max_num_inference_steps", low=1),
+    Field("rng_seed", "uint", "OVMS's: seed of the first image, each further one has the next; absent: a random one",
+        high=UINT32_MAX),
+    Field("seed", "uint", "another name of rng_seed", high=UINT32_MAX),
+    *PIPELINE,
+    Field("response_format", "string", "b64_json", read=_read_response_format, schema={"enum": ["b64_json"]}),
+    Field("output_format", "string", "png, jpeg or webp", choices=("png", "jpeg", "webp"), default="png"),
+    Field("output_compression", "uint", "quality of jpeg and webp in percent", high=100, default=100),
+    Field("stream", "bool", "false: images are not streamed", read=_read_stream, schema={"const": False}),
+    *IGNORED,
+))  # fmt: skip
+
+
+def _file(name: str, help_text: str, *, required: bool = False) -> Field:
+    """A field for one file, which OpenAI's clients may send as an array of one."""
+    binary = {"type": "string", "format": "binary"}
+    return Field(name, "array", help_text, read=partial(read_file, name=name), required=required, schema=binary)
+
+
+GENERATIONS = FieldSet(
+    (
+        MODEL,
+        _prompt("prompt", "what the images show", required=True),
+        *SHARED,
+        replace(STRENGTH, help="OVMS's, for edits of images: no effect"),
+    )
+)
+EDITS = FieldSet((
+    MODEL,
+    _file("image", "the image to edit, a JPEG, PNG, BMP, GIF or WEBP", required=True),
+    _file("mask", "where it is to change: transparent places of this image, or white ones if none is transparent"),
+    _prompt("prompt", "what the images show", required=True),
+    *SHARED,
+    STRENGTH,
+    Field("input_fidelity", "string", "OpenAI's: no effect; there is strength"),
+))  # fmt: skip
+VARIATIONS = FieldSet((MODEL, replace(EDITS.named("image"), help="the image to vary"), *SHARED, STRENGTH))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageGenerationRequest:
+    """A body. images: the parameters of each image; a width of 0 means the size of the first file.
+
+    files: the image to edit, if there is one, and its mask.
+    """
+
+    model: ImageModel
+    prompt: str
+    images: list[ImageParams]
+    files: list[ImageFile]
+    headers: list[tuple[str, str]]
+
+    def sized(self, sources: Sequence[Image]) -> list[ImageParams]:
+        """The parameters of each image, of which none has a width of 0. Raises BadRequest."""
+        if self.images[0].width:
+            return self.images
+        width, height = (max(SIDE_STEP, side - side % SIDE_STEP) for side in (sources[0].width, sources[0].height))
+        _check_size(width, height, self.model)
+        return [replace(one, width=width, height=height) for one in self.images]
+
+
+def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRequest:
+    """Raises RequestError."""
+    values = read(fields, body)
+    for name in ("prompt", "image"):
+        if name in values and values[name] is None:
+            in_json = fields is GENERATIONS
+            text = f"{name} field is missing in JSON body" if in_json else f"Missing required field: '{name}'"
+            raise BadRequest(text, param=name)
+    if not values.get("prompt", "-").strip():
+        raise BadRequest("prompt is empty", param="prompt")
+    registry = services.registry
+    name = values["model"] or registry.default_of(ImageModel) or model_name(values)
+    model = registry.get(name, ImageModel)
+    files = _files(values, model)
+    count = _one_of(values, "n", "num_images_per_prompt") or 1
+    _check_limit("n", count, model.config.max_num_images_per_prompt)
+    steps = values["num_inference_steps"] or model.config.default_num_inference_steps or model.images.steps
+    _check_limit("num_inference_steps", steps, model.config.max_num_inference_steps)
+    width, height = _size(values, model, own=bool(files))
+    seed = _one_of(values, "rng_seed", "seed")
+    seed = secrets.randbelow(UINT32_MAX + 1) if seed is None else seed
+    names = [*PIPELINE.names, *([STRENGTH.name] if files else [])]
+    params = ImageParams(
+        width=width,
+        height=height,
+        steps=steps,
+        seed=seed,
+        format=values["output_format"],
+        compression=values["output_compression"],
+        more={name: values[name] for name in names if values[name] is not None},
+    )
+    ignored = IGNORED.names | {"input_fidelity"} | (set() if files else {STRENGTH.name})
+    notices = unsupported.warnings(fields, body)
+    notices += [
+        f"{field.name} is not supported and was ignored"
+        for field in fields
+        if field.name in ignored and values[field.name] not in (None, "auto")
+    ]
+    return ImageGenerationRequest(
+        model=model,
+        prompt=values.get("prompt", ""),
+        images=[replace(params, seed=(seed + number) & UINT32_MAX) for number in range(count)],
+        files=files,
+        headers=warning_headers(notices),
+    )
+
+
+def _files(values: Values, model: ImageModel) -> list[ImageFile]:
+    """The image to edit, if the endpoint has one, and its mask. Raises BadRequest."""
+    if "image" not in values:
+        return []
+    if not model.images.edits:
+        raise BadRequest(f"the model {model.name} makes images of texts only", param="image")
+    files = [ImageFile(file=values["image"].data, param="image")]
+    if (mask := values.get("mask")) is not None:
+        if not model.images.masks:
+            raise BadRequest(f"the model {model.name} takes no mask", param="mask")
+        files.append(ImageFile(file=mask.data, param="mask", mask=True))
+    return files
+
+
+def _one_of(values: Values, name: str, other: str) -> Any:
+    """The value of a field with two names. Raises BadRequest for both."""
+    if values[name] is not None and values[other] is not None:
+        raise BadRequest(f"{name} and {other} exclude each other", param=other)
+    return values[other] if values[name] is None else values[name]
+
+
+def _check_limit(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise BadRequest(f"{name} {value} is more than {most}, {LIMIT}", param=name)
+
+
+def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
+    """The width and the height; 0 if they are an image's own. Raises BadRequest."""
+    config, given = model.config, values["size"]
+    if given is not None and (values["width"] or values["height"]):
+        raise BadRequest("size and width or height exclude each other", param="size")
+    default = config.default_resolution or config.resolution.partition(" ")[0]
+    if own and not (given or values["width"] or values["height"] or default):
+        return 0, 0
+    width, height = given or (image_size(default) if default else (model.images.width, model.images.height))
+    width, height = values["width"] or width, values["height"] or height
+    _check_size(width, height, model)
+    return width, height
+
+
+def _check_size(width: int, height: int, model: ImageModel) -> None:
+    """Raises BadRequest."""
+    config = model.config
+    if config.resolution and (width, height) not in [image_size(text) for text in config.resolution.split()]:
+        raise BadRequest(f"size {width}x{height} is none of {config.resolution}, {LIMIT}", param="size")
+    most_width, most_height = image_size(config.max_resolution)
+    if width > most_width or height > most_height:
+        raise BadRequest(f"size {width}x{height} is larger than {config.max_resolution}, {LIMIT}", param="size")
