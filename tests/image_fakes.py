@@ -13,7 +13,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.image_generation.fake_pipeline import FakeImagePipeline
 from lean_ovms.engine.image_generation.task import ImageTask
 from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
-from lean_ovms.errors import Unavailable, from_wire
+from lean_ovms.errors import EngineFailure, Unavailable, from_wire
 from lean_ovms.image_types import ImageParams
 from lean_ovms.models.image_model import ImageModel
 
@@ -30,7 +30,7 @@ def unpacked_image_model(folder: Path) -> Path:
 class FakeImageEngine:
     """What an ImageModel asks of its engine. asked: prompt and parameters of each image, and whether its request had
     begun. sources: the sizes of the images to edit, for each image. cancelled: images that nobody waited for. gate:
-    images wait for it, if it is set."""
+    images wait for it, if it is set. failing_seed: that of an image for which the engine fails."""
 
     vocabulary = Vocabulary(pieces=[], exact=False)
 
@@ -45,6 +45,7 @@ class FakeImageEngine:
         self.sources: list[list[list[int]]] = []
         self.cancelled = 0
         self.gate: asyncio.Event | None = None
+        self.failing_seed = -1
 
     async def start(self) -> ModelInfo:
         self.state = "ready"
@@ -59,7 +60,7 @@ class FakeImageEngine:
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")
 
-    async def call(self, make: Callable[[int], protocol.Record]) -> bytes:
+    async def call(self, make: Callable[[int], protocol.Record], on_partial: Callable[[bytes], object]) -> bytes:
         command = make(1)
         assert isinstance(command, protocol.GenerateImage)
         self.asked.append((command.prompt, ImageParams(**command.params), command.begun))
@@ -70,11 +71,16 @@ class FakeImageEngine:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+        if command.params["seed"] == self.failing_seed:
+            raise EngineFailure("the engine failed")
         self.task.handle(command)
         while not self.task.idle:
             self.task.step()
-        [record] = self.task.out
+        *partial, record = self.task.out
         self.task.out.clear()
+        for one in partial:
+            assert isinstance(one, protocol.PartialImage)
+            on_partial(one.data)
         if isinstance(record, protocol.Refused):
             raise from_wire(record.error)
         assert isinstance(record, protocol.GeneratedImage)

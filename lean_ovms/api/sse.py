@@ -11,7 +11,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
@@ -61,9 +62,47 @@ def padding(size: int) -> bytes:
     return secrets.token_urlsafe(_UNIT)[: _UNIT - size % _UNIT].encode()
 
 
-def event(data: Any) -> bytes:
-    """One data-only event."""
-    return b"data: %b\n\n" % orjson.dumps(data)
+def event(data: Any, name: str = "") -> bytes:
+    """One event; without a name data-only."""
+    return (b"event: %b\n" % name.encode() if name else b"") + b"data: %b\n\n" % orjson.dumps(data)
+
+
+class IteratedSource(Generic[D]):
+    """A Source of events that are iterated. It closes their iterator in any case."""
+
+    usage = Usage()
+
+    def __init__(self, events: AsyncGenerator[D, None]) -> None:
+        self._events = events
+        self._next: asyncio.Task[D] | None = None
+
+    async def begin(self, seconds: float) -> None:
+        """Waits for the first event, at most `seconds`, so that an early error gets its own status.
+
+        Raises RequestError; the source is closed then.
+        """
+        self._next = asyncio.ensure_future(anext(self._events))
+        try:
+            await asyncio.wait([self._next], timeout=seconds or None)
+            if self._next.done() and not isinstance(error := self._next.exception(), (type(None), StopAsyncIteration)):
+                raise error
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def push_to(self, sink: Sink[list[D]]) -> None:
+        """Pushes the events as they come; returns after the last. Raises RequestError."""
+        with suppress(StopAsyncIteration):
+            while True:
+                found = await (self._next or anext(self._events))
+                self._next = None
+                await sink.send([found])
+
+    async def aclose(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+        await self._events.aclose()
 
 
 def response(generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]]) -> Response:

@@ -11,7 +11,7 @@ from .record import DataRecord, Record
 
 @dataclass(slots=True)
 class GenerateImage(Record):
-    """Make one image. Answered by one GeneratedImage, Refused or Failed.
+    """Make one image. Answered by PartialImages, if it has some, and then one GeneratedImage, Refused or Failed.
 
     params: the fields of image_types.ImageParams. begun: its request has an image already, so it is not refused where
     too many wait. client: as in Submit. images: [height, width] of the image to edit, if there is one, and of its mask.
@@ -32,6 +32,15 @@ class GenerateImage(Record):
 
     def attach(self, parts: Iterator[bytes]) -> None:
         self.pixels = [next(parts) for _ in self.images]
+
+
+@dataclass(slots=True)
+class PartialImage(DataRecord):
+    """The unfinished image of a GenerateImage. data: the file; sent as an attachment."""
+
+    kind: ClassVar[str] = "partial_image"
+    id: int
+    data: bytes = field(default=b"", metadata={"attached": True})
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from .cache_records import SlotAction as SlotAction
 from .cache_records import SlotDone as SlotDone
 from .image_records import GeneratedImage as GeneratedImage
 from .image_records import GenerateImage as GenerateImage
+from .image_records import PartialImage as PartialImage
 from .record import DataRecord
 from .record import Record as Record
 from .speech_records import Audio as Audio

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import count
 
 from ..engine.protocol import GenerateImage
-from ..image_types import ImageInfo, ImageParams
+from ..image_types import ImageFile, ImageInfo, ImageParams
 from ..observability.records import current_client
+from ..push_types import Sink
 from ..types import Image
 from .model import Model, UsageRecorder, too_slow
 
@@ -34,14 +36,15 @@ class ImageModel(Model):
     def summary(self) -> str:
         return f"{self.task}, {self.images.width}x{self.images.height}, {self.images.steps} steps"
 
-    async def generate(self, prompt: str, wanted: Sequence[ImageParams], images: Sequence[Image] = ()) -> list[bytes]:
-        """Returns the file of each image, which are made one after the other.
+    async def generate(
+        self, prompt: str, wanted: Sequence[ImageParams], images: Sequence[Image], sink: Sink[ImageFile]
+    ) -> None:
+        """Pushes the images, which are made one after the other. An unfinished one is pushed without waiting.
 
         images: the one to edit, if there is one, and its mask.
         Stopped in the engine, after the step that is being computed, when the task is cancelled. Raises RequestError.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
-            files: list[bytes] = []
             limit_s = self.config.request_timeout_s
             record = partial(
                 GenerateImage,
@@ -50,12 +53,18 @@ class ImageModel(Model):
                 images=[[image.height, image.width] for image in images],
                 pixels=[image.pixels for image in images],
             )
-            for params in wanted:
-                make = partial(record, params=asdict(params), begun=bool(files))
+            for number, params in enumerate(wanted):
+                make = partial(record, params=asdict(params), begun=bool(number))
                 left_s = usage.started + limit_s - time.monotonic() if limit_s else None
                 try:
-                    files.append(await asyncio.wait_for(model.engine.call(make), left_s))
+                    data = await asyncio.wait_for(model.engine.call(make, _unfinished(params, sink)), left_s)
                 except asyncio.TimeoutError:
                     raise too_slow() from None
                 usage.first = usage.first or time.monotonic()
-            return files
+                await sink.send(ImageFile(data, params))
+
+
+def _unfinished(params: ImageParams, sink: Sink[ImageFile]) -> Callable[[bytes], object]:
+    """Returns a function that pushes the next unfinished file of an image."""
+    numbers = count()
+    return lambda data: sink.push(ImageFile(data, params, next(numbers)))

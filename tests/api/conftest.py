@@ -122,6 +122,9 @@ async def events(response: Response) -> list[Any]:
     assert text.endswith(b"\n\n")
     found = []
     for block in text.removesuffix(b"\n\n").split(b"\n\n"):
+        if block.startswith(b"event: "):
+            name, block = block.split(b"\n", 1)
+            assert orjson.loads(block.removeprefix(b"data: "))["type"] == name.removeprefix(b"event: ").decode()
         assert block.startswith((b"data: ", b":")), block
         if block.startswith(b"data: "):
             data = block.removeprefix(b"data: ")

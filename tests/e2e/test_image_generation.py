@@ -109,6 +109,24 @@ async def test_edits_and_variations_are_those_of_openvino_genai(local: LocalServ
     assert np.array_equal(pixels(varied), edit.generate("", source, **wanted).data[0])
 
 
+async def test_openais_client_reads_a_stream(local: LocalServer) -> None:
+    fields: dict[str, Any] = {"model": NAME, "prompt": "a red cat", "extra_body": {"rng_seed": 5}}
+    picture = png(np.zeros((32, 48, 3), np.uint8))
+    async with local.client() as client:
+        streams = (
+            ("image_generation", await client.images.generate(**fields, stream=True, partial_images=1)),
+            ("image_edit", await client.images.edit(**fields, image=picture, stream=True, partial_images=1)),
+        )
+        wholes = await client.images.generate(**fields), await client.images.edit(**fields, image=picture)
+        for (name, stream), whole in zip(streams, wholes, strict=True):
+            found = [event async for event in stream]
+            partial = [event.partial_image_index for event in found if event.type == f"{name}.partial_image"]
+            assert partial in ([], [0])  # steps of microseconds leave no time for it
+            assert (found[-1].type, found[-1].b64_json) == (f"{name}.completed", whole.data[0].b64_json)
+        with pytest.raises(openai.BadRequestError, match="Prompt 2 is not used"):
+            await client.images.generate(model=NAME, prompt="x", stream=True, extra_body={"prompt_2": "y"})
+
+
 async def test_what_the_server_and_what_the_model_refuse(local: LocalServer) -> None:
     async with local.client() as client:
         with pytest.raises(openai.BadRequestError, match="larger than 512x512, the limit of this server"):

@@ -16,6 +16,7 @@ from ...errors import RequestError, anthropic_error
 from ...timing_types import PromptProgress, Timings
 from ...types import Delta, Json, Usage
 from ..response import new_id, prompt_progress, timings, with_timings
+from ..sse import event
 from .blocks import TEXT, THINKING, TOOL_USE, Blocks, Content
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -82,7 +83,7 @@ def counts(usage: Usage) -> Json:
 
 
 def _event(kind: str, payload: Json) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **payload}))
+    return event({"type": kind, **payload}, kind)
 
 
 _DELTAS = {

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import orjson
-
 from ...errors import RequestError
 from ...models.collect import CompletedChoice
 from ...types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from .. import sse
 from ..response import new_id
 
 TEXT, THINKING, CALL = "text", "thinking", "tool_calls"
@@ -137,7 +136,7 @@ class CohereMessageRenderer:
         self._open = ""
 
     def _add(self, name: str, payload: Json) -> None:
-        self._new.append(b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **payload})))
+        self._new.append(sse.event({"type": name, **payload}, name))
 
     def _take(self) -> bytes:
         new, self._new = self._new, []

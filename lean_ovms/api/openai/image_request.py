@@ -11,9 +11,10 @@ from typing import Any
 from ...config import image_size
 from ...errors import BadRequest
 from ...image_types import ImageParams
-from ...media.images.loader import ImageRequest as ImageFile
+from ...media.images.loader import ImageRequest
 from ...models.image_model import ImageModel
 from ...observability.logging import safe
+from ...observability.records import current_record
 from ...types import Image, Json
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read
 from ..forms import read_file
@@ -52,12 +53,6 @@ def _read_response_format(value: str) -> str:
     return value
 
 
-def _read_stream(value: bool) -> bool:
-    if value:
-        raise BadRequest("images are not streamed; leave out stream", param="stream")
-    return value
-
-
 PIPELINE = FieldSet((
     _prompt("prompt_2", "OVMS's: the prompt of a second text encoder; absent: prompt"),
     _prompt("prompt_3", "OVMS's: the prompt of a third text encoder; absent: prompt"),
@@ -76,7 +71,6 @@ IGNORED = FieldSet((
     Field("style", "string", "OpenAI's: no effect"),
     Field("background", "string", "OpenAI's: no effect"),
     Field("moderation", "string", "OpenAI's: no effect"),
-    Field("partial_images", "uint", "OpenAI's, for streams: no effect"),
 ))  # fmt: skip
 MODEL = Field("model", "string", "name of an image model; may be left out if there is one")
 SHARED = FieldSet((
@@ -95,8 +89,13 @@ SHARED = FieldSet((
     Field("response_format", "string", "b64_json", read=_read_response_format, schema={"enum": ["b64_json"]}),
     Field("output_format", "string", "png, jpeg or webp", choices=("png", "jpeg", "webp"), default="png"),
     Field("output_compression", "uint", "quality of jpeg and webp in percent", high=100, default=100),
-    Field("stream", "bool", "false: images are not streamed", read=_read_stream, schema={"const": False}),
     *IGNORED,
+))  # fmt: skip
+
+
+STREAM = FieldSet((
+    Field("stream", "bool", "send each image as an event", default=False),
+    Field("partial_images", "uint", "in a stream: unfinished images that are sent before each", high=3, default=0),
 ))  # fmt: skip
 
 
@@ -106,20 +105,20 @@ def _file(name: str, help_text: str, *, required: bool = False) -> Field:
     return Field(name, "array", help_text, read=partial(read_file, name=name), required=required, schema=binary)
 
 
-GENERATIONS = FieldSet(
-    (
-        MODEL,
-        _prompt("prompt", "what the images show", required=True),
-        *SHARED,
-        replace(STRENGTH, help="OVMS's, for edits of images: no effect"),
-    )
-)
+GENERATIONS = FieldSet((
+    MODEL,
+    _prompt("prompt", "what the images show", required=True),
+    *SHARED,
+    *STREAM,
+    replace(STRENGTH, help="OVMS's, for edits of images: no effect"),
+))  # fmt: skip
 EDITS = FieldSet((
     MODEL,
     _file("image", "the image to edit, a JPEG, PNG, BMP, GIF or WEBP", required=True),
     _file("mask", "where it is to change: transparent places of this image, or white ones if none is transparent"),
     _prompt("prompt", "what the images show", required=True),
     *SHARED,
+    *STREAM,
     STRENGTH,
     Field("input_fidelity", "string", "OpenAI's: no effect; there is strength"),
 ))  # fmt: skip
@@ -130,13 +129,14 @@ VARIATIONS = FieldSet((MODEL, replace(EDITS.named("image"), help="the image to v
 class ImageGenerationRequest:
     """A body. images: the parameters of each image; a width of 0 means the size of the first file.
 
-    files: the image to edit, if there is one, and its mask.
+    files: the image to edit, if there is one, and its mask. stream: each image is an event.
     """
 
     model: ImageModel
     prompt: str
     images: list[ImageParams]
-    files: list[ImageFile]
+    files: list[ImageRequest]
+    stream: bool
     headers: list[tuple[str, str]]
 
     def sized(self, sources: Sequence[Image]) -> list[ImageParams]:
@@ -167,6 +167,11 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
     steps = values["num_inference_steps"] or model.config.default_num_inference_steps or model.images.steps
     _check_limit("num_inference_steps", steps, model.config.max_num_inference_steps)
     width, height = _size(values, model, own=bool(files))
+    stream, partial_images = values.get("stream", False), values.get("partial_images", 0)
+    if partial_images and not stream:
+        raise BadRequest("partial_images needs stream: true", param="partial_images")
+    if record := current_record.get():
+        record.stream = stream
     seed = _one_of(values, "rng_seed", "seed")
     seed = secrets.randbelow(UINT32_MAX + 1) if seed is None else seed
     names = [*PIPELINE.names, *([STRENGTH.name] if files else [])]
@@ -177,6 +182,7 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
         seed=seed,
         format=values["output_format"],
         compression=values["output_compression"],
+        partial_images=partial_images,
         more={name: values[name] for name in names if values[name] is not None},
     )
     ignored = IGNORED.names | {"input_fidelity"} | (set() if files else {STRENGTH.name})
@@ -191,21 +197,22 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
         prompt=values.get("prompt", ""),
         images=[replace(params, seed=(seed + number) & UINT32_MAX) for number in range(count)],
         files=files,
+        stream=stream,
         headers=warning_headers(notices),
     )
 
 
-def _files(values: Values, model: ImageModel) -> list[ImageFile]:
+def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
     """The image to edit, if the endpoint has one, and its mask. Raises BadRequest."""
     if "image" not in values:
         return []
     if not model.images.edits:
         raise BadRequest(f"the model {model.name} makes images of texts only", param="image")
-    files = [ImageFile(file=values["image"].data, param="image")]
+    files = [ImageRequest(file=values["image"].data, param="image")]
     if (mask := values.get("mask")) is not None:
         if not model.images.masks:
             raise BadRequest(f"the model {model.name} takes no mask", param="mask")
-        files.append(ImageFile(file=mask.data, param="mask", mask=True))
+        files.append(ImageRequest(file=mask.data, param="mask", mask=True))
     return files
 
 

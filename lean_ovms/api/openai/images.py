@@ -1,15 +1,22 @@
 """POST …/images/generations, …/images/edits and …/images/variations: images of a text, and of another image.
 
-https://platform.openai.com/docs/api-reference/images and OVMS's /v3/images.
+https://platform.openai.com/docs/api-reference/images, .../images-streaming and OVMS's /v3/images.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 
+from ...errors import RequestError
+from ...image_types import ImageFile, ImageParams
 from ...observability.records import current_record
-from ...types import Image, Json, Request, Response
+from ...push_types import Sink, StreamIterator
+from ...types import Image, Json, Request, Response, Usage
+from .. import sse
 from ..fields import FieldSet
 from ..forms import body_of, read_form
 from ..middleware import release_all
@@ -21,12 +28,13 @@ from .image_request import EDITS, GENERATIONS, VARIATIONS, ImageGenerationReques
 FIELDS = GENERATIONS
 
 
-@RouteDoc("Images of a text", body=GENERATIONS)
+@RouteDoc("Images of a text", body=GENERATIONS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    return await _answer(await services.parse_body(request, partial(parse, GENERATIONS)), [], services)
+    asked = await services.parse_body(request, partial(parse, GENERATIONS))
+    return await _answer(_Images(asked, [], asked.images), services)
 
 
-@RouteDoc("Images of a text and an image", body=EDITS, form=True)
+@RouteDoc("Images of a text and an image", body=EDITS, form=True, stream=True)
 async def handle_edits(request: Request, services: Services) -> Response:
     return await _edit(request, services, EDITS)
 
@@ -40,7 +48,7 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
     """Raises RequestError. The body's memory is given back once its images are decoded: an edit takes long."""
     work = lambda: parse(fields, body_of(fields, read_form(request)), services)  # noqa: E731
     asked = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
-    images, lease = await services.image_loader.load(asked.files)
+    sources, lease = await services.image_loader.load(asked.files)
     asked.files.clear()
     request.drop_body()
     if record := current_record.get():
@@ -48,22 +56,67 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
         record.releases.append(lease.release)
     else:  # not on behalf of a request of a client
         lease.release()
-    return await _answer(asked, images, services)
+    return await _answer(_Images(asked, sources, asked.sized(sources)), services)
 
 
-async def _answer(asked: ImageGenerationRequest, sources: list[Image], services: Services) -> Response:
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """The images of a request, which are made while they are pushed. sources: the image to edit, and its mask."""
+
+    asked: ImageGenerationRequest
+    sources: list[Image]
+    params: list[ImageParams]
+
+    async def push_to(self, sink: Sink[ImageFile]) -> None:
+        await self.asked.model.generate(self.asked.prompt, self.params, self.sources, sink)
+
+
+async def _answer(images: _Images, services: Services) -> Response:
     """Raises RequestError."""
-    images = asked.sized(sources)
-    files = await asked.model.generate(asked.prompt, images, sources)
+    headers = images.asked.headers
+    if images.asked.stream:
+        source = sse.IteratedSource(_events(images, services))
+        await source.begin(services.config.sse_ping_s)
+        return sse.response(source, _Renderer(), services.config.sse_ping_s, headers)
+    files: list[ImageFile] = []
+    await images.push_to(Sink(files.append))
 
     def answer() -> Json:
-        data = [
-            {"b64_json": b64encode(file).decode(), "seed": params.seed}
-            for file, params in zip(files, images, strict=True)
-        ]
-        size = f"{images[0].width}x{images[0].height}"
-        return {"created": now(), "data": data, "output_format": images[0].format, "size": size}
+        data = [{"b64_json": b64encode(file.data).decode(), "seed": file.params.seed} for file in files]
+        return {"created": now(), "data": data, **_form(files[0].params)}
 
-    response = await written(services.offload, sum(map(len, files)), answer)
-    response.headers += asked.headers
+    response = await written(services.offload, sum(len(file.data) for file in files), answer)
+    response.headers += headers
     return response
+
+
+def _form(params: ImageParams) -> Json:
+    return {"output_format": params.format, "size": f"{params.width}x{params.height}"}
+
+
+async def _events(images: _Images, services: Services) -> AsyncGenerator[bytes, None]:
+    """Yields an event for each file."""
+    api = "image_edit" if images.sources else "image_generation"
+
+    def written_event(file: ImageFile) -> bytes:
+        kind = f"{api}.completed" if file.partial is None else f"{api}.partial_image"
+        number = {} if file.partial is None else {"partial_image_index": file.partial}
+        data = {"b64_json": b64encode(file.data).decode(), "seed": file.params.seed, **_form(file.params)}
+        return sse.event({"type": kind, "created_at": now(), **number, **data}, kind)
+
+    async with aclosing(StreamIterator(images)) as files:
+        async for file in files:
+            yield await services.offload.run(len(file.data), partial(written_event, file), inline_below=INLINE_BYTES)
+
+
+class _Renderer:
+    """The sse.Renderer of events that are bytes."""
+
+    def deltas(self, deltas: list[bytes]) -> bytes:
+        return b"".join(deltas)
+
+    def end(self, usage: Usage) -> bytes:
+        return b""
+
+    def failed(self, error: RequestError) -> bytes:
+        return sse.event(error.body())

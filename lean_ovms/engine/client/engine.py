@@ -25,7 +25,7 @@ from ...util.changed_fields import changed_fields
 from .. import protocol
 from .child import GRACE_S, Child
 from .prestart import COMMAND
-from .replies import ReplyRouter, ReplyStream
+from .replies import OnPartial, ReplyRouter, ReplyStream
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -322,10 +322,10 @@ class EngineClient:
         answer: protocol.SlotDone = await self.call(lambda n: protocol.SlotAction(n, action, slot, file))
         return answer
 
-    async def call(self, make: Callable[[int], protocol.Record]) -> Any:
+    async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
         """Returns the one reply to what `make` returns for a new id, as ReplyRouter.call. Raises RequestError."""
         self._begin()
-        return await self._replies.call(make)
+        return await self._replies.call(make, on_partial)
 
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""

@@ -40,6 +40,7 @@ class Reply(Protocol):
 
 
 R = TypeVar("R", bound=Reply)
+OnPartial = Callable[[bytes], object] | None
 
 
 class ReplyStream:
@@ -244,9 +245,10 @@ class ReplyStream:
 
 
 class CallReply:
-    """The one record that answers a call."""
+    """The one record that answers a call, after others of which on_partial gets the data."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_partial: OnPartial) -> None:
+        self.on_partial = on_partial
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def receive(self, record: protocol.Record) -> None:
@@ -258,6 +260,9 @@ class CallReply:
                 pass
             case protocol.Spoken(data=answer) | protocol.GeneratedImage(data=answer):
                 pass
+            case protocol.PartialImage(data=data) if self.on_partial is not None:
+                self.on_partial(data)
+                return
             case _:
                 raise protocol.FrameError(f"{record.kind} is no answer to a call")
         if not self.answer.done():
@@ -307,12 +312,13 @@ class ReplyRouter:
         self._replies.pop(number, None)
         self._speeches.pop(number, None)
 
-    async def call(self, make: Callable[[int], protocol.Record]) -> Any:
+    async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
         """Sends the record that `make` returns for a new id and waits for its one reply. Raises RequestError.
 
+        on_partial: called with the data of each PartialImage before that.
         Cancelled in the engine when the waiting task is; what has no steps ends there once it has begun.
         """
-        number, reply = next(self._ids), CallReply()
+        number, reply = next(self._ids), CallReply(on_partial)
         self._replies[number] = reply
         try:
             self.send(make(number))

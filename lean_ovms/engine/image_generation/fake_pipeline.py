@@ -22,11 +22,14 @@ class FakeImagePipeline:
         images = ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)
         self.info = ModelInfo(vocab_size=0, context_length=0, versions={"engine": "fake"}, images=images)
 
-    def generate(self, prompt: str, params: ImageParams, images: Sequence[Image] = ()) -> Generator[None, None, bytes]:
+    def generate(
+        self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
+    ) -> Generator[bytes | None, None, bytes]:
         if params.width % MULTIPLE or params.height % MULTIPLE:
             raise BadRequest(f"Both 'width' and 'height' must be divisible by {MULTIPLE}")
-        for _ in range(params.steps):
-            yield
+        for done in range(1, params.steps + 1):
+            shown = params.due(done, params.steps) > params.due(done - 1, params.steps)
+            yield bytes([done]) * (3 * params.width * params.height) if shown else None
             if RAISE in prompt:
                 raise RuntimeError("the fake engine was asked to raise")
         seen = " ".join([prompt, str(params.seed), *(image.content() for image in images)])

@@ -1,8 +1,10 @@
 """An ImagePipeline on openvino_genai's pipelines: Stable Diffusion, its successors, Flux and others.
 
-What GenAI 2026.4 does (measured): its callback is called after each step, and returning True ends the work with an
-empty result; an exception in it ends the process; arguments that the model cannot have are a RuntimeError before the
-first step, whose last line says why; rng_seed is the same for each request that has none.
+What GenAI 2026.4 does (measured): its callback is called for each step, in order and in another thread, while the next
+steps are computed; calls that come late, after the last step, are left out, and that thread has ended before the image
+is decoded. Returning True ends the work with an empty result; an exception in it ends the process; arguments that the
+model cannot have are a RuntimeError before the first step, whose last line says why; rng_seed is the same for each
+request that has none.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ ENCODER = "vae_encoder"
 
 
 class GenAiImagePipeline:
-    """The pipeline runs in a thread of its own, which stops after each step until the next one is wanted."""
+    """The pipeline runs in a thread of its own, which decodes no image before the last call of its callback returns."""
 
     def __init__(self, config: EngineConfig) -> None:
         """Raises StartError."""
@@ -62,14 +64,16 @@ class GenAiImagePipeline:
             ),
         )
 
-    def generate(self, prompt: str, params: ImageParams, images: Sequence[Image] = ()) -> Generator[None, None, bytes]:
+    def generate(
+        self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
+    ) -> Generator[bytes | None, None, bytes]:
         pipeline = self._pipelines[len(images)]
         pixels = [np.frombuffer(one.pixels, np.uint8).reshape(1, one.height, one.width, 3) for one in images]
-        steps: SimpleQueue[bytes | Exception | None] = SimpleQueue()
+        steps: SimpleQueue[bytes | Exception | tuple[int, int, ov.Tensor]] = SimpleQueue()
         stops: SimpleQueue[bool] = SimpleQueue()
 
-        def after_step(*_: Any) -> bool:
-            steps.put(None)
+        def after_step(step: int, count: int, latent: ov.Tensor) -> bool:
+            steps.put((step + 1, count, latent))
             return stops.get()
 
         def run() -> None:
@@ -90,11 +94,13 @@ class GenAiImagePipeline:
 
         thread = threading.Thread(target=run, name="image", daemon=True)
         thread.start()
-        begun = False
+        begun, shown = False, 0
         try:
-            while (found := steps.get()) is None:
-                begun = True
-                yield
+            while isinstance(found := steps.get(), tuple):
+                begun, (done, count, latent) = True, found
+                due = params.due(done, count)
+                yield pipeline.decode(latent).data.tobytes() if due > shown else None
+                shown = max(due, shown)
                 stops.put(False)
         finally:
             stops.put(True)  # only a thread that was left at a step reads it

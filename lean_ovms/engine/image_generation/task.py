@@ -19,7 +19,7 @@ from ...errors import BadRequest, RequestError, StartError, TooManyRequests, ins
 from ...image_types import ImageParams
 from ...types import Image
 from ..errors import for_client
-from ..protocol import Cancel, GeneratedImage, GenerateImage, Ready, Record, Refused
+from ..protocol import Cancel, GeneratedImage, GenerateImage, PartialImage, Ready, Record, Refused
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,12 @@ class ImagePipeline(Protocol):
 
     info: ModelInfo
 
-    def generate(self, prompt: str, params: ImageParams, images: Sequence[Image] = ()) -> Generator[None, None, bytes]:
+    def generate(
+        self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
+    ) -> Generator[bytes | None, None, bytes]:
         """Yields after each denoising step and returns the pixels: height x width x RGB. Closing it ends the work.
 
+        It yields the pixels of the unfinished image where params.due has grown, and else None.
         images: the one to edit, if there is one, and its mask, which is white where the image is to change.
         Raises BadRequest for what the model cannot do, and RuntimeError.
         """
@@ -67,7 +70,7 @@ class ImageTask:
         self.out: list[Record] = []
         self._queue: list[GenerateImage] = []
         self._running: GenerateImage | None = None
-        self._steps_of_image: Generator[None, None, bytes] | None = None
+        self._steps_of_image: Generator[bytes | None, None, bytes] | None = None
         self._work: dict[str, int] = {}
         self._steps = self._failures = 0
 
@@ -146,7 +149,8 @@ class ImageTask:
         command = self._running
         self._steps += 1
         try:
-            next(self._steps_of_image)
+            if (pixels := next(self._steps_of_image)) is not None:
+                self.out.append(PartialImage(command.id, image_file(pixels, ImageParams(**command.params))))
         except StopIteration as done:
             self._end()
             self.out.append(GeneratedImage(command.id, image_file(done.value, ImageParams(**command.params))))

@@ -20,9 +20,10 @@ from lean_ovms.image_types import ImageInfo
 from lean_ovms.media.images import pillow
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.push_types import Sink
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
-from tests.api.conftest import closing_apps, get, post, refused, whole
+from tests.api.conftest import closing_apps, events, get, post, refused, whole
 from tests.fakes import FakeEngine, say
 from tests.forms import Part, form_request
 from tests.image_fakes import FakeImageEngine, fake_image_model
@@ -134,7 +135,9 @@ async def test_other_formats(make_images: MakeImages) -> None:
     ({"guidance_scale": -1}, "guidance_scale", "out of range"),
     ({"response_format": "url"}, "response_format", "Unsupported response_format: url. Only b64_json is supported."),
     ({"output_format": "gif"}, "output_format", "should be one of: png, jpeg, webp"),
-    ({"stream": True}, "stream", "images are not streamed"),
+    ({"partial_images": 1}, "partial_images", "partial_images needs stream: true"),
+    ({"partial_images": 4, "stream": True}, "partial_images", "out of range"),
+    ({"size": "4096x64", "stream": True}, "size", "larger than 2048x2048"),
 ])  # fmt: skip
 async def test_what_is_refused_says_what_is_allowed_before_any_work(
     make_images: MakeImages, body: dict[str, Any], param: str, text: str
@@ -223,6 +226,69 @@ async def test_a_request_has_a_time_limit(make_images: MakeImages) -> None:
     assert engine.cancelled == len(engine.asked)
 
 
+# --- streams
+
+
+async def streamed(app: App, **body: Any) -> list[Any]:
+    return await events(await post(app, PATH, {"prompt": "a cat", "stream": True, **body}))
+
+
+async def test_a_stream_has_unfinished_images_and_then_that_of_a_request_without_it(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    fields = {"seed": 3, "n": 2, "size": "16x24", "output_format": "jpeg"}
+    *found, done = await streamed(app, partial_images=2, num_inference_steps=6, **fields)
+    assert done == "[DONE]"
+    partial, completed = "image_generation.partial_image", "image_generation.completed"
+    assert [one["type"] for one in found] == [partial, partial, completed] * 2
+    assert [one.get("partial_image_index") for one in found] == [0, 1, None] * 2
+    assert [one["seed"] for one in found] == [3] * 3 + [4] * 3
+    whole = await answered(app, num_inference_steps=6, **fields)
+    assert [one["b64_json"] for one in found if one["type"] == completed] == [one["b64_json"] for one in whole["data"]]
+    assert found[0]["b64_json"] != found[1]["b64_json"]
+    for one in found:
+        with opened(one) as file:
+            assert (file.format, file.size) == ("JPEG", (16, 24))
+        assert (one["size"], one["output_format"], one["created_at"] > 1e9) == ("16x24", "jpeg", True)
+
+
+async def test_an_error_before_the_first_image_has_a_status_and_a_later_one_is_an_event(
+    make_images: MakeImages,
+) -> None:
+    app, engine = await make_images()
+    message, _ = await refused(app, PATH, prompt="a cat", size="65x64", stream=True)
+    assert "must be divisible by 8" in message
+    engine.failing_seed = 5
+    first, error, done = await streamed(app, seed=4, n=2)
+    assert first["type"] == "image_generation.completed"
+    assert (error["error"]["type"], done) == ("server_error", "[DONE]")
+
+
+async def test_a_client_that_leaves_a_stream_cancels_its_image(make_images: MakeImages) -> None:
+    app, engine = await make_images(sse_ping_s=0.01)
+    engine.gate = asyncio.Event()
+    response = await post(app, PATH, {"prompt": "a cat", "stream": True, "n": 3})
+    assert not isinstance(response.body, bytes)
+    sending = asyncio.create_task(response.body.push_to(Sink(print)))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.wait([sending])
+    await response.aclose()
+    assert (engine.cancelled, len(engine.asked)) == (1, 1)
+    assert app.registry.models["e"].in_flight._count == 0
+
+
+async def test_of_a_stream_that_is_not_read_one_image_is_made_ahead(make_images: MakeImages) -> None:
+    app, engine = await make_images()
+    response = await post(app, PATH, {"prompt": "a cat", "stream": True, "n": 4})
+    while len(engine.asked) < 2:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(engine.asked) == 2
+    await events(response)
+    assert len(engine.asked) == 4
+
+
 # --- edits and variations
 
 
@@ -281,6 +347,15 @@ async def test_an_edit_depends_on_its_image_and_mask(make_images: MakeImages) ->
     ]  # fmt: skip
     found = {(await edited(app, *parts))[0]["b64_json"] for parts in forms}
     assert len(found) == 4  # the last two masks are both white
+
+
+@in_process
+async def test_edits_are_streamed_with_their_own_events(make_images: MakeImages) -> None:
+    app, _ = await make_images()
+    parts: list[Part] = [*EDIT, ("stream", "true"), ("partial_images", "1")]
+    first, last, done = await events(await app.handle(form_request(EDITS, parts)))
+    assert (first["type"], last["type"], done) == ("image_edit.partial_image", "image_edit.completed", "[DONE]")
+    assert app.services.image_loader._pixels.used == 0
 
 
 @in_process

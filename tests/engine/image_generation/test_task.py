@@ -20,6 +20,7 @@ from lean_ovms.engine.protocol import (
     Encode,
     GeneratedImage,
     GenerateImage,
+    PartialImage,
     Ping,
     Pong,
     Record,
@@ -48,7 +49,9 @@ class Rig:
         self.ended: list[str] = []
         generate = pipeline.generate
 
-        def noted(prompt: str, params: ImageParams, images: Sequence[Source] = ()) -> Generator[None, None, bytes]:
+        def noted(
+            prompt: str, params: ImageParams, images: Sequence[Source] = ()
+        ) -> Generator[bytes | None, None, bytes]:
             try:
                 return (yield from generate(prompt, params, images))
             finally:
@@ -117,6 +120,23 @@ def test_the_image_to_edit_and_its_mask_reach_the_pipeline_over_the_wire() -> No
     assert ids(rig.finish()) == [1, 2]
     assert seen == [[Source(2, 3, b"a" * 18), Source(1, 2, b"b" * 6)], []]
     assert received.pixels == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("partial", "steps", "shown"), [
+    (0, 8, []), (1, 8, [4]), (2, 8, [3, 6]), (3, 8, [2, 4, 6]), (3, 4, [1, 2, 3]), (3, 2, [1]), (1, 1, []),
+])  # fmt: skip
+def test_unfinished_images_are_sent_in_between(partial: int, steps: int, shown: list[int]) -> None:
+    rig = Rig()
+    rig.put(image(1, steps=steps, partial_images=partial, format="png"))
+    turns = [rig.turn() for _ in range(steps)]
+    assert [number for number, sent in enumerate(turns, 1) if sent] == shown
+    for record in [record for sent in turns for record in sent]:
+        assert isinstance(record, PartialImage)
+        with Image.open(io.BytesIO(record.data)) as file:
+            assert file.getpixel((0, 0)) == (shown[0],) * 3
+        shown = shown[1:]
+    [done] = rig.turn()
+    assert isinstance(done, GeneratedImage)
 
 
 def test_a_cancelled_image_ends_after_the_step_that_is_computed() -> None:

@@ -6,9 +6,7 @@ https://platform.openai.com/docs/api-reference/audio/transcript-text-delta-event
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 
 from ....errors import RequestError
 from ....media.audio.decoder import AudioStream
@@ -16,51 +14,35 @@ from ....push_types import Sink
 from ....speech_types import TRANSLATE, SpeechEvent
 from ....types import Json, Usage
 from ...response import new_id, now, usage
-from ...sse import event
+from ...sse import IteratedSource, event
 from .answers import entries, known, times, token_usage
 from .request import AudioRequest
 from .transcript import Logprobs, Transcript
 
 
-class TranscriptionStream:
+class TranscriptionStream(IteratedSource[SpeechEvent]):
     """The events of a running transcription (sse.Source). Closed in any case, and its audio with it."""
 
     def __init__(self, events: AsyncGenerator[SpeechEvent, None], audio: AudioStream, transcript: Transcript) -> None:
-        self._events = events
+        super().__init__(events)
         self._audio = audio
         self._transcript = transcript
-        self._next: asyncio.Task[SpeechEvent] | None = None
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> Usage:  # type: ignore[override]
         """The token counts of all events so far."""
         return self._transcript.usage
 
-    async def begin(self, seconds: float) -> None:
-        """Waits for the first event, at most `seconds`, so that an early error gets its own status.
-
-        Raises RequestError.
-        """
-        self._next = asyncio.ensure_future(anext(self._events))
-        await asyncio.wait([self._next], timeout=seconds or None)
-        if self._next.done() and not isinstance(error := self._next.exception(), (type(None), StopAsyncIteration)):
-            raise error
-
     async def push_to(self, sink: Sink[list[SpeechEvent]]) -> None:
-        """Pushes the events as they come; returns after the last. Raises RequestError."""
-        with suppress(StopAsyncIteration):
-            while True:
-                found = await (self._next or anext(self._events))
-                self._next = None
-                self._transcript.seconds = self._audio.seconds
-                await sink.send([found])
+        def push(events: list[SpeechEvent]) -> None:
+            self._transcript.seconds = self._audio.seconds
+            sink.push(events)
+
+        await super().push_to(Sink(push, sink.paused))
 
     async def aclose(self) -> None:
         try:
-            if self._next is not None:
-                self._next.cancel()
-                await asyncio.gather(self._next, return_exceptions=True)
-            await self._events.aclose()
+            await super().aclose()
         finally:
             await self._audio.aclose()
 

@@ -44,11 +44,7 @@ async def _serve(request: Request, services: Services, fields: FieldSet, task: s
     if parsed.stream:
         transcript = Transcript()
         stream = TranscriptionStream(parsed.model.transcribe(audio, parsed.params), audio, transcript)
-        try:
-            await stream.begin(services.config.sse_ping_s)
-        except BaseException:
-            await stream.aclose()
-            raise
+        await stream.begin(services.config.sse_ping_s)
         return sse.response(stream, TranscriptRenderer(parsed, transcript), services.config.sse_ping_s, parsed.headers)
     return answer(parsed, await collect(parsed, audio))
 
