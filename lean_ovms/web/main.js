@@ -4,13 +4,14 @@ import { explain, get, startKey } from "./api.js";
 import * as chat from "./chat.js";
 import { byId, make, showProblem } from "./dom.js";
 import { LANGUAGES, choose, language, load, t } from "./i18n.js";
+import * as images from "./images.js";
 import * as server from "./server.js";
 import * as settings from "./settings.js";
 import * as speech from "./speech.js";
 import * as texts from "./texts.js";
 
-const VIEWS = ["chat", "texts", "speech", "server"];
-const TASKS = { text_generation: "chat", embeddings: "texts", rerank: "texts", speech2text: "speech", text2speech: "speech" };
+const VIEWS = ["chat", "texts", "speech", "images", "server"];
+const TASKS = { text_generation: "chat", embeddings: "texts", rerank: "texts", speech2text: "speech", text2speech: "speech", image_generation: "images" };
 const MODEL = "lean_ovms.model."; // and the view: the model that was chosen there
 const THEME = "lean_ovms.theme";
 const narrow = window.matchMedia("(max-width: 56rem)");
@@ -121,6 +122,7 @@ byId("model").onchange = () => {
 for (const view of VIEWS) byId(`tab-${view}`).onclick = () => (show(view), leaveDrawer());
 texts.start();
 speech.start(readModels);
+images.start();
 server.start(readModels);
 await chat.start(readModels, () => {
   show("chat");

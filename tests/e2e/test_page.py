@@ -191,6 +191,7 @@ def test_the_server_view_without_metrics(speech_page: Any) -> None:
 
 def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
     tasks = ["rerank", "embeddings", "text_generation", "text_generation", "speech2text", "text2speech"]
+    tasks += ["image_generation"]
     models = [
         {"id": f"{task}-{place}", "task": task, "output_modalities": ["audio" if task == "text2speech" else "text"]}
         for place, task in enumerate(tasks)
@@ -204,7 +205,7 @@ def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
         names: list[str] = page.locator("#model option").all_inner_texts()
         return names
 
-    assert page.locator("nav button:visible").all_inner_texts() == ["Chat", "Embeddings", "Speech", "Server"]
+    assert page.locator("nav button:visible").all_inner_texts() == ["Chat", "Embeddings", "Speech", "Images", "Server"]
     assert page.locator("#view-chat:visible").count() == 1
     assert offered("chat") == ["text_generation-2", "text_generation-3"]
     page.select_option("#model", "text_generation-3")
@@ -216,6 +217,7 @@ def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
     assert page.locator("#transcribe-panel:visible").count() == 1
     page.select_option("#model", "text2speech-5")
     assert page.locator("#speak-panel:visible").count() == 1
+    assert offered("images") == ["image_generation-6"]
     page.click("#tab-server")
     assert page.locator("#model:visible").count() == 0
     page.reload()
@@ -675,6 +677,59 @@ def test_options_that_are_not_defaults_are_shown(page: Any) -> None:
     page.click("#tab-server")
     page.locator("#options tr").first.wait_for()
     assert "--metrics_enable\ttrue" in page.inner_text("#options").splitlines()
+
+
+@pytest.fixture(scope="module")
+def painter() -> Iterator[Process]:
+    with start_process("--fake_engine", "--task", "image_generation", "--model_name", "painter") as process:
+        process.wait_for("ready: painter")
+        yield process
+
+
+def test_images_are_shown_while_they_are_made_and_saved(browser: Any, painter: Process, tmp_path: Path) -> None:
+    page, problems = browser.new_page(), []
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(painter.url + "/")
+    page.locator("#view-images:visible").wait_for()
+    assert page.locator("#tab-chat:visible").count() == 0
+    page.fill("#image-prompt", "a red cat")
+    for name, value in (("size", "24x16"), ("n", "2"), ("seed", "7")):
+        page.fill(f"#image-{name}", value)
+    with page.expect_request("**/v1/images/generations") as asked:
+        page.click("#draw")
+    fields = {"size": "24x16", "n": 2, "seed": 7, "stream": True, "partial_images": 3}
+    assert asked.value.post_data_json == {"model": "painter", "prompt": "a red cat", **fields}
+    page.locator("#images figcaption").nth(1).wait_for()
+    assert page.locator("#images img[alt='a red cat']").count() == 2
+    captions = [" ".join(text.split()) for text in page.locator("#images figcaption").all_inner_texts()]
+    assert captions == ["24x16, Seed 7 Save", "24x16, Seed 8 Save"]
+    with page.expect_download() as saved:
+        page.locator("#images a").first.click()
+    assert saved.value.suggested_filename == "7.png"
+    saved.value.save_as(tmp_path / "7.png")
+    assert (tmp_path / "7.png").read_bytes().startswith(b"\x89PNG")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    assert axe.run(page).response["violations"] == []
+    assert problems == []
+    page.fill("#image-size", "25x16")
+    page.click("#draw")
+    page.get_by_text("must be divisible by 8").wait_for()
+    page.close()
+
+
+def test_an_image_is_stopped(browser: Any, painter: Process) -> None:
+    page = browser.new_page()
+    page.goto(painter.url + "/")
+    page.locator("#view-images:visible").wait_for()
+    page.route("**/v1/images/generations", lambda route: None)  # never answered
+    page.fill("#image-prompt", "x")
+    page.click("#draw")
+    page.locator("#draw-stop:enabled").click()
+    page.locator("#draw-stop:disabled").wait_for()
+    assert page.locator("#image-state").inner_text() == ""
+    assert page.locator("#problem:visible").count() == 0
+    page.close()
 
 
 @pytest.fixture(scope="module")

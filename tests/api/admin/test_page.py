@@ -22,6 +22,7 @@ EXPORT = b"\nexport default temml;\n"
 """What is added to Temml's script, which is no module."""
 LANGUAGES = ["de", "es", "ja", "zh"]
 UNTRANSLATED = {"lean_ovms", "API", "top_p", "top_k", "min_p", "JSON", "JSON Schema", "Ctrl+Shift+O", "Ctrl+K"}
+UNTRANSLATED |= {"512x512"}
 ROOT = Path(__file__).parents[3]
 
 
