@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.image_generation.fake_pipeline import FakeImagePipeline
@@ -16,6 +18,7 @@ from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
 from lean_ovms.errors import EngineFailure, Unavailable, from_wire
 from lean_ovms.image_types import ImageParams
 from lean_ovms.models.image_model import ImageModel
+from tools.make_lora import write
 
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
@@ -25,6 +28,19 @@ def unpacked_image_model(folder: Path) -> Path:
     with tarfile.open(Path(__file__).parent / "data" / "image_model.tar.xz") as packed:
         packed.extractall(folder, **SAFELY)
     return folder / "stable_diffusion_tiny"
+
+
+def image_adapter(file: Path) -> Path:
+    """A LoRA adapter of this model, with the names that kohya's scripts write."""
+    random = np.random.default_rng(0)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for block in ("down_blocks_1_attentions_0", "up_blocks_0_attentions_0"):
+        for layer in ("attn1_to_q", "attn1_to_v", "attn2_to_k", "attn2_to_v"):
+            name = f"lora_unet_{block}_transformer_blocks_0_{layer}"
+            arrays[f"{name}.lora_down.weight"] = random.normal(size=(4, 16)).astype(np.float32)
+            arrays[f"{name}.lora_up.weight"] = random.normal(size=(16, 4)).astype(np.float32)
+            arrays[f"{name}.alpha"] = np.array(4.0, np.float32)
+    return write(file, arrays)
 
 
 class FakeImageEngine:

@@ -25,8 +25,8 @@ NO_EFFECT = {
     "chat_template_mode": "templates are always rendered by Jinja",
     "num_images_per_prompt": "images of a request are made one after the other",
     "guidance_scale": "networks are not reshaped to it; requests have it",
-    "lora_adapters": "adapters of image models are not supported",
-    "composite_lora_adapters": "adapters of image models are not supported",
+    "lora_adapters": "--lora_modules has the adapters",
+    "composite_lora_adapters": "--lora_modules has the adapters, each alone",
     "draft_block_size": "the device decides",
     "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a draft model",
 }

@@ -19,7 +19,9 @@ from . import json_file, safetensors
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
-"""First part of peft's tensor names; GenAI finds no others."""
+"""First part of peft's tensor names; GenAI finds no others in a language model."""
+IMAGE_MODEL = "model_index.json"
+"""File of a model that makes images: its adapters have the names of kohya or of diffusers, which GenAI resolves."""
 _LAYER = re.compile(rf"{re.escape(PREFIX)}(.+)\.lora_[AB](?:\.\w+)?\.weight")
 _KNOWN = re.compile(r'"(?:self|__module)\.([\w.]+?)(?:\.weight)?[/"]')
 
@@ -54,7 +56,12 @@ def check(module: LoraModule, model_dir: Path) -> None:
     """Raise StartError for an adapter that is missing, broken, or has no layer of this model."""
     file = weights(Path(module.path))
     scale(module)
-    layers = {layer(name) for name in tensors(file)} - {""}
+    names = tensors(file)
+    if (model_dir / IMAGE_MODEL).is_file():
+        if not any("lora" in name for name in names):
+            raise invalid(f"{file} has no tensors of a LoRA adapter")
+        return
+    layers = {layer(name) for name in names} - {""}
     if not layers:
         raise invalid(f"{file} has no tensors named {PREFIX}<layer>.lora_A.weight")
     model = model_dir / "openvino_model.xml"

@@ -70,7 +70,10 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         ),
         (["--reasoning-format", "x"], "--reasoning_format takes one of none, auto, deepseek, not 'x'"),
         (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not possible"),
-        (["--source_loras", "a=b"], "--source_loras is not possible: LoRA adapters of image models are not supported"),
+        (
+            ["--source_loras", "a=b"],
+            "--source_loras is not possible: give the adapters of an image model as --lora_modules NAME=FILE",
+        ),
         (["--normalize", "no"], "--normalize must be one of true, false, not 'no'"),
         (["--rest_port", "x"], "--rest_port takes a whole number, not 'x'"),
         (["--rest_port", "70000"], "--rest_port must be at most 65535, not 70000"),

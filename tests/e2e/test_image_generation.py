@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from PIL import Image
 
 from lean_ovms.models.image_model import ImageModel
 from tests.e2e.conftest import LocalServer, local_server, until
-from tests.image_fakes import unpacked_image_model
+from tests.image_fakes import image_adapter, unpacked_image_model
 
 NAME = "stable_diffusion_tiny"
 GRAPH = """
@@ -125,6 +126,20 @@ async def test_openais_client_reads_a_stream(local: LocalServer) -> None:
             assert (found[-1].type, found[-1].b64_json) == (f"{name}.completed", whole.data[0].b64_json)
         with pytest.raises(openai.BadRequestError, match="Prompt 2 is not used"):
             await client.images.generate(model=NAME, prompt="x", stream=True, extra_body={"prompt_2": "y"})
+
+
+async def test_an_adapter_is_a_model_of_its_own(tmp_path: Path) -> None:
+    folder = unpacked_image_model(tmp_path)
+    adapter = image_adapter(tmp_path / "a.safetensors")
+    async with (
+        local_server(model_path=str(folder), model_name="plain", lora_modules=f"pixel={adapter}") as local,
+        local.client() as client,
+    ):
+        assert [model.id async for model in client.models.list()] == ["plain", "pixel"]
+        size = {"size": "32x32", "extra_body": {"rng_seed": 5, "num_inference_steps": 2}}
+        found = [await client.images.generate(model=name, prompt="x", **size) for name in ("plain", "pixel", "plain")]
+        plain, adapted, again = (answer.data[0].b64_json for answer in found)
+    assert plain == again != adapted
 
 
 async def test_what_the_server_and_what_the_model_refuse(local: LocalServer) -> None:

@@ -139,3 +139,12 @@ def test_several_values_of_the_flag_are_kept_together():
     argv = ["--lora-modules", "a=x", "b=y,2", "--lora_modules", "c=z", "--max_loras", "2"]
     assert arguments.parse(argv, {}).lora_modules == "a=x b=y,2 c=z"
     assert arguments.parse([], {"LEAN_OVMS_LORA_MODULES": "a=x b=y"}).lora_modules == "a=x b=y"
+
+
+def test_an_adapter_of_an_image_model_has_other_names(tmp_path):
+    (tmp_path / "model_index.json").write_text("{}")
+    file = write(tmp_path / "a.safetensors", {"lora_unet_x.lora_down.weight": np.zeros((1, 2), np.float32)})
+    lora.check(LoraModule("a", str(file)), tmp_path)
+    file = write(tmp_path / "a.safetensors", {"unet.x.weight": np.zeros((1, 2), np.float32)})
+    with pytest.raises(StartError, match="has no tensors of a LoRA adapter"):
+        lora.check(LoraModule("a", str(file)), tmp_path)

@@ -31,6 +31,7 @@ from ...image_types import ImageInfo, ImageParams
 from ...types import Image
 from ..errors import last_line
 from ..loading.load_errors import as_start_error
+from ..loading.lora import adapters
 from ..loading.settings import base_properties
 
 CHECKS = "/image_generation/"
@@ -48,6 +49,8 @@ class GenAiImagePipeline:
         properties = base_properties(config) | read_object("plugin_config", config.plugin_config)
         if config.num_streams:
             properties["NUM_STREAMS"] = config.num_streams
+        if config.lora_modules:
+            properties["adapters"] = adapters(config)
         with as_start_error(config):
             self._pipelines = _load(config, properties)
             defaults = self._pipelines[0].get_generation_config()

@@ -17,7 +17,8 @@ from .weights import Floats, floats
 def adapters(config: EngineConfig) -> Any:
     """Returns the AdapterConfig of all adapters in lora_modules together. Raises StartError.
 
-    MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls.
+    MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls,
+    and pipelines for images that share their networks lose it.
     """
     modules = lora_modules.parse(config.lora_modules)
     found = [(genai.Adapter(str(lora.weights(Path(m.path)))), lora.scale(m)) for m in modules]

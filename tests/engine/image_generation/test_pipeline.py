@@ -17,7 +17,7 @@ from lean_ovms.engine.image_generation.pipeline import GenAiImagePipeline
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.image_types import ImageInfo, ImageParams
 from lean_ovms.types import Image
-from tests.image_fakes import unpacked_image_model
+from tests.image_fakes import image_adapter, unpacked_image_model
 
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 PROMPT, WIDTH, HEIGHT, STEPS, SEED = "a red cat", 48, 32, 4, 7
@@ -145,6 +145,26 @@ def test_unfinished_images_are_those_of_the_pipeline(
             break
     assert steps[11] == wanted[0] != pixels
     assert {found is None for place, found in enumerate(steps) if place != 11} == {True}
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_an_adapter_is_in_images_and_edits(
+    folder: Path, pipeline: GenAiImagePipeline, tmp_path: Path, alpha: float
+) -> None:
+    file = image_adapter(tmp_path / "a.safetensors")
+    config = Config(
+        model_path=str(folder), task="image_generation", plugin_config=EXACT, lora_modules=f"a={file},{alpha}"
+    )
+    adapted = GenAiImagePipeline(config)
+    chosen = genai.AdapterConfig(genai.Adapter(str(file)), alpha)
+    kinds = genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline
+    for kind, images in zip(kinds, ([], [source()], [source(), mask()]), strict=True):
+        direct = kind(folder, "CPU", adapters=chosen, INFERENCE_PRECISION_HINT="f32")
+        size = {"width": WIDTH, "height": HEIGHT, "num_inference_steps": STEPS, "rng_seed": SEED}
+        wanted = np.array(direct.generate(PROMPT, *map(tensor, images), **size).data, int).ravel()
+        found = np.frombuffer(made(adapted, images=images), np.uint8)
+        assert np.abs(found - wanted).max() <= 1
+        assert made(pipeline, images=images) != found.tobytes()
 
 
 def test_prompt_seed_and_steps_change_the_image(pipeline: GenAiImagePipeline) -> None:
