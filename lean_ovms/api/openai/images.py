@@ -30,8 +30,8 @@ FIELDS = GENERATIONS
 
 @RouteDoc("Images of a text", body=GENERATIONS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, partial(parse, GENERATIONS))
-    return await _answer(_Images(asked, [], asked.images), services)
+    parsed = await services.parse_body(request, partial(parse, GENERATIONS))
+    return await _answer(_Images(parsed, [], parsed.images), services)
 
 
 @RouteDoc("Images of a text and an image", body=EDITS, form=True, stream=True)
@@ -47,34 +47,34 @@ async def handle_variations(request: Request, services: Services) -> Response:
 async def _edit(request: Request, services: Services, fields: FieldSet) -> Response:
     """Raises RequestError. The body's memory is given back once its images are decoded: an edit takes long."""
     work = lambda: parse(fields, body_of(fields, read_form(request)), services)  # noqa: E731
-    asked = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
-    sources, lease = await services.image_loader.load(asked.files)
-    asked.files.clear()
+    parsed = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
+    sources, lease = await services.image_loader.load(parsed.files)
+    parsed.files.clear()
     request.drop_body()
     if record := current_record.get():
         release_all(record)
         record.releases.append(lease.release)
     else:  # not on behalf of a request of a client
         lease.release()
-    return await _answer(_Images(asked, sources, asked.sized(sources)), services)
+    return await _answer(_Images(parsed, sources, parsed.sized(sources)), services)
 
 
 @dataclass(frozen=True, slots=True)
 class _Images:
     """The images of a request, which are made while they are pushed. sources: the image to edit, and its mask."""
 
-    asked: ImageGenerationRequest
+    parsed: ImageGenerationRequest
     sources: list[Image]
     params: list[ImageParams]
 
     async def push_to(self, sink: Sink[ImageFile]) -> None:
-        await self.asked.model.generate(self.asked.prompt, self.params, self.sources, sink)
+        await self.parsed.model.generate(self.parsed.prompt, self.params, self.sources, sink)
 
 
 async def _answer(images: _Images, services: Services) -> Response:
     """Raises RequestError."""
-    headers = images.asked.headers
-    if images.asked.stream:
+    headers = images.parsed.headers
+    if images.parsed.stream:
         source = sse.IteratedSource(_events(images, services))
         await source.begin(services.config.sse_ping_s)
         return sse.response(source, _Renderer(), services.config.sse_ping_s, headers)
