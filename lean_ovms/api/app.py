@@ -150,7 +150,8 @@ class App:
     async def _respond(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Response:
         try:
             if request.size >= LARGE_BODY:
-                record.releases.append((await self.services.count_body(request.size)).release)
+                record.release_body = (await self.services.count_body(request.size)).release
+                record.releases.append(record.release_body)
             if request.method == "OPTIONS":
                 return self._preflight(request)
             route = self._admit(request, record, key)

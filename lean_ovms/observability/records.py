@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from ..push_types import never
 from ..types import SamplingParams
 
 
@@ -97,6 +98,7 @@ class RequestRecord:
     model: the served model that it names. stream: the client wants a stream. error: the code of the error, in the
     status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
+    release_body: gives back the memory of its body before that. Idempotent.
     peer: the other end of the connection, or the client that a trusted proxy names.
     client: the name of its client, as api.clients has it. number: among the requests of this process.
     quiet: its access line is of level DEBUG. key: its API key, None without a valid one. sampling: of its generations.
@@ -118,6 +120,7 @@ class RequestRecord:
     seconds: float = 0.0
     generations: list[GenerationRecord] = field(default_factory=list)
     releases: list[Callable[[], None]] = field(default_factory=list)
+    release_body: Callable[[], None] = never
     client: str = ""
     quiet: bool = False
     key: Key | None = None

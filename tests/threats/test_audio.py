@@ -7,6 +7,7 @@ import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -17,8 +18,9 @@ from lean_ovms.api.app import App
 from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
+from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
-from tests.forms import BOUNDARY, encoded, form_request
+from tests.forms import BOUNDARY, Part, encoded, form_request
 from tests.media.audio.test_decode import BEGINNINGS, HEADERS, JUNK
 from tests.recordings import plain_wav, sound, wav
 from tests.speech_scripts import speech_model
@@ -131,3 +133,20 @@ async def test_t18_a_bomb_in_a_conversation_is_a_400(app: App) -> None:
         await response.aclose()
         assert (response.status, orjson.loads(response.body)["error"]["param"]) == (400, "messages[0].content[1]"), name
     assert engine.submitted == []
+
+
+async def test_a_transcription_counts_as_a_request_of_its_key_until_its_stream_is_closed(tmp_path: Path) -> None:
+    model, _ = await speech_model(api_key_file=written(tmp_path, {"alice": {"max_parallel_requests": 1}}))
+    app = App(model.config, [model])
+    parts: list[Part] = [("model", "w"), ("stream", "true"), ("file", ("a.wav", plain_wav(3)))]
+    first = await app.handle(form_request(PATH, parts, **ALICE))
+    second = await app.handle(form_request(PATH, parts, **ALICE))
+    assert (first.status, second.status) == (200, 429)
+    for response in (first, second):
+        await response.aclose()
+    last = await app.handle(form_request(PATH, parts, **ALICE))
+    await last.aclose()
+    assert last.status == 200
+    app.services.image_loader.close()
+    await app.close()
+    app.services.offload.close()

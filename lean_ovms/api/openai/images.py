@@ -19,7 +19,6 @@ from ...types import Image, Json, Request, Response, Usage
 from .. import sse
 from ..fields import FieldSet
 from ..forms import body_of, read_form
-from ..middleware import release_all
 from ..response import now, written
 from ..route_doc import RouteDoc
 from ..services import INLINE_BYTES, Services
@@ -52,7 +51,7 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
     parsed.files.clear()
     request.drop_body()
     if record := current_record.get():
-        release_all(record)
+        record.release_body()
         record.releases.append(lease.release)
     else:  # not on behalf of a request of a client
         lease.release()

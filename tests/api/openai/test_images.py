@@ -7,6 +7,7 @@ import base64
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from lean_ovms.push_types import Sink
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
 from tests.api.conftest import closing_apps, events, get, post, refused, whole
+from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
 from tests.forms import Part, form_request
 from tests.image_fakes import FakeImageEngine, fake_image_model
@@ -424,6 +426,28 @@ async def test_images_count_in_the_pixels_in_work_until_the_answer(make_images: 
     response = await request
     await response.aclose()
     assert (response.status, app.services.image_loader._pixels.used) == (200, 0)
+
+
+@in_process
+async def test_an_edit_counts_as_a_request_of_its_key_until_the_answer(make_images: MakeImages, tmp_path: Path) -> None:
+    keys = written(tmp_path, {"alice": {"max_parallel_requests": 1}})
+    app, engine = await make_images(api_key_file=keys)
+    engine.gate = asyncio.Event()
+    file = io.BytesIO()
+    Image.effect_noise((300, 300), 90).save(file, "png")
+    parts: list[Part] = [("image", ("a.png", file.getvalue())), ("prompt", "x")]
+    first = asyncio.create_task(app.handle(form_request(EDITS, parts, **ALICE)))
+    while not engine.asked:
+        await asyncio.sleep(0)
+    assert app.services.bodies.used == 0
+    second = await app.handle(form_request(EDITS, parts, **ALICE))
+    assert second.status == 429
+    await second.aclose()
+    engine.gate.set()
+    answer = await first
+    assert answer.status == 200
+    await answer.aclose()
+    assert (await post(app, PATH, {"prompt": "x"}, **ALICE)).status == 200
 
 
 @in_process

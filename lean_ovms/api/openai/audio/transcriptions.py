@@ -15,7 +15,6 @@ from ....types import Request, Response
 from ... import sse
 from ...fields import FieldSet
 from ...forms import body_of, read_form
-from ...middleware import release_all
 from ...route_doc import RouteDoc
 from ...services import INLINE_BYTES, Services
 from .answers import answer
@@ -68,5 +67,5 @@ async def _open(request: Request, services: Services, fields: FieldSet, task: st
     del data
     request.drop_body()
     if record := current_record.get():
-        release_all(record)
+        record.release_body()
     return parsed, audio
