@@ -46,16 +46,17 @@ async def handle_completions(request: Request, services: Services) -> Response:
     default = completion_request.max_tokens_of(request)
 
     def read(body: Json, services: Services) -> tuple[completion_request.CompletionRequest, Json]:
-        asked = completion_request.parse_completion(body, services, default_max_tokens=default)
-        if asked.suffix:
+        parsed = completion_request.parse_completion(body, services, default_max_tokens=default)
+        if parsed.suffix:
             raise BadRequest("suffix cannot be combined with render", param="suffix")
-        return asked, body
+        return parsed, body
 
-    asked, body = await services.parse_body(request, read)
+    parsed, body = await services.parse_body(request, read)
     shown = [
-        await _rendered(asked.generation, body, prompt, asked.options.response_id("cmpl")) for prompt in asked.prompts
+        await _rendered(parsed.generation, body, prompt, parsed.options.response_id("cmpl"))
+        for prompt in parsed.prompts
     ]
-    return await _answer(shown, asked.generation, services)
+    return await _answer(shown, parsed.generation, services)
 
 
 async def _answer(shown: Json | list[Json], generation: GenerationBody, services: Services) -> Response:

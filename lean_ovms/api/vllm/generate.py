@@ -93,12 +93,12 @@ class GenerateRequest:
 
 @RouteDoc("Token ids that continue token ids", body=FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    asked = await services.parse_body(request, _read)
-    body = asked.generation
-    generation = await body.start(asked.prompt, echo=body.logprobs.prompt is not None)
+    parsed = await services.parse_body(request, _read)
+    body = parsed.generation
+    generation = await body.start(parsed.prompt, echo=body.logprobs.prompt is not None)
     headers = body.headers + warning_headers(generation.warnings)
     if body.stream:
-        return sse.response(generation, TokenRenderer(asked, generation), services.config.sse_ping_s, headers)
+        return sse.response(generation, TokenRenderer(parsed, generation), services.config.sse_ping_s, headers)
     try:
         size = logprobs_request.response_size(body.sampling, generation.prompt_tokens, stream=False)
         answers = await collect(generation, body.sampling.n)
@@ -106,8 +106,8 @@ async def handle(request: Request, services: Services) -> Response:
         size += logprobs_request.generated_size(body.sampling, tokens) + ID_BYTES * tokens
 
         def work() -> Response:
-            choices = [asked.choice(i, a.tokens, a.logprobs, a.text, a.finish) for i, a in enumerate(answers)]
-            shown = asked.envelope(choices, generation.usage) | {"model": body.model.name, "created": now()}
+            choices = [parsed.choice(i, a.tokens, a.logprobs, a.text, a.finish) for i, a in enumerate(answers)]
+            shown = parsed.envelope(choices, generation.usage) | {"model": body.model.name, "created": now()}
             if (most := body.logprobs.prompt) is not None:
                 shown["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
             return json(shown, headers)
@@ -149,10 +149,10 @@ def _read(body: Json, services: Services) -> GenerateRequest:
 class TokenRenderer:
     """Renders deltas as events with token ids."""
 
-    def __init__(self, asked: GenerateRequest, generation: Generation) -> None:
-        self._asked = asked
+    def __init__(self, parsed: GenerateRequest, generation: Generation) -> None:
+        self._parsed = parsed
         self._generation = generation
-        self._continuous = asked.generation.stream_options["continuous_usage_stats"]
+        self._continuous = parsed.generation.stream_options["continuous_usage_stats"]
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta) for delta in deltas])
@@ -161,13 +161,13 @@ class TokenRenderer:
         text = "".join([said.text for said in delta.events if isinstance(said, Text)])
         if not (delta.tokens or text or delta.finish):
             return b""
-        choice = self._asked.choice(delta.index, delta.tokens, delta.logprobs, text, delta.finish)
-        return sse.event(self._asked.envelope([choice], self._generation.usage if self._continuous else None))
+        choice = self._parsed.choice(delta.index, delta.tokens, delta.logprobs, text, delta.finish)
+        return sse.event(self._parsed.envelope([choice], self._generation.usage if self._continuous else None))
 
     def end(self, usage: Usage) -> bytes:
-        options = self._asked.generation.stream_options
+        options = self._parsed.generation.stream_options
         wanted = options["include_usage"] or self._continuous
-        return sse.event(self._asked.envelope([], usage)) if wanted else b""
+        return sse.event(self._parsed.envelope([], usage)) if wanted else b""
 
     def failed(self, error: RequestError) -> bytes:
         return sse.event(error.body())

@@ -32,9 +32,9 @@ FIELDS = FieldSet(field for field in ALL_FIELDS if field.name in _NAMES)
 
 @RouteDoc("A summary in place of a conversation", body=FIELDS, rules=schemas.some_of("input", "previous_response_id"))
 async def handle(request: Request, services: Services) -> Response:
-    asked, context = await read_request(request, services, _parse)
+    parsed, context = await read_request(request, services, _parse)
     items = compaction.current(context.items)
-    generation = await asked.start(items, services, compaction.asking)
+    generation = await parsed.start(items, services, compaction.asking)
     try:
         [choice] = await collect(generation, 1)
     finally:
@@ -47,12 +47,12 @@ async def handle(request: Request, services: Services) -> Response:
         "object": "response.compaction",
         "created_at": now(),
         "output": [
-            *compaction.kept(items, asked.generation.model.info.context_length),
+            *compaction.kept(items, parsed.generation.model.info.context_length),
             compaction.item(summary),
         ],
         "usage": counts(generation.usage),
     }
-    return json(body, asked.headers + warning_headers(generation.warnings))
+    return json(body, parsed.headers + warning_headers(generation.warnings))
 
 
 def _parse(body: Json, services: Services) -> ResponsesRequest:

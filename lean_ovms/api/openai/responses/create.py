@@ -39,51 +39,51 @@ async def prepare(services: Services) -> None:
 
 @RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
 async def handle_create(request: Request, services: Services) -> Response:
-    asked, context = await read_request(request, services, parse_response)
+    parsed, context = await read_request(request, services, parse_response)
     stream: DeltaStream
     ids = None
-    if asked.tools.mcp:
-        stream = loop = await ToolLoop.start(asked, context, services)
-        asked, warnings = loop.asked, loop.warnings
+    if parsed.tools.mcp:
+        stream = loop = await ToolLoop.start(parsed, context, services)
+        parsed, warnings = loop.parsed, loop.warnings
     else:
-        generation = await asked.start(context.items, services)
-        stream, warnings = asked.generation.deltas(generation), generation.warnings
-        ids = TokenIds(generation.prompt_ids, asked.generation.sampling.n) if asked.token_ids else None
-    body = asked.response(ids=ids, times=(lambda: stream.timings) if asked.timings else None)
-    silent = not asked.generation.stream
-    events = Events(body, queued=asked.background, obfuscate=asked.obfuscate, silent=silent)
+        generation = await parsed.start(context.items, services)
+        stream, warnings = parsed.generation.deltas(generation), generation.warnings
+        ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if parsed.token_ids else None
+    body = parsed.response(ids=ids, times=(lambda: stream.timings) if parsed.timings else None)
+    silent = not parsed.generation.stream
+    events = Events(body, queued=parsed.background, obfuscate=parsed.obfuscate, silent=silent)
     if isinstance(stream, ToolLoop):
         stream.events = events
-    if asked.background:
-        response = await start_background(asked, events, stream, context, services)
-    elif asked.generation.stream:
-        response = Response(200, list(HEADERS), stream_response(asked, events, stream, context, services))
+    if parsed.background:
+        response = await start_background(parsed, events, stream, context, services)
+    elif parsed.generation.stream:
+        response = Response(200, list(HEADERS), stream_response(parsed, events, stream, context, services))
     else:
-        response = json(await collect_response(asked, events, stream, context, services))
-    response.headers += asked.headers + warning_headers(warnings)
+        response = json(await collect_response(parsed, events, stream, context, services))
+    response.headers += parsed.headers + warning_headers(warnings)
     return response
 
 
 @RouteDoc("How many tokens the input of a response would have", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT)
 async def handle_input_tokens(request: Request, services: Services) -> Response:
     """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
-    asked, context = await read_request(request, services, parse_response)
-    if asked.tools.mcp:
-        sessions = ToolSessions(services.get(ToolServers), asked.tools.mcp)
+    parsed, context = await read_request(request, services, parse_response)
+    if parsed.tools.mcp:
+        sessions = ToolSessions(services.get(ToolServers), parsed.tools.mcp)
         try:
-            asked, _, _ = await offer_tools(asked, context.items, sessions)
+            parsed, _, _ = await offer_tools(parsed, context.items, sessions)
         finally:
             sessions.close()
-    tokens = await asked.generation.count(await asked.prompt(context.items, services))
+    tokens = await parsed.generation.count(await parsed.prompt(context.items, services))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 async def collect_response(
-    asked: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
+    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> Json:
     """The final response object, from the stream at its end; of several choices one after the other."""
     try:
-        if asked.generation.sampling.n == 1:
+        if parsed.generation.sampling.n == 1:
             await stream.push_to(Sink(events.deltas))
         else:
             in_order: list[Delta] = []
@@ -92,29 +92,29 @@ async def collect_response(
     finally:
         await stream.aclose()
     final = events.finalize(stream.usage)
-    if asked.store:
+    if parsed.store:
         await services.get(ResponseService).save(final, context)
     return final
 
 
 async def start_background(
-    asked: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
+    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> Response:
     """The response object at the start, or its events; the generation goes on whether they are read or not."""
     background = await services.get(ResponseService).start_background(events, stream, context)
-    if asked.generation.stream:
+    if parsed.generation.stream:
         return Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
     return json(events.response())
 
 
 def stream_response(
-    asked: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
+    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> ByteStream:
     """The events as they occur. The response is stored before the last event, which says so, is sent."""
 
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)
-        if asked.store:
+        if parsed.store:
             await services.get(ResponseService).save(final, context)
 
     opening = b"".join(events.start())

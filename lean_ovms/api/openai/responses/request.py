@@ -107,8 +107,8 @@ async def read_request(
 ) -> tuple[ResponsesRequest, Context]:
     """The body of a request, and the stored items that it refers to. Raises RequestError."""
     store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
-    asked = await services.parse_body(request, parse)
-    return asked, await store.context(asked.previous, asked.conversation, asked.items)
+    parsed = await services.parse_body(request, parse)
+    return parsed, await store.context(parsed.previous, parsed.conversation, parsed.items)
 
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
@@ -247,11 +247,11 @@ def _check_together(values: Values) -> None:
 
 
 def _template_kwargs(values: Values) -> Json:
-    asked = {
+    parsed = {
         "reasoning_effort": (values["reasoning"] or {}).get("effort"),
         "verbosity": (values["text"] or {}).get("verbosity"),
     }
-    return template_kwargs({**values, **asked})
+    return template_kwargs({**values, **parsed})
 
 
 def _without_older_reasoning(items: list[Json]) -> list[Json]:

@@ -27,13 +27,13 @@ BEYOND = "The limit of calls in one response is reached. Answer without further 
 
 
 async def offer_tools(
-    asked: ResponsesRequest, items: Sequence[Json], sessions: ToolSessions
+    parsed: ResponsesRequest, items: Sequence[Json], sessions: ToolSessions
 ) -> tuple[ResponsesRequest, Offered, list[Json]]:
     """The request with the tools of its MCP servers, what these are, and the lists that are new in the conversation.
 
     Raises RequestError.
     """
-    tools = asked.tools
+    tools = parsed.tools
     listings = {item["server_label"]: item for item in items if item["type"] == LISTING}
     missing = [tool.label for tool in tools.mcp if tool.label not in listings]
     new = [
@@ -45,19 +45,19 @@ async def offer_tools(
     names = [one.get("name") for one in functions if isinstance(one, dict)]
     if clash := next((name for name in offered.origins if names.count(name) > 1), ""):
         raise BadRequest(f"two tools have the name {clash!r}", param="tools")
-    assert asked.offering is not None
-    asked = replace(
-        asked,
-        generation=asked.offering(functions, offered.choice(tools.choice)),
-        response=partial(asked.response, origins=tools.origins | offered.origins),
+    assert parsed.offering is not None
+    parsed = replace(
+        parsed,
+        generation=parsed.offering(functions, offered.choice(tools.choice)),
+        response=partial(parsed.response, origins=tools.origins | offered.origins),
     )
-    return asked, offered, new
+    return parsed, offered, new
 
 
 class ToolLoop:
     """The generations of one response, one after the other, as one DeltaStream.
 
-    asked: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the first
+    parsed: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the first
     generation.
     """
 
@@ -65,7 +65,7 @@ class ToolLoop:
 
     def __init__(
         self,
-        asked: ResponsesRequest,
+        parsed: ResponsesRequest,
         offered: Offered,
         listings: list[Json],
         context: Context,
@@ -73,7 +73,7 @@ class ToolLoop:
         sessions: ToolSessions,
     ) -> None:
         """offered: the tools, of which these listings are new. Raises RequestError."""
-        self.asked = asked
+        self.parsed = parsed
         self.warnings: list[str] = []
         self._items = context.items
         self._approved = approved(self._items, context.input, offered)
@@ -82,20 +82,20 @@ class ToolLoop:
         self._sessions = sessions
         self._listings = listings
         most = services.config.max_tool_calls
-        self._calls_left = most if asked.max_tool_calls is None else min(most, asked.max_tool_calls)
-        self._most_tokens = asked.generation.sampling.max_tokens
+        self._calls_left = most if parsed.max_tool_calls is None else min(most, parsed.max_tool_calls)
+        self._most_tokens = parsed.generation.sampling.max_tokens
         self._finished: list[Usage] = []  # of the generations before the current one
         self._generation: DeltaStream | None = None
         self._work: asyncio.Future[None] | None = None
         self._closed = False
 
     @classmethod
-    async def start(cls, asked: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
+    async def start(cls, parsed: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
         """Lists the tools and starts the first generation, unless that waits for a call. Raises RequestError."""
-        sessions = ToolSessions(services.get(ToolServers), asked.tools.mcp)
+        sessions = ToolSessions(services.get(ToolServers), parsed.tools.mcp)
         try:
-            asked, offered, listings = await offer_tools(asked, context.items, sessions)
-            loop = cls(asked, offered, listings, context, services, sessions)
+            parsed, offered, listings = await offer_tools(parsed, context.items, sessions)
+            loop = cls(parsed, offered, listings, context, services, sessions)
             if not loop._approved:
                 await loop._start([])
             return loop
@@ -170,19 +170,19 @@ class ToolLoop:
 
     def _offer_again(self, max_tokens: int | None, exceeded: bool) -> None:
         """Makes the request that of the next generation. exceeded: it has no more calls."""
-        assert self.asked.offering is not None
+        assert self.parsed.offering is not None
         self.events.end_generation()
-        tools, offered = self.asked.tools, self._offered
+        tools, offered = self.parsed.tools, self._offered
         functions = tools.functions if exceeded else [*tools.functions, *offered.functions]
         choice = None if exceeded else after_first(offered.choice(tools.choice))
-        generation = self.asked.offering(functions, choice)
+        generation = self.parsed.offering(functions, choice)
         sampling = replace(generation.sampling, max_tokens=max_tokens)
-        self.asked = replace(self.asked, generation=replace(generation, sampling=sampling))
+        self.parsed = replace(self.parsed, generation=replace(generation, sampling=sampling))
 
     async def _start(self, output: list[Json]) -> None:
-        generation = await self.asked.start([*self._items, *filter(is_usable, output)], self._services)
+        generation = await self.parsed.start([*self._items, *filter(is_usable, output)], self._services)
         self.warnings = generation.warnings
-        self._generation = self.asked.generation.deltas(generation)
+        self._generation = self.parsed.generation.deltas(generation)
 
     async def _make_calls(self, sink: Sink[list[Delta]]) -> bool:
         """Makes the calls that the model wants, at the same time. Returns whether they are more than it may make."""
