@@ -77,7 +77,7 @@ async def test_a_wrong_base_url_is_distinguished_from_a_right_one(make_app: Make
     assert (await whole(response))["error"]["message"].endswith(f"; did you mean {meant}?")
 
 
-@pytest.mark.parametrize("path", ["/v1/images/edits", "/nope", "/v1/x", "/" + "a" * 60_000, "/v1"])
+@pytest.mark.parametrize("path", ["/v1/fine_tuning/jobs", "/nope", "/v1/x", "/" + "a" * 60_000, "/v1"])
 async def test_a_path_that_is_like_none_has_no_hint(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app()
     message = (await whole(await get(app, path)))["error"]["message"]

@@ -256,6 +256,7 @@ def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         raise Enough
 
     monkeypatch.setattr(pull, "pull", instead)
+    monkeypatch.setattr(pull, "gguf_name", lambda source, target, name, open_hub: name)
     config = Config(
         source_model="org/m",
         model_repository_path=str(tmp_path),

@@ -146,12 +146,15 @@ def _form(request: Request) -> object:
         return str(error)
     if request.spool is None:
         _fields(found, request)
-    return found.values, [(name, part.name, bytes(part.data[:])) for name, part in found.files.items()]
+    return found.values, [
+        (name, part.name, bytes(part.data[:])) for name, parts in found.files.items() for part in parts
+    ]
 
 
 def _fields(found: Form, request: Request) -> None:
-    assert len(found.values) + len(found.files) <= MAX_PARTS
-    for part in found.files.values():
+    parts = [part for of_name in found.files.values() for part in of_name]
+    assert len(found.values) + len(parts) <= MAX_PARTS
+    for part in parts:
         assert bytes(part.data) in request.body
     with contextlib.suppress(BadRequest):
         read(TRANSCRIPTIONS, body_of(TRANSCRIPTIONS, found))

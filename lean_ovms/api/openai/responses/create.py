@@ -30,7 +30,7 @@ FIELDS = fields.FIELDS
 
 
 async def prepare(services: Services) -> None:
-    """Open the store, so that the server does not start with one, or a key or a package, that cannot be used. Raises
+    """Opens the store, so that the server does not start with one, or a key or a package, that cannot be used. Raises
     StartError."""
     await services.get(ResponseService).open()
     if services.config.tool_server:
