@@ -1,14 +1,15 @@
 """Heads for multi-token prediction of models in tests/data/zoo_vision, and what torch drafts with them.
 
-Each is a NAME.tar.xz in the folder heads there, with the network that optimum-intel exports. A head is trained on a few texts of its model until
-most of its draft tokens are right there; answers.json has these texts, with the likeliest tokens and their log
-probabilities by the head in torch: of the first draft token behind each token, and of the second.
+Each is a NAME.tar.xz in the folder heads there, with the network that optimum-intel exports. A head is trained on a few
+texts of its model until most of its draft tokens are right; answers.json has these texts, with the likeliest first
+draft token behind each token and its log probability, by the head in torch.
 
 python -m tools.zoo_mtp DIR [NAME...]   (needs torch, transformers 5.2.0 and optimum-intel, as for these models)
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tools.zoo import pack
-from tools.zoo_vision import FIRST_LATER, PIXELS, SPECIAL, network
+from tools.zoo_vision import FIRST_LATER, SPECIAL, network
 
 NAMES = ("qwen3_5", "qwen3_5_moe")
-TEXTS, PROMPT, LENGTH, ROUNDS = 6, 40, 100, 300
+TEXTS, PROMPT, LENGTH, ROUNDS = 4, 40, 100, 150
 
 
 def texts(model: Any) -> Any:
@@ -74,38 +75,29 @@ def make(name: str, target: Path) -> dict[str, Any]:
     """Write NAME.tar.xz into the folder; returns what answers.json has of it."""
     import openvino as ov
     import torch
-    from optimum.exporters.openvino.model_patcher import Qwen3_5MoeMTPModule, Qwen3_5MTPModule
-    from optimum.intel.openvino import OVModelForVisualCausalLM
-    from safetensors.torch import load_file, save_file
+    from optimum.exporters.openvino import export, model_configs, model_patcher
 
+    kind = "Qwen3_5Moe" if "moe" in name else "Qwen3_5"
     model = network(name)
     with torch.no_grad():
         ids = texts(model)
         hidden = model.model(input_ids=ids).last_hidden_state
     torch.manual_seed(3)
-    head = (Qwen3_5MoeMTPModule if "moe" in name else Qwen3_5MTPModule)(model.config.text_config).float()
+    head = getattr(model_patcher, f"{kind}MTPModule")(model.config.text_config).float()
     for weights in head.parameters():
-        if not weights.any():
-            torch.nn.init.normal_(weights, std=0.05)
+        if weights.ndim > 1:
+            torch.nn.init.normal_(weights, std=0.1)
     train(model, head, hidden, ids)
     with torch.no_grad():
         first = draft(model, head, hidden, ids)[0].log_softmax(-1).max(-1)
     print(f"{name}: {(first.indices[:, :-1] == ids[:, 2:])[:, PROMPT:].float().mean():.0%} of first draft tokens right")
-    model.config.text_config.mtp_num_hidden_layers = 1
+    head.config = copy.deepcopy(head.config)
+    head.config.model_type = "qwen3_5_mtp"  # as the exporter's own from_pretrained_model, which reads a checkpoint
     with tempfile.TemporaryDirectory() as folder:
-        source, exported, small = (Path(folder) / part for part in ("torch", "exported", "small"))
-        model.save_pretrained(source)
-        file = source / "model.safetensors"
-        own = {f"mtp.{part}": weights.detach().contiguous() for part, weights in head.named_parameters()}
-        save_file(load_file(file) | own, file, {"format": "pt"})
-        (source / "preprocessor_config.json").write_text(json.dumps(PIXELS[name]))
-        OVModelForVisualCausalLM.from_pretrained(
-            source, export=True, load_in_8bit=False, compile=False
-        ).save_pretrained(exported)
-        small.mkdir()
-        [path] = exported.glob("openvino_mtp_model.xml")
-        ov.save_model(ov.Core().read_model(path), small / path.name, compress_to_fp16=True)
-        pack(sorted(small.iterdir()), target / f"{name}.tar.xz")
+        exported, small = Path(folder) / "exported.xml", Path(folder) / "openvino_mtp_model.xml"
+        export(head.eval(), getattr(model_configs, f"{kind}MTPOpenVINOConfig")(model.config), exported)
+        ov.save_model(ov.Core().read_model(exported), small, compress_to_fp16=True)
+        pack([small.with_suffix(".bin"), small], target / f"{name}.tar.xz")
     logprobs = [[round(value, 5) for value in line] for line in first.values.tolist()]
     return {"prompt": PROMPT, "texts": ids.tolist(), "tokens": first.indices.tolist(), "logprobs": logprobs}
 

@@ -1,5 +1,5 @@
-"""A draft model beside the main one, or a head for multi-token prediction: the same answers in fewer steps, and the cache
-is always right and given back.
+"""A draft model beside the main one, or a head for multi-token prediction: the same answers in fewer steps, and its
+cache is always right and given back.
 """
 
 import random
