@@ -50,13 +50,16 @@ def ask(rig, texts, prompt):
 @pytest.mark.parametrize("blocks", [400, 14])
 def test_answers_are_those_without_the_head(name, blocks, tmp_path):
     texts, prompt = RECORDED[name]["texts"], RECORDED[name]["prompt"]
-    path, found = with_head(name, tmp_path), []
+    path, found, sizes = with_head(name, tmp_path), [], []
     for mtp in ("false", "auto"):
         rig = load(path, blocks, mtp=mtp)
         found.append(ask(rig, texts, prompt))
         stats = rig.stats()
         assert stats.speculative is (mtp == "auto")
         assert stats.kv_blocks_used == 0
+        sizes.append(sum(part.nbytes for part in rig.pipeline._model.block_buffers(0)))
+        assert sizes[-1] == rig.pipeline._model.block_bytes
+    assert sizes[1] == 2 * sizes[0]  # the model has one layer with attention, and so has the head
     assert stats.accepted > stats.drafted / 3
     for plain, drafted in zip(*found, strict=True):
         assert drafted.failed is plain.failed is None
@@ -69,7 +72,9 @@ def test_answers_are_those_without_the_head(name, blocks, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_draft_tokens_are_those_of_torch(name, tmp_path, monkeypatch):
-    """Those behind the model's own hidden states, of prompts in parts, beside each other, and in the answer."""
+    """Those behind the model's own hidden states, in answers to prompts that are computed in parts and beside each other,
+    and again with what the prefix cache has of them and their heads.
+    """
     found, run = {}, MtpHead._run
 
     def recorded(head, chunks, rows, drafting):
@@ -83,9 +88,13 @@ def test_draft_tokens_are_those_of_torch(name, tmp_path, monkeypatch):
 
     rig, known = load(with_head(name, tmp_path)), RECORDED[name]
     monkeypatch.setattr(MtpHead, "_run", recorded)
-    numbers = [rig.submit(ids[: known["prompt"]], max_tokens=60, ignore_eos=True) for ids in known["texts"]]
-    rig.run()
-    for place, number in enumerate(numbers):
+    numbers = []
+    for _ in range(2):
+        numbers += [rig.submit(ids[: known["prompt"]], max_tokens=60, ignore_eos=True) for ids in known["texts"]]
+        rig.run()
+    for number in numbers:
+        place = numbers.index(number) % len(known["texts"])
+        assert (rig.answer(number).cached > 0) is (number in numbers[len(known["texts"]) :])
         assert rig.answer(number).tokens[0] == known["texts"][place][known["prompt"] :]
         mine = {at: answer for (request, at), answer in found.items() if request == number}
         assert len(mine) > 10
