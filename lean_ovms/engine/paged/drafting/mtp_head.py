@@ -9,6 +9,7 @@ next token, or not at all where a sequence ended; that makes a draft worse, and 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +25,10 @@ from .draft_length import DraftLength
 from .drafter import NO_ROWS, Draft, Drafter, Logits
 
 LENGTHS = 1, 1, 1, 64
-"""A head was trained to know one token more, so drafts begin with one and grow by one. It has the model's last projection,
-a tenth to a fourth of a step: one that is never right is to cost little (2026-11)."""
+"""A head was trained to know one token more, so drafts begin with one and grow by one. A token costs a tenth to a
+fourth of a step, for the last projection is the model's: a head that is never right pauses for long."""
+FEW_SEQUENCES = 2
+"""Sequences that may have drafts of several tokens: a step of more of them computes more than it reads weights."""
 MOST_PENDING = 32
 """Hidden states of a sequence that are kept for the next draft; more are computed without one."""
 
@@ -64,6 +67,10 @@ class MtpHead(Drafter):
         self._hidden: dict[Sequence, NDArray[np.float32]] = {}  # the head's own, of the newest token of each draft
 
     # --- proposer.Proposer
+
+    def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
+        most = sys.maxsize if len(wanted) <= FEW_SEQUENCES else 1
+        super().propose([(sequence, min(room, most)) for sequence, room in wanted])
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Implements Proposer.computed: keeps the hidden states of sequences that may have draft tokens."""

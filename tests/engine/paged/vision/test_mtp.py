@@ -72,8 +72,8 @@ def test_answers_are_those_without_the_head(name, blocks, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_draft_tokens_are_those_of_torch(name, tmp_path, monkeypatch):
-    """Those behind the model's own hidden states, in answers to prompts that are computed in parts and beside each other,
-    and again with what the prefix cache has of them and their heads.
+    """Those behind the model's own hidden states, of prompts that are computed in parts and beside each other, and
+    again with what the prefix cache has of them.
     """
     found, run = {}, MtpHead._run
 
