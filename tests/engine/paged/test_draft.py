@@ -233,10 +233,10 @@ def test_the_draft_keeps_to_the_grammar(kind):
     texts, steps = [], []
     for made, proposer in ((engine(), None), drafting(kind)):
         asked = Params(max_tokens=40, temperature=1.0, seed=4, **(LOOK if proposer else {}))
-        texts.append(run(made, *(made.add(prompt(10, i), asked, matcher=Verse(38, guesses=False)) for i in range(3))))
+        texts.append(run(made, *(made.add(prompt(10, i), asked, matcher=Verse(38, guesses=False)) for i in range(2))))
         steps.append(made.steps)
     assert texts[0] == texts[1]
-    assert steps[1] <= 2 + -(-38 // 5)  # the draft reads the third prompt a step later
+    assert steps[1] <= 3 + -(-38 // 5)  # the first drafts of a head are short
     assert_empty(proposer)
 
 

@@ -106,31 +106,28 @@ class MtpHead(Drafter):
 
     def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
         """Implements Drafter._catch_up; long prompts are computed too, while the main model computes them."""
+        drafts = [draft for draft in drafts if self._known(draft.sequence)]  # others had no room in the step
+        drafting = [draft.sequence for draft in drafts]
+        waiting = [s for s, pending in self._pending.items() if len(pending.rows) > MOST_PENDING and s not in drafting]
         chunks: list[Chunk] = []
         rows: list[NDArray[np.float32]] = []
+        for sequence in drafting + waiting:
+            pending, count = self._pending[sequence], self._known(sequence)
+            chunks.append(Chunk(sequence, pending.start, count, int(len(chunks) < len(drafting))))
+            rows.append(pending.rows[:count])
+            pending.start, pending.rows = pending.start + count, pending.rows[count:]
         for draft in drafts:
-            text = draft.text
-            text.row, text.blocks = draft.sequence.row, draft.sequence.blocks
-            draft.most = min(draft.most, self._grow(text, draft.base + draft.most - 2) - draft.base + 2)
-            chunks.append(self._chunk(text, self._pending[draft.sequence], rows, 1))
-        drafting = {draft.sequence for draft in drafts}
-        for sequence, pending in self._pending.items():
-            if sequence not in drafting and len(pending.rows) > MOST_PENDING:
-                chunks.append(self._chunk(sequence, pending, rows, 0))
-        logits = self._run(chunks, rows, drafts)
-        return drafts, logits
+            draft.text.row, draft.text.blocks = draft.sequence.row, draft.sequence.blocks
+            draft.most = min(draft.most, self._grow(draft.text, draft.base + draft.most - 2) - draft.base + 2)
+        return drafts, self._run(chunks, rows, drafts)
 
     def _decode(self, drafting: list[Draft], changed: bool) -> Logits:
         chunks = [Chunk(draft.text, len(draft.text.ids) - 2, 1, 1) for draft in drafting]
         return self._run(chunks, [self._hidden[draft.sequence] for draft in drafting], drafting)
 
-    def _chunk(self, text: Sequence, pending: Pending, rows: list[NDArray[np.float32]], wanted: int) -> Chunk:
-        """Returns the chunk of a text's pending tokens whose next tokens are known; appends their hidden states."""
-        start = pending.start
-        count = min(len(text.ids) - 1, int(self._tables.computed[text.row])) - start
-        rows.append(pending.rows[:count])
-        pending.start, pending.rows = start + count, pending.rows[count:]
-        return Chunk(text, start, count, wanted)
+    def _known(self, sequence: Sequence) -> int:
+        """Returns the number of a sequence's pending tokens that were accepted, and whose next tokens are known."""
+        return min(len(sequence.ids) - 1, int(self._tables.computed[sequence.row])) - self._pending[sequence].start
 
     def _grow(self, text: Sequence, tokens: int) -> int:
         """Allocates blocks for so many tokens, or as many as there are; returns how many tokens have room then."""
