@@ -75,7 +75,6 @@ class Engine(StepRunner):
         prepare: Prepare = one_by_one,
         tile: int = 1,
         proposer: Proposer | None = None,
-        head: Network | None = None,
         adapters: AdapterTable | None = None,
         clock: Callable[[], float] = time.process_time,
     ) -> None:
@@ -85,8 +84,8 @@ class Engine(StepRunner):
 
         overlapping: results of a step are told while the next one is computed.
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
-        proposer: of draft tokens for requests with `lookahead`; None: from n-grams. head: of the network, for
-        multi-token prediction; it is the proposer. adapters: that requests may name.
+        proposer: of draft tokens for requests with `lookahead`; None: the network's head, or n-grams. adapters: that
+        requests may name.
         clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
         most = max(min(step_tokens, MAX_ROWS), max_sequences)
@@ -99,8 +98,8 @@ class Engine(StepRunner):
         super().__init__(network, tables, inputs, prepare, clock)
         self.out = self._outputs.out
         self.blocks = BlockManager(blocks, block_size, self.states.remove)
-        if head is not None:
-            proposer = MtpHead(head, network, self.blocks, tables, context=context, prepare=prepare)
+        if network.head is not None:
+            proposer = MtpHead(network.head, network, self.blocks, tables, context=context, prepare=prepare)
         self.scheduler = Scheduler(
             network,
             self.blocks,

@@ -33,8 +33,9 @@ class Network(Protocol):
 
     hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
     adapting: set by its user: whether a row of what is in the input tensors has an adapter.
-    hidden: hidden states of the newest step, [tokens, width], valid as long as its logits: of a network with a head for
-    multi-token prediction, what the last projection gets, for all tokens; of the head itself, for wanted ones.
+    head: for multi-token prediction, with a KV cache of the same blocks. hidden: hidden states of the newest step,
+    [tokens, width], valid as long as its logits: of a network with a head, what the last projection gets, for all
+    tokens; of a head, for wanted ones.
     image_shape: deeper layers that get embeddings of images, and hidden. position_rows: numbers of a token's position:
     1, or 3 (time, row and column) where images have a height and a width, and 4 with the token's place before them.
     """
@@ -44,6 +45,9 @@ class Network(Protocol):
     hybrid: bool
     position_rows: int
     adapting: bool
+
+    @property
+    def head(self) -> Network | None: ...
 
     @property
     def hidden(self) -> NDArray[np.float32]: ...

@@ -161,7 +161,6 @@ class PagedPipeline(Engine):
                 prepare=prepare,
                 tile=tile,
                 adapters=AdapterTable(self._model, self._model.groups, config.max_loras),
-                head=self._model.head,
                 proposer=self._draft(draft, config, settings, blocks, prepare) if draft is not None else None,
             )
             # A step of a small network takes less time than another number of tokens would, and a hybrid one writes a

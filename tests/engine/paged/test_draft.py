@@ -48,7 +48,7 @@ def drafting(kind, blocks=64, wrong=0, **options):
     """An engine with a draft model or a head, and its proposer."""
     if kind == "head":
         head = Head(wrong)
-        made = engine(blocks, kind=lambda size: FakeNetwork(size, head), head=head)
+        made = engine(blocks, kind=lambda size: FakeNetwork(size, head))
     else:
         made = engine(blocks, proposer=draft(wrong, **options))
     return made, made.scheduler.proposer
