@@ -20,6 +20,7 @@ from ..block_tables import BlockTables
 from ..grammar.matcher import Prepare
 from ..model_inputs import Chunk, ModelInputs
 from ..network import Network
+from ..running import FEW_SEQUENCES
 from ..sequence import Sequence, forked
 from .draft_length import DraftLength
 from .drafter import NO_ROWS, Draft, Drafter, Logits
@@ -27,8 +28,6 @@ from .drafter import NO_ROWS, Draft, Drafter, Logits
 LENGTHS = 1, 1, 1, 64
 """A head was trained to know one token more, so drafts begin with one and grow by one. A token costs a tenth to a
 fourth of a step, for the last projection is the model's: a head that is never right pauses for long."""
-FEW_SEQUENCES = 2
-"""Sequences that may have drafts of several tokens: a step of more of them computes more than it reads weights."""
 MOST_PENDING = 32
 """Hidden states of a sequence that are kept for the next draft; more are computed without one."""
 
