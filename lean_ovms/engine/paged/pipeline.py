@@ -134,7 +134,8 @@ class PagedPipeline(Engine):
             capacity = divide(
                 settings.cache_bytes,
                 blocks=settings.blocks,
-                block_bytes=self._block_bytes(config, draft),
+                block_bytes=self._model.block_bytes
+                + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0),
                 state_bytes=self._model.state_bytes,
                 states=slots_for(max(config.max_num_seqs, config.best_of_limit), settings.prefix_caching),
             )
@@ -280,10 +281,6 @@ class PagedPipeline(Engine):
             return Vision(family, self.encode, self.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
         except families.NotReadable as error:
             raise NotPageable(str(error)) from error
-
-    def _block_bytes(self, config: EngineConfig, draft: PagedModel | None) -> int:
-        """Returns the bytes of a KV block, with the draft model's where --cache_size is for both."""
-        return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
 
     def _draft(
         self, draft: PagedModel, config: EngineConfig, settings: PipelineSettings, blocks: int, prepare: Prepare
