@@ -51,14 +51,8 @@ def weights(rows: int, columns: int, kind: str, dice: np.random.Generator) -> ov
     return ops.convert(ops.reshape(values, [rows, columns], False), np.float32).output(0)
 
 
-def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
-    """The demo model, with so many MB of weights more before its last projection, in layers as a larger model has."""
-    shutil.copytree(DEMO_MODEL, directory, dirs_exist_ok=True)
-    for name in ("openvino_model.xml", "openvino_model.bin"):
-        (directory / name).unlink()
-    model = ov.Core().read_model(Path(DEMO_MODEL) / "openvino_model.xml")
-    projection, _ = _last_projection(model)
-    hidden = projection.input_value(0)
+def burdened(hidden: ov.Output, ballast_mb: int, kind: str) -> ov.Output:
+    """Hidden states with zero added, computed with so many MB of weights in layers as a larger model has."""
     size = hidden.get_partial_shape()[-1].get_length()
     dice = np.random.default_rng(0)
     wide = ops.matmul(hidden, weights(HIDDEN, size, "f32", dice), False, True).output(0)
@@ -66,8 +60,17 @@ def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
         inner = ops.swish(ops.matmul(wide, weights(WIDTH, HIDDEN, kind, dice), False, True))
         wide = ops.add(wide, ops.matmul(inner, weights(HIDDEN, WIDTH, kind, dice), False, True)).output(0)
     nothing = ops.constant(np.zeros((size, HIDDEN), np.float32))
-    hidden = ops.add(hidden, ops.matmul(wide, nothing, False, True)).output(0)
-    projection.input(0).replace_source_output(hidden)
+    return ops.add(hidden, ops.matmul(wide, nothing, False, True)).output(0)
+
+
+def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
+    """The demo model, with so many MB of weights more before its last projection, in layers as a larger model has."""
+    shutil.copytree(DEMO_MODEL, directory, dirs_exist_ok=True)
+    for name in ("openvino_model.xml", "openvino_model.bin"):
+        (directory / name).unlink()
+    model = ov.Core().read_model(Path(DEMO_MODEL) / "openvino_model.xml")
+    projection, _ = _last_projection(model)
+    projection.input(0).replace_source_output(burdened(projection.input_value(0), ballast_mb, kind))
     model.validate_nodes_and_infer_types()
     ov.save_model(model, directory / "openvino_model.xml", compress_to_fp16=False)
     return directory

@@ -199,8 +199,9 @@ _SPECULATIVE = {"method", "model", "num_speculative_tokens", "prompt_lookup_max"
 _LOOKUP = {"prompt_lookup": "true"}
 _LONG_LOOKUP = _LOOKUP | {"override_generation_config": '{"num_assistant_tokens": 24, "max_ngram_size": 24}'}
 _EAGLE3 = {"draft_eagle3_mode": "true"}
+_MTP = {"mtp": "true"}
 _METHODS: dict[str, dict[str, str]] = {
-    "none": {"ngram_speculation": "false"},
+    "none": {"ngram_speculation": "false", "mtp": "false"},
     "ngram": _LOOKUP,
     "ngram-simple": _LOOKUP,
     "ngram-map-k": _LOOKUP,
@@ -211,6 +212,8 @@ _METHODS: dict[str, dict[str, str]] = {
     "draft-simple": {},
     "eagle3": _EAGLE3,
     "draft-eagle3": _EAGLE3,
+    "mtp": _MTP,
+    "draft-mtp": _MTP,
 }
 """Methods of speculative decoding by vLLM's and llama.cpp's names; a draft model is named by another flag."""
 
@@ -228,7 +231,7 @@ def _speculative(text: str) -> dict[str, str]:
     method, model = config.get("method") or "draft_model", config.get("model", "")
     needs_model = method in ("draft_model", "draft-simple", "eagle3", "draft-eagle3")
     if set(config) - _SPECULATIVE or method not in _METHODS or (needs_model and not model):
-        methods = '"ngram", "suffix", "draft_model" or "eagle3"'
+        methods = '"ngram", "suffix", "draft_model", "mtp" or "eagle3"'
         raise ValueError(f'{{"method": {methods}, "model": of a draft model, "num_speculative_tokens": N}}')
     if "prompt_lookup_min" in config:
         print("lean_ovms: prompt_lookup_min has no effect: matches of three tokens are tried, too", file=sys.stderr)

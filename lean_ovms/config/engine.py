@@ -161,6 +161,13 @@ class EngineOptions(Options):
         high=4096,
     )
     draft_eagle3_mode: bool = option(False, "the draft model is an EAGLE-3 head of the model", group="engine")
+    mtp: str = option(
+        "auto",
+        "PAGED drafts tokens with the head for multi-token prediction in the model's directory; auto: if there is one, "
+        "and neither a draft model nor prompt lookup",
+        group="engine",
+        choices=("auto", "true", "false"),
+    )
     prompt_lookup: bool = option(
         False,
         "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed",

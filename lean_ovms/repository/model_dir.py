@@ -26,6 +26,8 @@ from .gguf import is_gguf
 LANGUAGE_MODEL = "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
 """The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
+MTP_HEAD = "openvino_mtp_model.xml"
+"""The file of such a model's head for multi-token prediction, which drafts tokens."""
 WEIGHTS = ("openvino_model.xml", LANGUAGE_MODEL)
 """The network of a text model, or the text part of a vision model."""
 SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")

@@ -17,7 +17,7 @@ from ...config.engine import PROPERTIES
 from ...config.options import read_object
 from ...errors import StartError
 from ...repository import model_config
-from ...repository.model_dir import weights_bytes
+from ...repository.model_dir import MTP_HEAD, weights_bytes
 from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
@@ -74,7 +74,9 @@ def resolve(
     lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
     if lookup and config.draft_model_path:
         raise StartError("--draft_model_path and prompt lookup exclude each other")
-    speculative = "draft" if config.draft_model_path else "prompt_lookup" if lookup else ""
+    speculative = "draft" if config.draft_model_path else "prompt_lookup" if lookup else _head(config, paged)
+    if config.mtp == "true" and speculative != "mtp":
+        raise StartError("--mtp true excludes --draft_model_path and prompt lookup")
     model = model_config.read(config.model_dir)
     known = [length for length in (model_config.context_length(model), config.max_model_len) if length]
     context = min(known, default=UNKNOWN_CONTEXT)
@@ -108,6 +110,14 @@ def resolve(
         draft_blocks=_draft_blocks(config, properties, block_size),
         draft_context=_draft_context(config, context),
     )
+
+
+def _head(config: EngineConfig, paged: bool) -> str:
+    """Returns "mtp" where a head of the model drafts tokens, or "". Raises StartError."""
+    file = config.model_dir / MTP_HEAD
+    if config.mtp == "true" and not (paged and file.is_file()):
+        raise StartError(f"--mtp true: {f'there is no {file}' if paged else 'only PAGED on the CPU drafts with it'}")
+    return "mtp" if paged and config.mtp != "false" and file.is_file() else ""
 
 
 def warm_up_prompts(most: int) -> list[list[list[int]]]:

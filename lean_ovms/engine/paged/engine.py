@@ -23,6 +23,7 @@ from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
 from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
+from .drafting.mtp_head import MtpHead
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .kv_events import KvEvents
@@ -83,7 +84,8 @@ class Engine(StepRunner):
 
         overlapping: results of a step are told while the next one is computed.
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
-        proposer: of draft tokens for requests with `lookahead`; None: from n-grams. adapters: that requests may name.
+        proposer: of draft tokens for requests with `lookahead`; None: the network's head, or n-grams. adapters: that
+        requests may name.
         clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
         most = max(min(step_tokens, MAX_ROWS), max_sequences)
@@ -96,6 +98,8 @@ class Engine(StepRunner):
         super().__init__(network, tables, inputs, prepare, clock)
         self.out = self._outputs.out
         self.blocks = BlockManager(blocks, block_size, self.states.remove)
+        if network.head is not None:
+            proposer = MtpHead(network.head, network, self.blocks, tables, context=context, prepare=prepare)
         self.scheduler = Scheduler(
             network,
             self.blocks,

@@ -25,6 +25,7 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ...errors import StartError
 from ...repository.gguf import is_gguf
+from ...repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from ..errors import last_line
 from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
@@ -65,7 +66,8 @@ class PagedModel:
 
     layers: those that take adapters, by name, with the widths of x and y. groups, fixed: as in adapter_layers.Layers.
     position_rows, image_shape: as in Network. block_bytes: of a KV block. state_bytes: of the states of one sequence, 0
-    if the network has none. vocab_size: width of the logits, padding included. threads: that compute.
+    if the network has none. head: for multi-token prediction; its blocks are part of the network's. vocab_size: width
+    of the logits, padding included. threads: that compute.
     """
 
     def __init__(
@@ -77,9 +79,10 @@ class PagedModel:
         adapted: bool = False,
         plain: bool = True,
         twice: bool = False,
+        head: Path | None = None,
     ) -> None:
-        """adapted: it takes LoRA adapters. plain: steps in which no row has one have a compiled network without them.
-        twice: such steps with prompts have one of their own too.
+        """head: the file of the head. adapted: it takes LoRA adapters. plain: steps in which no row has one have a
+        compiled network without them. twice: such steps with prompts have one of their own too.
 
         The price of each is the weights' memory once more. The operations of adapters are many and small: 35 layers of
         the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks, also 0; they double the
@@ -94,13 +97,13 @@ class PagedModel:
         self.groups, self.fixed = adapter_layers.Layers((), frozenset())
         self._compiled: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
         if adapted:
-            model = _paged(core, xml)
+            model = _paged(core, xml, headed=head is not None)
             self.groups, self.fixed = adapter_layers.insert(model, _precision(core, device, properties))
             if not self.groups:
                 raise NotPageable("its linear layers have no names by which adapters could be matched")
             self._compiled.append((compile_network(model), ALL))
         if plain or not adapted:
-            model = _paged(core, xml)
+            model = _paged(core, xml, headed=head is not None)
             self._compiled.append((compile_network(model), ALL[:2] if adapted else ALL))
             if twice:
                 self._compiled.append((in_thread("compile", partial(compile_network, model)), ALL[1:2]))
@@ -117,7 +120,10 @@ class PagedModel:
         self.position_rows = position_shape[0].get_length() if position_shape.rank == 2 else 1
         if not self._cache_names:
             raise NotPageable("no attention of the model could be paged")
-        self.block_bytes = sum(map(self._bytes, self._cache_names))
+        self.head: PagedModel | None = PagedModel(head, device, properties) if head is not None else None
+        self.block_bytes: int = sum(map(self._bytes, self._cache_names))
+        if self.head is not None:
+            self.block_bytes += self.head.block_bytes
         self.state_bytes = sum(map(self._bytes, self._state_names))
         self._caches: list[Any] = []
         self._states: list[Any] = []
@@ -149,7 +155,8 @@ class PagedModel:
     def layout(self) -> dict[str, str]:
         """The types and shapes of the caches, by the names of their inputs."""
         names = self._cache_names + self._state_names
-        return {name: f"{self._ports[name].get_element_type()} {self._row(name)}" for name in names}
+        found = {name: f"{self._ports[name].get_element_type()} {self._row(name)}" for name in names}
+        return found | ({f"head.{name}": row for name, row in self.head.layout.items()} if self.head else {})
 
     @property
     def precision(self) -> str:
@@ -161,6 +168,9 @@ class PagedModel:
         self._caches = [self._table(name, blocks) for name in self._cache_names]
         self._states = [self._table(name, states) for name in self._state_names]
         self._cache_rows, self._state_rows = _rows(self._caches), _rows(self._states)
+        if self.head is not None:
+            self.head.allocate(blocks, 0)
+            self._cache_rows += self.head._cache_rows
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block, in all layers."""
@@ -213,6 +223,11 @@ class PagedModel:
         self._running.wait()
         return self._logits()
 
+    @property
+    def hidden(self) -> NDArray[np.float32]:
+        data: NDArray[np.float32] = self._running.get_output_tensor(1).data
+        return data.reshape(-1, data.shape[-1])
+
     def _logits(self) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._running.get_output_tensor(0).data.reshape(-1, self.vocab_size)
         return logits
@@ -232,8 +247,11 @@ class PagedModel:
         return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
 
 
-def _paged(core: Any, xml: Path) -> Any:
-    """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable."""
+def _paged(core: Any, xml: Path, *, headed: bool = False) -> Any:
+    """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable.
+
+    headed: what the last projection gets of all tokens is an output too. Of a head, what it gets of wanted tokens.
+    """
     if is_gguf(xml):
         return gguf_network.read(xml)
     model = _transformed(core, xml, connected=False)
@@ -243,7 +261,11 @@ def _paged(core: Any, xml: Path) -> Any:
         raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     if input_embeddings.takes_embeddings(model):
         input_embeddings.connect(model, core, xml.parent)
-    _gather_before_projection(model)
+    if xml.name == MTP_HEAD:
+        model = _projected(model, core.read_model(xml.parent / LANGUAGE_MODEL))
+    hidden, wanted = _gather_before_projection(model)
+    if headed or xml.name == MTP_HEAD:
+        model.add_outputs([hidden if headed else wanted])
     return model
 
 
@@ -291,18 +313,28 @@ def _name(port: Any) -> str:
     return str(max(port.get_names(), key=lambda name: (not name.isdigit(), name)))
 
 
-def _gather_before_projection(model: Any) -> None:
+def _projected(head: Any, model: Any) -> Any:
+    """Returns a head with the last projection of its model, which makes logits of its hidden states."""
+    projection, _ = _last_projection(model)
+    projection.input(0).replace_source_output(head.outputs[0].get_node().input_value(0))
+    return ov.Model([model.outputs[0].get_node()], head.get_parameters())
+
+
+def _gather_before_projection(model: Any) -> tuple[Any, Any]:
     """Makes a network compute logits only for the tokens whose places in the batch are in the input LOGITS_INPUT.
 
-    The exported network has logits for every token; a prompt of 4,000 needs one row of them. Raises NotPageable.
+    The exported network has logits for every token; a prompt of 4,000 needs one row of them. Returns what the last
+    projection gets, of all tokens and of wanted ones. Raises NotPageable.
     """
     projection, axis = _last_projection(model)
     wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
     wanted.output(0).get_tensor().set_names({LOGITS_INPUT})
-    gather = ops.gather(projection.input_value(0), wanted, np.array([axis], np.int64))
+    hidden = projection.input_value(0)
+    gather = ops.gather(hidden, wanted, np.array([axis], np.int64))
     projection.input(0).replace_source_output(gather.output(0))
     model.add_parameters([wanted])
     model.validate_nodes_and_infer_types()
+    return hidden, gather.output(0)
 
 
 def _last_projection(model: Any) -> tuple[Any, int]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .block_tables import BlockTables
 from .lora.adapters import CHOICE, AdapterTable
-from .network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, Network
+from .network import HIDDEN_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, Network
 from .sequence import Sequence
 from .vision.family import Rows
 from .vision.prompt_images import Places
@@ -63,14 +63,17 @@ class ModelInputs:
         *,
         tile: int = 1,
         spare: int = 0,
+        ahead: int = 0,
         adapters: AdapterTable | None = None,
     ) -> None:
-        """tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to.
+        """ahead: chunks have tokens that are so far behind their places, as with a head of multi-token prediction.
+        tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to.
 
         adapters: in the network, if it takes any.
         """
         self._network = network
         self._tile = tile
+        self._ahead = ahead
         self._spare = np.array([spare], np.int32)
         self._tables = tables
         self._names = network.inputs
@@ -113,6 +116,11 @@ class ModelInputs:
             counted[decoding:batch] = [(chunk.every - chunk.first) % chunk.every for chunk in chunks]
         self._longest[...] = longest
 
+    def write_hidden(self, parts: list[NDArray[np.float32]]) -> None:
+        """Writes the hidden states of a step's tokens, which a head of multi-token prediction begins with."""
+        shape = [sum(map(len, parts)), 1, parts[0].shape[1]]
+        np.concatenate(parts, out=self._shaped(HIDDEN_INPUT, shape, 0)[:, 0])
+
     def invalidate(self) -> None:
         """Makes the next `write` complete: a failed one may have left the tensors half written."""
         self._settled = False
@@ -139,12 +147,13 @@ class ModelInputs:
         at = decoding
         for place, chunk in enumerate(chunks, decoding):
             sequence, start, count = chunk.sequence, chunk.start, chunk.length
-            known = np.array(sequence.ids[start : start + count], np.int64)
+            first = start + self._ahead
+            known = np.array(sequence.ids[first : first + count], np.int64)
             ids[at : at + len(known)] = known
             positions[:, at : at + count] = np.arange(start, start + count)
             if (images := sequence.params.images) is not None:
                 ids[at : at + len(known)][known < 0] = images.token_id
-                self._images += [(at + places, matrix) for places, matrix in images.rows(start, count)]
+                self._images += [(at + places, matrix) for places, matrix in images.rows(first, count)]
                 if len(positions) > 1:
                     positions[-3:, at : at + count] = images.positions(start, count)
             if len(known) < count:

@@ -13,6 +13,8 @@ LOGITS_INPUT = "sampled_tokens_indices"
 IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER = "image_rows", "image_places", "image_deeper"
 """Inputs of models with vision: embeddings [image tokens, hidden], their places among the tokens of the step, and what
 is added behind the first layers [layers, image tokens + 1, hidden]; its last row is for no token."""
+HIDDEN_INPUT = "hidden_states"
+"""The input of a head of multi-token prediction: what its network knows of each token, [tokens, 1, width]."""
 
 
 Part = tuple[int, int, NDArray[np.float32]]
@@ -31,6 +33,9 @@ class Network(Protocol):
 
     hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
     adapting: set by its user: whether a row of what is in the input tensors has an adapter.
+    head: for multi-token prediction, with a KV cache of the same blocks. hidden: hidden states of the newest step,
+    [tokens, width], valid as long as its logits: of a network with a head, what the last projection gets, for all
+    tokens; of a head, for wanted ones.
     image_shape: deeper layers that get embeddings of images, and hidden. position_rows: numbers of a token's position:
     1, or 3 (time, row and column) where images have a height and a width, and 4 with the token's place before them.
     """
@@ -40,6 +45,12 @@ class Network(Protocol):
     hybrid: bool
     position_rows: int
     adapting: bool
+
+    @property
+    def head(self) -> Network | None: ...
+
+    @property
+    def hidden(self) -> NDArray[np.float32]: ...
 
     @property
     def inputs(self) -> frozenset[str]:

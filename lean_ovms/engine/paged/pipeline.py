@@ -19,7 +19,7 @@ from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
 from ...repository import gguf_names
 from ...repository.gguf import is_gguf
-from ...repository.model_dir import LANGUAGE_MODEL
+from ...repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from ...types import SamplingParams
 from ..generation.backend import WaitingRequests
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
@@ -129,10 +129,13 @@ class PagedPipeline(Engine):
             )
             defaults.stop_token_ids |= in_file.ends if in_file else set()
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
+            if settings.speculative == "mtp":
+                log.info("draft tokens come from the model's head, %s", MTP_HEAD)
             capacity = divide(
                 settings.cache_bytes,
                 blocks=settings.blocks,
-                block_bytes=self._block_bytes(config, draft),
+                block_bytes=self._model.block_bytes
+                + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0),
                 state_bytes=self._model.state_bytes,
                 states=slots_for(max(config.max_num_seqs, config.best_of_limit), settings.prefix_caching),
             )
@@ -279,10 +282,6 @@ class PagedPipeline(Engine):
         except families.NotReadable as error:
             raise NotPageable(str(error)) from error
 
-    def _block_bytes(self, config: EngineConfig, draft: PagedModel | None) -> int:
-        """Returns the bytes of a KV block, with the draft model's where --cache_size is for both."""
-        return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
-
     def _draft(
         self, draft: PagedModel, config: EngineConfig, settings: PipelineSettings, blocks: int, prepare: Prepare
     ) -> DraftModel:
@@ -335,7 +334,7 @@ class PagedPipeline(Engine):
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8
-        drafted = ASSISTANT_TOKENS if settings.speculative == "draft" else 0
+        drafted = ASSISTANT_TOKENS if settings.speculative in ("draft", "mtp") else 0
         sampling = SamplingParams(temperature=0.0, ignore_eos=True)
         for prompts in warm_up_prompts(most):
             for number, tokens in enumerate(prompts, 1):
@@ -402,6 +401,7 @@ def _network(config: EngineConfig, settings: PipelineSettings, file: Path) -> Pa
         file,
         settings.device,
         settings.properties,
+        head=config.model_dir / MTP_HEAD if settings.speculative == "mtp" else None,
         adapted=config.allow_runtime_lora,
         plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
         twice=is_small(file),

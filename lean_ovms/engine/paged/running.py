@@ -19,8 +19,8 @@ from .sequence import Sequence
 from .state_cache import NO_STATE, StateCache
 
 FEW_SEQUENCES = 2
-"""Decoding sequences up to which grammars jump forward, and short n-grams suffice for draft tokens: a step of few
-sequences reads weights more than it computes.
+"""Decoding sequences up to which grammars jump forward, short n-grams suffice for draft tokens, and a head drafts
+several: a step of few sequences reads weights more than it computes.
 With the demo model, whose steps take a quarter of a millisecond, 4 streams took up to a third more CPU time with
 jumps than without, 1 and 2 up to a third less (2026-11)."""
 
@@ -49,7 +49,7 @@ class RunningSequences(Prefixes):
         self.waiting = waiting
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
-        self._proposer = proposer
+        self.proposer = proposer
         self._adapters = adapters
         self._regroup = True
         self._speculating: list[Sequence] = []  # of the decoding, those that may have draft tokens
@@ -105,8 +105,8 @@ class RunningSequences(Prefixes):
         sequence.state = "over"
         sequence.draft_tokens, sequence.drafting, sequence.jump_forward = [], False, False
         sequence.ngrams = None  # 140 bytes for a token, and other choices of its request may go on for long
-        if self._proposer is not None:
-            self._proposer.leave(sequence)
+        if self.proposer is not None:
+            self.proposer.leave(sequence)
 
     def _group(self) -> None:
         self._plain = [s for s in self.decoding if not s.drafting]
@@ -128,11 +128,11 @@ class RunningSequences(Prefixes):
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
             sequence.jump_forward = bool(sequence.draft_tokens)
-            if sequence.params.lookahead and self._proposer is None and not sequence.jump_forward:
+            if sequence.params.lookahead and self.proposer is None and not sequence.jump_forward:
                 sequence.ngrams = sequence.ngrams or NgramProposer(sequence.params.ngram)
                 most = min(sequence.params.lookahead, self._room(sequence))
                 sequence.draft_tokens = sequence.ngrams.propose(sequence.ids, most, few)
-            drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self._proposer is not None))
+            drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self.proposer is not None))
             if drafting is not sequence.drafting:
                 sequence.drafting, self._regroup = drafting, True
 

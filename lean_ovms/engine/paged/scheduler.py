@@ -325,7 +325,7 @@ class Scheduler(RunningSequences):
         chunks: list[Chunk] = []
         budget = self._step_tokens - len(self._plain)
         drafting = [s for s in self.decoding if s.drafting]
-        if drafting:
+        if drafting or self.proposer is not None:
             self._draft(drafting, budget)
         for sequence in drafting:
             if sequence.row >= 0:
@@ -372,8 +372,8 @@ class Scheduler(RunningSequences):
                 room = max(0, min(self._room(sequence), left, sequence.params.lookahead))
                 wanted.append((sequence, room))
                 left -= room
-        if self._proposer is not None:
-            self._proposer.propose(wanted)
+        if self.proposer is not None:
+            self.proposer.propose(wanted)
 
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
         """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""

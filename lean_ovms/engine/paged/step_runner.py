@@ -86,6 +86,8 @@ class StepRunner:
             if scheduler.disk is not None:
                 scheduler.disk.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
         scheduler.steps += 1
+        if scheduler.proposer is not None:
+            scheduler.proposer.computed(len(step.decoding), step.chunks)
         self._remove_cancelled()
         scheduler.decoded(step.rows)
         if step.chunks or self._batch.searching:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lean_ovms.engine.paged.network import LOGITS_INPUT
+from lean_ovms.engine.paged.network import HIDDEN_INPUT, LOGITS_INPUT
 
 VOCAB = 64
 NAMES = (
@@ -35,7 +35,10 @@ def logits_after(text):
 
 
 class FakeNetwork:
-    """network.Network; strict about its inputs. fail: raises in so many of the next calls of wait."""
+    """network.Network; strict about its inputs. fail: raises in so many of the next calls of wait.
+
+    Hidden states are a token's place and the token. head: its cache has the same blocks.
+    """
 
     vocab_size = VOCAB
     hybrid = False
@@ -44,8 +47,9 @@ class FakeNetwork:
     inputs = frozenset(NAMES)
     after = staticmethod(logits_after)
 
-    def __init__(self, block_size):
+    def __init__(self, block_size, head=None):
         self.block_size = block_size
+        self.head = head
         self.tensors = {}
         self.fail = 0
         self.copies = 0
@@ -53,9 +57,12 @@ class FakeNetwork:
 
     def allocate(self, blocks, states):
         self.cache = np.full((blocks, self.block_size), EMPTY, np.int64)
+        if self.head is not None:
+            self.head.allocate(blocks, states)
 
     def tensor(self, name, shape):
         kind = np.int64 if name in ("input_ids", "position_ids", LOGITS_INPUT) else np.int32
+        kind = np.float32 if name == HIDDEN_INPUT else kind
         made = self.tensors[name] = SimpleNamespace(data=np.full(shape, -9, kind), shape=shape)
         return made
 
@@ -71,6 +78,7 @@ class FakeNetwork:
         assert begins[-1] == len(ids) == len(positions)
         assert firsts[-1] == len(blocks)
         assert (np.diff(wanted) > 0).all()
+        self.hidden = np.stack([positions, ids], 1).astype(np.float32)
         lines, written = {}, set()
         self.computed += len(ids)
         for i, known in enumerate(past):
@@ -109,6 +117,8 @@ class FakeNetwork:
 
     def copy_block(self, source, target):
         self.copies += 1
+        if self.head is not None:
+            self.head.copy_block(source, target)
         self.cache[target] = self.cache[source]
 
     def block_buffers(self, block):
@@ -119,6 +129,29 @@ class FakeNetwork:
 
     def clear_state(self, slot):
         pass
+
+
+class HeadNetwork(FakeNetwork):
+    """A head for multi-token prediction: its cache has the token behind each place.
+
+    It checks that each hidden state is that of the token at the place: the main network's, or its own of a draft token.
+    """
+
+    def allocate(self, blocks, states):
+        super().allocate(blocks, states)
+        self.cache[:] = 0  # a sequence that ended has left some places of its blocks as they were
+
+    def start(self, prompts):
+        super().start(prompts)
+        hidden = self._input(HIDDEN_INPUT)[:, 0].astype(np.int64)
+        places, tokens = self._input("position_ids"), self._input("input_ids")
+        assert (hidden[:, 0] == places).all()
+        following = np.diff(places) == 1
+        assert (hidden[1:, 1] == tokens[:-1])[following].all()
+        self.hidden = np.stack([places + 1, tokens], 1)[self._input(LOGITS_INPUT)].astype(np.float32)
+
+    def line(self, place, text):
+        return self.after([0, *text])
 
 
 class States:

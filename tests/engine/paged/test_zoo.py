@@ -146,6 +146,9 @@ class Oracle:
                 following[len(following) // 2] ^= 1
             sequence.draft_tokens = following
 
+    def computed(self, decoding, chunks):
+        pass
+
     def leave(self, sequence):
         pass
 
@@ -164,7 +167,7 @@ def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, draft
     dice = random.Random(5)
     prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
     texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
-    pipe.scheduler._proposer = Oracle(texts)
+    pipe.scheduler.proposer = Oracle(texts)
     asked = [(which, len(prompts[which]) + more) for which in range(3) for more in (0, 5, 12, 19)]
     cached = 0
     for _ in range(3):
