@@ -44,7 +44,6 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
 
         return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
     # openvino takes 0.3 s to import, and the fake engine does without.
-    from ..genai import factory
     from ..loading import devices, pipeline_choice, settings
     from ..loading.load_errors import TEXT_MODEL
 
@@ -70,6 +69,8 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if backend is None:
+        from ..genai import factory
+
         for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
             if getattr(config, option):
                 log.warning(
@@ -92,8 +93,7 @@ def main(argv: list[str]) -> int:
     log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
-            for module in ("genai.factory", "paged.pipeline"):
-                importlib.import_module(f"lean_ovms.engine.{module}")
+            importlib.import_module("lean_ovms.engine.paged.pipeline")
     try:
         return serve(transport, int(log_fd) if log_fd else None)
     except OSError:
