@@ -20,6 +20,7 @@ from ...errors import StartError
 from ...observability import logging as logs
 from ...repository import gguf
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
+from ...util.resources import with_memory_limit
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
 from ..generation.backend import Backend
@@ -116,7 +117,10 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         task = load(command.task, config, transport.wake)
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)
-        transport.send([LoadFailed(str(error) if isinstance(error, StartError) else last_line(error))])
+        reason = str(error) if isinstance(error, StartError) else last_line(error)
+        if isinstance(error, MemoryError):  # also while another error was being explained
+            reason = with_memory_limit("the model does not load: there is not enough memory")
+        transport.send([LoadFailed(reason)])
         return EXIT_NOT_LOADED
     transport.send([task.ready()])
     gc.collect()
