@@ -7,6 +7,7 @@ message are not in it (`timeline` has them). The front end and the child are the
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import time
@@ -39,6 +40,9 @@ def main(argv: Sequence[str]) -> None:
     parser = options("first_token", __doc__)
     parser.add_argument("--requests", type=int, default=200, help="of each kind")
     parser.add_argument("--words", type=int, default=40, help="of a prompt")
+    parser.add_argument("--model_path", default="", help="the child's, instead of the embedded one")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--logprobs", action="store_true", help="with five alternatives of each token")
     args = parser.parse_args(argv)
     report = Report("first_token", args)
     texts = [prompts(args.seed + kind, args.requests + 20, args.words, spread=0.2) for kind in range(2)]
@@ -46,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     with report.progress(2, "warm, evicted"):
         for kind, evict in enumerate((lambda: None, Evict())):
             front = uvloop.run(front_rows(texts[kind], evict))
-            child = child_rows(texts[kind], evict)
+            child = child_rows(texts[kind], evict, args)
             rows.append([a | b for a, b in zip(front, child, strict=True)][20:])
     for name in rows[0][0]:
         warm, evicted = (round(quantile([row[name] for row in kind], 0.5) * 1e6) for kind in rows)
@@ -114,9 +118,9 @@ class Pipe:
         protocol.encode(records)
 
 
-def child_rows(texts: list[str], evict: Callable[[], object]) -> list[Row]:
+def child_rows(texts: list[str], evict: Callable[[], object], args: argparse.Namespace) -> list[Row]:
     """The child's parts for each text, nested ones subtracted."""
-    pipeline, pipe = PagedPipeline(Config()), Pipe()
+    pipeline, pipe = PagedPipeline(Config(model_path=args.model_path) if args.model_path else Config()), Pipe()
     child = Worker(GenerationTask(pipeline, QueueLimits(queued=64)), pipe)  # type: ignore[arg-type]
     task = child.task
     clock: Row = {}
@@ -132,7 +136,10 @@ def child_rows(texts: list[str], evict: Callable[[], object]) -> list[Row]:
         (pipe, "send", "child: frames written"),
     ):
         timed(owner, name, part, clock)
-    fields = sampling_fields(SamplingParams(max_tokens=2, temperature=0.0))
+    top = 5 if args.logprobs else 0
+    fields = sampling_fields(
+        SamplingParams(max_tokens=2, temperature=args.temperature, logprobs=args.logprobs, top_logprobs=top, seeds=(1,))
+    )
     rows, numbers = [], itertools.count(1)
     for text in texts:
         number = next(numbers)

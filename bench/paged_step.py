@@ -35,7 +35,9 @@ OPTIONS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "pres
 class NoNetwork:
     """network.Network without a network. The logits are restored outside of what is timed."""
 
-    hybrid = False
+    hybrid = adapting = False
+    position_rows = 1
+    image_shape = (0, 0)
     inputs = NAMES | {"max_context_len", LOGITS_INPUT}
 
     def __init__(self, vocab: int, scale: float, rows: int) -> None:

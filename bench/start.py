@@ -7,6 +7,7 @@ not counted: it may have had to read files from a disk.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -48,8 +49,10 @@ def once(chosen: Sequence[str], idle_s: float) -> dict[str, float]:
     """One start, measured from outside."""
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--log_level", "WARNING"]
+    # With bytecode files, as pip installs them: without them a start compiles 130 ms of CPU time longer.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    server = subprocess.Popen([sys.executable, "-m", "lean_ovms", *listen, *chosen], cwd=ROOT)
+    server = subprocess.Popen([sys.executable, "-m", "lean_ovms", *listen, *chosen], cwd=ROOT, env=environment)
     try:
         return watched(server, port, began, idle_s)
     finally:

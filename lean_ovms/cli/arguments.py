@@ -237,6 +237,7 @@ def _add_option(group: Any, row: Field[Any]) -> None:
 
 def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
     own = {row.name for row in shown()}
+    hidden = result.add_argument_group()  # argparse makes a help formatter for each option that is in no group: 8 ms
     for alias in foreign_flags.ALIASES:
         flags = [foreign_flags.flag(name) for name in alias.names if name not in own]
         if not flags:
@@ -246,12 +247,12 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
         if alias.further and not alias.separator:
             extra["nargs"] = "+"
         extra |= {"action": _Aliased, "alias": alias, "help": argparse.SUPPRESS}
-        result.add_argument(*flags, dest=dest, default=None, **extra)
+        hidden.add_argument(*flags, dest=dest, default=None, **extra)
     for name in foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys():
         flag = foreign_flags.flag(name)
-        result.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
+        hidden.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
     for name in _switched_off(own):
-        result.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
+        hidden.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
 
 
 def _switched_off(own: Set[str]) -> list[str]:

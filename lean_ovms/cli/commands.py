@@ -121,6 +121,7 @@ def _prepared(config: Config) -> Config:
             return config
         from ..hub.pull import prepare  # late: few models need it
 
+        prestart.discard()
         found = prepare(path, config.task, config.weight_format, config.extra_quantization_params)
     except OSError:
         return config  # loading says what is wrong
@@ -205,6 +206,7 @@ def pull(config: Config) -> Config:
     from ..hub.client import HubClient
     from ..hub.pull import PullRequest, check_name
 
+    prestart.discard()  # a download takes minutes
     source = check_name(config.source_model or config.model_name)
     repository = Path(config.model_repository_path)
     target = repository / source

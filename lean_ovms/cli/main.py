@@ -1,4 +1,8 @@
-"""The console command: a command of the command line, or the server."""
+"""The console command: a command of the command line, or the server.
+
+The engine process of a server takes longest to start, so it is started before its options are read; this module imports
+nothing heavy before that.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,40 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from ..config import Config
+from ..engine.client import prestart
 from ..errors import StartError
 from ..server import exit_status
 from ..util import child_process
-from .arguments import parse, without_program
-from .command_table import COMMANDS
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 STDERR = 2
+NO_ENGINE = (
+    *("-h", "--help", "--version", "--completion", "--pull", "--list", "--configure"),
+    *("--add", "--remove", "--fake"),
+)
+"""How flags begin with which no engine process is needed. It is only a matter of speed: an unused one is ended."""
 
 
 def main() -> NoReturn:
     """Runs the console command, and exits with one of `server/exit_status.py`."""
     _exit_on_ctrl_c()
     _open_standard_streams()
+    first = (*sys.argv[1:], "serve")[0]
+    if (first == "serve" or first.startswith("-")) and not any(word.startswith(NO_ENGINE) for word in sys.argv[1:]):
+        prestart.prestart(log_to_stderr=True)
+    try:
+        _main()
+    finally:
+        prestart.discard()
+
+
+def _main() -> NoReturn:
+    from .arguments import without_program  # late: after the engine process is started
+
     try:
         try:
             config = _command(without_program(sys.argv[1:]))
@@ -41,6 +63,9 @@ def main() -> NoReturn:
 
 def _command(argv: Sequence[str]) -> Config:
     """Returns the options of the server that is to run; runs any other command, and exits."""
+    from .arguments import parse
+    from .command_table import COMMANDS
+
     if argv and argv[0] in COMMANDS and COMMANDS[argv[0]].module:
         sys.exit(run_command(argv[0], argv[1:], os.environ))
     try:
@@ -53,6 +78,7 @@ def _command(argv: Sequence[str]) -> Config:
 def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs a command that has a module. Returns the exit status; the reason of a failure goes to stderr."""
     from .client import CommandFailed  # late: a server needs no HTTP client
+    from .command_table import COMMANDS
 
     try:
         status: int = import_module(f".{COMMANDS[name].module}", __package__).main(argv, environ)

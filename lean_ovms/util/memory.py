@@ -6,10 +6,13 @@ keeps what is freed between smaller blocks: after 50 bodies of 30 MB a process k
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 from io import BytesIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +59,8 @@ class Trimmer:
 
     def soon(self) -> None:
         """Call when large blocks were freed."""
+        import asyncio  # late: engine processes, which have no event loop, import this module too
+
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import commands
+from lean_ovms.cli import commands, main
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config
 from lean_ovms.deployment.desired import desired_state
@@ -366,3 +366,29 @@ def test_the_console_command_lists_without_loading_anything_heavy(tmp_path: Path
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["m", "0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "early"),
+    [
+        ([], True),
+        (["--model_path", "m"], True),
+        (["serve", "m"], True),
+        (["serve", "--help"], False),
+        (["--list_models"], False),
+        (["--pull", "--source_model", "a/b"], False),
+        (["--fake-engine"], False),
+        (["chat"], False),
+    ],
+)
+def test_a_server_starts_its_engine_process_before_it_reads_its_options(
+    words: list[str], early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    monkeypatch.setattr(sys, "argv", ["lean_ovms", *words])
+    monkeypatch.setattr(main, "_exit_on_ctrl_c", lambda: None)
+    monkeypatch.setattr(main, "_open_standard_streams", lambda: None)
+    monkeypatch.setattr(main.prestart, "prestart", lambda **_: started.append("engine"))
+    monkeypatch.setattr(main, "_main", lambda: started.append("options"))
+    main.main()
+    assert started == [*(["engine"] if early else []), "options"]

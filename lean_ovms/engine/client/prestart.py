@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from io import FileIO
 from typing import NamedTuple
 
-from ...observability.logging import is_set_up
 from ...util.child_process import import_path, spawn_with_socket
 from ...util.resources import cores
 from ..record import LOG_FD, PREIMPORT
@@ -42,11 +41,14 @@ class Spawned(NamedTuple):
 _prestarted: list[Spawned] = []
 
 
-def prestart() -> None:
-    """Starts a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
-    if cores() > 1:
+def prestart(*, log_to_stderr: bool = False) -> None:
+    """Starts a child for the next spawn(COMMAND), unless one waits. On a single core it would only delay the rest.
+
+    log_to_stderr: the child logs to this process's stderr, also before this process's own logs are set up.
+    """
+    if cores() > 1 and not _prestarted:
         with contextlib.suppress(OSError):  # the next spawn reports it
-            _prestarted.append(_start([*COMMAND, PREIMPORT]))
+            _prestarted.append(_start([*COMMAND, PREIMPORT], log_to_stderr))
 
 
 def discard() -> None:
@@ -62,13 +64,13 @@ def spawn(command: Sequence[str]) -> Spawned:
     return _start(command)
 
 
-def _start(command: Sequence[str]) -> Spawned:
+def _start(command: Sequence[str], log_to_stderr: bool = False) -> Spawned:
     """Starts a process with the environment and import path of this one, and without numpy's thread pool.
 
     It has a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
-    log_fd = _dup_stderr()
+    log_fd = _dup_stderr() if log_to_stderr or _writes_logs() else None
     reader, writer = os.pipe()
     output = FileIO(reader, "r")
     try:
@@ -92,11 +94,15 @@ def _start(command: Sequence[str]) -> Spawned:
             os.close(log_fd)
 
 
+def _writes_logs() -> bool:
+    """Returns whether the logs are not those of a program around us, in which case what a child logs is logged here."""
+    from ...observability import logging  # late: the command line starts a child before it needs this
+
+    return logging.is_set_up()
+
+
 def _dup_stderr() -> int | None:
-    """Returns a descriptor for the child's log; None if this process has no stderr, or its logs are those of a program
-    around it: then what the child logs is printed, and logged here."""
-    if not is_set_up():
-        return None
+    """Returns a descriptor for the child's log; None if this process has no stderr."""
     with contextlib.suppress(OSError):
         return os.dup(2)
     return None

@@ -45,10 +45,10 @@ class BlockManager:
         """evicted: is told the serial number of each block that leaves the prefix cache."""
         self.total = total
         self.block_size = block_size
-        self._free = list(range(total - 1, -1, -1))
-        self._holders = [0] * total
+        self._free: list[int] = []  # of those that were in use; others are known when they are first used
+        self._holders: list[int] = []
         self._idle: OrderedDict[int, None] = OrderedDict()  # in the prefix cache, without a holder, oldest first
-        self._keys: list[tuple[Parent, bytes] | None] = [None] * total
+        self._keys: list[tuple[Parent, bytes] | None] = []
         self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
         self._serial = 0
         self._serials: set[int] = set()  # of the blocks in the prefix cache
@@ -58,12 +58,12 @@ class BlockManager:
     @property
     def available(self) -> int:
         """Blocks that `allocate` can give."""
-        return len(self._free) + len(self._idle)
+        return self.free + len(self._idle)
 
     @property
     def free(self) -> int:
         """Blocks that are in no use at all."""
-        return len(self._free)
+        return self.total - len(self._holders) + len(self._free)
 
     def blocks(self, tokens: int) -> int:
         """Returns how many blocks so many tokens take."""
@@ -77,6 +77,10 @@ class BlockManager:
         """Returns a block for one sequence; its content is undefined. Raises OutOfBlocks."""
         if self._free:
             block = self._free.pop()
+        elif len(self._holders) < self.total:
+            block = len(self._holders)
+            self._holders.append(0)
+            self._keys.append(None)
         elif self._idle:
             block, _ = self._idle.popitem(last=False)
             self._unregister(block)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-from collections.abc import Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +79,7 @@ class PagedModel:
         plain: bool = True,
         twice: bool = False,
         head: Path | None = None,
+        while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
         """head: the file of the head. adapted: it takes LoRA adapters. plain: steps in which no row has one have a
         compiled network without them. twice: such steps with prompts have one of their own too.
@@ -87,26 +87,29 @@ class PagedModel:
         The price of each is the weights' memory once more. The operations of adapters are many and small: 35 layers of
         the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks, also 0; they double the
         time of its steps. And openvino prepares each layer anew when the number of tokens is another than in the step
-        before: 2 to 3 ms for the demo model, before a prompt and again after it. The last network is compiled in a
-        thread, until the first tensor is made.
+        before: 2 to 3 ms for the demo model, before a prompt and again after it. They are compiled in threads, in which
+        openvino releases the GIL; while_compiling is called meanwhile.
 
         Raises NotPageable, and RuntimeError from openvino.
         """
         core = ov.Core()
         compile_network = partial(core.compile_model, device_name=device, config=properties)
         self.groups, self.fixed = adapter_layers.Layers((), frozenset())
-        self._compiled: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
+        networks: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
         if adapted:
             model = _paged(core, xml, headed=head is not None)
             self.groups, self.fixed = adapter_layers.insert(model, _precision(core, device, properties))
             if not self.groups:
                 raise NotPageable("its linear layers have no names by which adapters could be matched")
-            self._compiled.append((compile_network(model), ALL))
+            networks.append((model, ALL))
         if plain or not adapted:
             model = _paged(core, xml, headed=head is not None)
-            self._compiled.append((compile_network(model), ALL[:2] if adapted else ALL))
+            networks.append((model, ALL[:2] if adapted else ALL))
             if twice:
-                self._compiled.append((in_thread("compile", partial(compile_network, model)), ALL[1:2]))
+                networks.append((model.clone(), ALL[1:2]))
+        compiling = [(in_thread("compile", partial(compile_network, model)), kinds) for model, kinds in networks]
+        while_compiling()
+        self._compiled = [(future.result(), kinds) for future, kinds in compiling]
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
         self.layers = {layer: sizes for group in self.groups for layer, sizes in group.items()}
@@ -135,11 +138,10 @@ class PagedModel:
     @cached_property
     def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:
         """The infer requests, the names of their inputs and their kinds of steps. Raises RuntimeError from openvino."""
-        found = []
-        for entry, kinds in self._compiled:
-            compiled = entry.result() if isinstance(entry, Future) else entry
-            found.append((compiled.create_infer_request(), frozenset(map(_name, compiled.inputs)), kinds))
-        return found
+        return [
+            (compiled.create_infer_request(), frozenset(map(_name, compiled.inputs)), kinds)
+            for compiled, kinds in self._compiled
+        ]
 
     @cached_property
     def _networks(self) -> dict[tuple[bool, bool], Any]:

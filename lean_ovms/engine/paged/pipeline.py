@@ -121,8 +121,16 @@ class PagedPipeline(Engine):
         small = is_small(file)
         with as_start_error(config):
             in_file = GgufTokenizer(file) if is_gguf(file) else None
-            self._model = _network(config, settings, file)
-            self._tokenizer = in_file or genai.Tokenizer(str(config.model_dir), **TOKENIZER_PROPERTIES)
+            self._model = PagedModel(
+                file,
+                settings.device,
+                settings.properties,
+                head=config.model_dir / MTP_HEAD if settings.speculative == "mtp" else None,
+                adapted=config.allow_runtime_lora,
+                plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
+                twice=small,
+                while_compiling=partial(self._load_tokenizer, config, in_file),
+            )
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
                 genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()
@@ -183,13 +191,6 @@ class PagedPipeline(Engine):
                 *(capacity.states, self._state_bytes / 1e6, self.max_sequences),
             )
             self.info = replace(self.info, max_sequences=self.max_sequences, state_bytes=self._state_bytes)
-        if in_file:
-            self.vocabulary = in_file.vocabulary
-            self._encode = TextEncoder(file, in_file.encode, self.vocabulary.pieces, in_file.library)
-        else:
-            self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
-            ask = partial(model_info.encode, self._tokenizer)
-            self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
         self.long_text_encoder: LongTextEncoder | None = self._encode
         self.scheduler.message_starts = self._encode.dividers
         # Grammars are matched against text, not token text.
@@ -203,6 +204,17 @@ class PagedPipeline(Engine):
             self.info = replace(self.info, vision=True, video=video, image_tokens=tokens)
         self.image_placeholders: ImagePlaceholders | None = self._vision
         self.image_queue: WaitingRequests | None = self._vision.queue if self._vision is not None else None
+
+    def _load_tokenizer(self, config: EngineConfig, in_file: GgufTokenizer | None) -> None:
+        """in_file: the tokenizer of a GGUF file."""
+        self._tokenizer = in_file or genai.Tokenizer(str(config.model_dir), **TOKENIZER_PROPERTIES)
+        if in_file:
+            file, self.vocabulary = network(config.model_dir), in_file.vocabulary
+            self._encode = TextEncoder(file, in_file.encode, self.vocabulary.pieces, in_file.library)
+        else:
+            self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+            encode = partial(model_info.encode, self._tokenizer)
+            self._encode = TextEncoder(config.model_dir, encode, self.vocabulary.pieces)
 
     # --- generation.backend.Backend
 
@@ -392,19 +404,6 @@ def _checker_settings(config: EngineConfig, width: int) -> CheckerSettings:
         timeout_s=config.grammar_timeout_s,
         memory_bytes=config.grammar_memory_mb << 20,
         probe_s=0.0,
-    )
-
-
-def _network(config: EngineConfig, settings: PipelineSettings, file: Path) -> PagedModel:
-    """Raises NotPageable."""
-    return PagedModel(
-        file,
-        settings.device,
-        settings.properties,
-        head=config.model_dir / MTP_HEAD if settings.speculative == "mtp" else None,
-        adapted=config.allow_runtime_lora,
-        plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
-        twice=is_small(file),
     )
 
 

@@ -19,7 +19,7 @@ from .grammar.matcher import Matcher, Prepare
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .outputs import Outputs
-from .sampling import logprobs
+from .sampling import logprobs, reductions
 from .sampling.beam_search import BeamSearch, Continuation
 from .sampling.logits_processors import NoToken
 from .sampling.sampler import Sampled, SamplingBatch, sample
@@ -214,7 +214,7 @@ class StepRunner:
         position = 0
         while wanting:
             batch = SamplingBatch([sequence for sequence, _ in wanting])
-            found = sample(lines[[place for _, place in wanting]], batch)
+            found = sample(reductions.rows(lines, [place for _, place in wanting]), batch)
             self._append_tokens(batch, found)
             right = []
             for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):

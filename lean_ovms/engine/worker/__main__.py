@@ -20,6 +20,7 @@ from ...errors import StartError
 from ...observability import logging as logs
 from ...repository import gguf
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
+from ...util.resources import with_memory_limit
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
 from ..generation.backend import Backend
@@ -44,7 +45,6 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
 
         return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
     # openvino takes 0.3 s to import, and the fake engine does without.
-    from ..genai import factory
     from ..loading import devices, pipeline_choice, settings
     from ..loading.load_errors import TEXT_MODEL
 
@@ -70,6 +70,8 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if backend is None:
+        from ..genai import factory
+
         for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
             if getattr(config, option):
                 log.warning(
@@ -92,8 +94,7 @@ def main(argv: list[str]) -> int:
     log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
-            for module in ("genai.factory", "paged.pipeline"):
-                importlib.import_module(f"lean_ovms.engine.{module}")
+            importlib.import_module("lean_ovms.engine.paged.pipeline")
     try:
         return serve(transport, int(log_fd) if log_fd else None)
     except OSError:
@@ -116,7 +117,10 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         task = load(command.task, config, transport.wake)
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)
-        transport.send([LoadFailed(str(error) if isinstance(error, StartError) else last_line(error))])
+        reason = str(error) if isinstance(error, StartError) else last_line(error)
+        if isinstance(error, MemoryError):  # also while another error was being explained
+            reason = with_memory_limit("the model does not load: there is not enough memory")
+        transport.send([LoadFailed(reason)])
         return EXIT_NOT_LOADED
     transport.send([task.ready()])
     gc.collect()

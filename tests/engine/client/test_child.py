@@ -163,7 +163,7 @@ async def test_a_command_that_does_not_exist_is_a_start_error():
 @pytest.mark.parametrize("ours", [True, False])
 async def test_the_child_gets_its_pipe_and_nothing_else_of_ours(tmp_path, monkeypatch, ours):
     """ours: whether logging is set up; a program that has its own gets the child's lines by the pipe."""
-    monkeypatch.setattr(prestart, "is_set_up", lambda: ours)
+    monkeypatch.setattr(prestart, "_writes_logs", lambda: ours)
     with open(tmp_path / "inheritable", "w") as file:
         os.set_inheritable(file.fileno(), True)
         with pytest.raises(StartError) as error:

@@ -255,7 +255,7 @@ async def test_the_log_of_the_real_child_is_as_it_was_and_what_is_printed_in_it_
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    monkeypatch.setattr(prestart, "is_set_up", lambda: True)
+    monkeypatch.setattr(prestart, "_writes_logs", lambda: True)
     engine = EngineClient(Config(fake_engine=True, log_path=str(tmp_path / "log")), [sys.executable, "-c", NATIVE])
     with caplog.at_level("INFO"):
         try:

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,7 @@ from lean_ovms.engine.protocol import (
     Tokens,
     encode,
 )
+from lean_ovms.engine.worker import __main__ as worker
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
@@ -260,6 +262,7 @@ import os, socket, subprocess, sys
 from dataclasses import asdict
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Load, Submit, encode
+from lean_ovms.engine.worker import __main__ as worker
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
@@ -367,3 +370,18 @@ def test_other_models_with_vision_are_served_by_openvino_genai(changes, reason, 
     found = load_text_model(Config(model_path=str(tmp_path / "model")))
     assert found.info.pipeline == "VLM_CB"
     assert reason in found.info.pipeline_reason
+
+
+def test_a_model_for_which_memory_is_too_little_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing else can be found out, because that takes memory, too."""
+
+    def load(*_: object) -> None:
+        raise MemoryError
+
+    sent: list[list[LoadFailed]] = []
+    transport = SimpleNamespace(receive=lambda wait: [Load({})], send=sent.append, wake=None)
+    monkeypatch.setattr(worker.logs, "setup", lambda *_, **__: None)
+    monkeypatch.setattr(worker, "load", load)
+    assert worker.serve(transport) == worker.EXIT_NOT_LOADED
+    [[failed]] = sent
+    assert failed.message.startswith("the model does not load: there is not enough memory")

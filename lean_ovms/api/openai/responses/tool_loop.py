@@ -57,8 +57,8 @@ async def offer_tools(
 class ToolLoop:
     """The generations of one response, one after the other, as one DeltaStream.
 
-    parsed: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the first
-    generation.
+    parsed: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the
+    first generation.
     """
 
     events: Events

@@ -52,9 +52,7 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int
     def work(part: slice) -> None:
         for group in reductions.groups(part.stop - part.start, vocab):
             mine = slice(part.start + group.start, part.start + group.stop)
-            at = places[mine]
-            whole = at[-1] - at[0] == len(at) - 1
-            found[mine.start] = _details(lines[at[0] : at[-1] + 1] if whole else lines[at], tokens[mine], most)
+            found[mine.start] = _details(reductions.rows(lines, places[mine]), tokens[mine], most)
 
     reductions.in_parts(len(places), vocab, work)
     return [detail for group in found for detail in group]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -79,6 +79,12 @@ def scratch(name: str, shape: tuple[int, ...]) -> Lines:
         buffer = np.empty(max(size, CACHED), np.float32)
         setattr(_local, name, buffer)
     return buffer[:size].reshape(shape)
+
+
+def rows(lines: Lines, places: Sequence[int]) -> Lines:
+    """Returns the rows at these places, which ascend: where they are neighbours, not a copy."""
+    neighbours = places[-1] - places[0] == len(places) - 1
+    return lines[places[0] : places[-1] + 1] if neighbours else lines[list(places)]
 
 
 def table(lines: Lines) -> tuple[Lines, Lines]:

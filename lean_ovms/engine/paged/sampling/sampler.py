@@ -147,8 +147,6 @@ def _in_parts(lines: Lines, sampling: Sampling, method: _Draw, grouped: bool, to
         for group in inside:
             mine = slice(part.start + group.start, part.start + group.stop)
             chosen = places[mine]
-            whole = chosen[-1] - chosen[0] == len(chosen) - 1
-            rows = lines[chosen[0] : chosen[-1] + 1] if whole else lines[chosen]
-            tokens[chosen] = method(rows, sampling, mine, positions[mine])
+            tokens[chosen] = method(reductions.rows(lines, chosen), sampling, mine, positions[mine])
 
     reductions.in_parts(len(places), vocab, work)
