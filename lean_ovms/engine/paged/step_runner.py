@@ -28,7 +28,7 @@ from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 
 log = logging.getLogger(__name__)
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 
 
 class StepRunner:
@@ -76,7 +76,7 @@ class StepRunner:
         if started is None:
             self._began = self._clock()
         try:
-            lines = self._computed(step, started=started is not None)
+            logits = self._computed(step, started=started is not None)
         except BaseException:
             self._step_failed()
             raise
@@ -91,9 +91,9 @@ class StepRunner:
         self._remove_cancelled()
         scheduler.decoded(step.rows)
         if step.chunks or self._batch.searching:
-            self._process(step, lines)
+            self._process(step, logits)
         else:
-            self._append_tokens(self._batch, sample(lines, self._batch))
+            self._append_tokens(self._batch, sample(logits, self._batch))
             self._outputs.news += step.decoding
 
     def _schedule(self) -> Step | None:
@@ -110,7 +110,7 @@ class StepRunner:
             raise
         return step
 
-    def _computed(self, step: Step, *, started: bool) -> Lines:
+    def _computed(self, step: Step, *, started: bool) -> Logits:
         """Returns the logits of a step; the grammars' masks are computed while the network computes."""
         try:
             if self._batch.sequences is not step.decoding:
@@ -124,8 +124,8 @@ class StepRunner:
             self._prepare(matchers)
         finally:
             if started:
-                lines = self._network.wait()
-        return lines
+                logits = self._network.wait()
+        return logits
 
     def _step_failed(self) -> None:
         """Makes the next step write all inputs, which may be half written."""
@@ -160,7 +160,7 @@ class StepRunner:
 
     # --- results of a step
 
-    def _process(self, step: Step, lines: Lines) -> None:
+    def _process(self, step: Step, logits: Logits) -> None:
         """Processes the logits of a step with prompts, draft tokens or beams."""
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
@@ -173,7 +173,7 @@ class StepRunner:
                 self.scheduler.accept(sequence, chunk.start + 1)
                 owners.append(sequence)
                 places.append(first)
-            elif self._prompt_computed(chunk, lines[first:at]):
+            elif self._prompt_computed(chunk, logits[first:at]):
                 owners.append(sequence)
                 places.append(at - 1)
         searches: dict[int, list[tuple[Sequence, int]]] = {}
@@ -181,18 +181,18 @@ class StepRunner:
             if sequence.search is not None:
                 searches.setdefault(id(sequence.search), []).append((sequence, place))
         single = [(s, p) for s, p in zip(owners, places, strict=True) if s.search is None]
-        self._sample(single, lines)
+        self._sample(single, logits)
         self._outputs.news += [sequence for sequence, _ in single]
         for beams in searches.values():
-            self._search([s for s, _ in beams], lines[[p for _, p in beams]])
+            self._search([s for s, _ in beams], logits[[p for _, p in beams]])
 
-    def _prompt_computed(self, chunk: Chunk, lines: Lines) -> bool:
+    def _prompt_computed(self, chunk: Chunk, logits: Logits) -> bool:
         """Records a computed part of a prompt; True if it was the last."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
         self.scheduler.computed(chunk)
         if sequence.needs_prompt_logprobs:
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
-            scored = lines[: len(following)]
+            scored = logits[: len(following)]
             sequence.prompt_details += logprobs.details(
                 scored, np.array(following, np.int64), sequence.params.prompt_logprobs
             )
@@ -204,7 +204,7 @@ class StepRunner:
             self.scheduler.decode(sequence)
         return complete
 
-    def _sample(self, wanting: list[tuple[Sequence, int]], lines: Lines) -> None:
+    def _sample(self, wanting: list[tuple[Sequence, int]], logits: Logits) -> None:
         """Samples a token for each sequence, and one more for as long as it is the draft token in its place."""
         for sequence, _ in wanting:
             if sequence.draft_tokens and not sequence.jump_forward:
@@ -214,7 +214,7 @@ class StepRunner:
         position = 0
         while wanting:
             batch = SamplingBatch([sequence for sequence, _ in wanting])
-            found = sample(reductions.rows(lines, [place for _, place in wanting]), batch)
+            found = sample(reductions.rows(logits, [place for _, place in wanting]), batch)
             self._append_tokens(batch, found)
             right = []
             for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):
@@ -262,14 +262,14 @@ class StepRunner:
         for sequence in over:
             self.scheduler.finish(sequence)
 
-    def _search(self, beams: list[Sequence], lines: Lines) -> None:
+    def _search(self, beams: list[Sequence], logits: Logits) -> None:
         """Processes the logits of one step of a beam search."""
         search, request = beams[0].search, beams[0].request
         assert isinstance(search, BeamSearch)
         if any(beam.row < 0 for beam in beams) or not self.scheduler.make_room(beams[0], search.width):
             return
         try:
-            following = search.advance(beams, lines)
+            following = search.advance(beams, logits)
         except Exception as error:  # one request's fault must not end the step of all
             self._fail(request, _as_request_error(error))
             return

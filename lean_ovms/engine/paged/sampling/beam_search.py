@@ -66,19 +66,19 @@ class BeamSearch:
         self.beams = [first]
         return first
 
-    def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:
+    def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
         """Returns the next beams, best first; none when the search is over.
 
-        lines: logits [beams, vocab], changed in place.
+        logits: [beams, vocab], changed in place.
 
         Raises logits.NoToken when no beam can go on and none has ended.
         """
-        width, vocab = self._params.beams, lines.shape[1]
-        raw = scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
+        width, vocab = self._params.beams, logits.shape[1]
+        raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
         dead: dict[int, NoToken] = {}
         if self._params.edited or beams[0].matcher is not None:
-            dead = _edit(lines, beams)
-            scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
+            dead = _edit(logits, beams)
+            scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
             scores[list(dead)] = FORBIDDEN
         totals = (scores + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
         count = min(2 * width, len(totals))
@@ -106,7 +106,7 @@ class BeamSearch:
         """Returns the likeliest or the named tokens of each row of log probabilities; [] if the request wants none."""
         ids = list(self._params.logprob_token_ids)
         if ids:
-            return [list(zip(ids, line[ids].tolist(), strict=True)) for line in raw]
+            return [list(zip(ids, row[ids].tolist(), strict=True)) for row in raw]
         if self._params.logprobs > 0:
             return top(raw, np.zeros(len(raw)), self._params.logprobs)
         return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
@@ -145,13 +145,13 @@ class BeamSearch:
         return float(total / length**self._params.length_penalty)
 
 
-def _edit(lines: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:
+def _edit(logits: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:
     """Applies the request's parameters to each logits row; returns, by place, the error of beams with no token left."""
     dead: dict[int, NoToken] = {}
-    for place, (line, beam) in enumerate(zip(lines, beams, strict=True)):
+    for place, (row, beam) in enumerate(zip(logits, beams, strict=True)):
         try:
-            edit(line, beam)
+            edit(row, beam)
         except NoToken as error:
             dead[place] = error
-            line[:] = 0
+            row[:] = 0
     return dead

@@ -19,7 +19,7 @@ from ..sequence import LogitArrays, Sequence
 from .thinking_budget import ThinkingState
 from .token_counts import TokenCounts
 
-Line = NDArray[np.float32]
+LogitsRow = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
 """How many tokens are checked first for one that is left: mostly there is one among them."""
@@ -30,25 +30,25 @@ class NoToken(Exception):
     """Raised when a request's parameters leave no token to sample."""
 
 
-def edit(line: Line, sequence: Sequence) -> None:
+def edit(row: LogitsRow, sequence: Sequence) -> None:
     """Applies all parameters of a sequence's request to its logits row. Raises NoToken."""
     params = sequence.params
     if sequence.matcher is not None:
-        sequence.matcher.apply(line)
+        sequence.matcher.apply(row)
     if params.allowed_token_ids is not None:
-        only(line, _arrays(sequence).allowed)
+        only(row, _arrays(sequence).allowed)
     if params.bad_words:
-        forbid(line, banned(sequence.ids, sequence.prompt, params.bad_words))
+        forbid(row, banned(sequence.ids, sequence.prompt, params.bad_words))
     if sequence.generated < params.min_tokens and params.stops:
-        _go_on(line, params.stops, ends=sequence.matcher is not None)
+        _go_on(row, params.stops, ends=sequence.matcher is not None)
     if params.logit_bias:
         arrays = _arrays(sequence)
-        line[arrays.biased] += arrays.bias
+        row[arrays.biased] += arrays.bias
     if params.penalised:
-        penalise(line, _counts(sequence), params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+        penalise(row, _counts(sequence), params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
     if params.thinking is not None:
-        _end_reasoning(line, sequence, params.thinking)
-    if line[:FIRST].max() == FORBIDDEN and line.max() == FORBIDDEN:
+        _end_reasoning(row, sequence, params.thinking)
+    if row[:FIRST].max() == FORBIDDEN and row.max() == FORBIDDEN:
         raise NoToken(NONE_LEFT)
 
 
@@ -65,15 +65,15 @@ def touched(sequence: Sequence) -> NDArray[np.int64] | None:
     return np.concatenate(ids)
 
 
-def _end_reasoning(line: Line, sequence: Sequence, thinking: Thinking) -> None:
+def _end_reasoning(row: LogitsRow, sequence: Sequence, thinking: Thinking) -> None:
     """Forces the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
     if sequence.thinking is None:
         sequence.thinking = ThinkingState(thinking, sequence.ids[sequence.prompt :])
     token = sequence.thinking.forced
-    if token is None or (sequence.matcher is not None and line[token] == FORBIDDEN):
+    if token is None or (sequence.matcher is not None and row[token] == FORBIDDEN):
         return
-    line[:] = FORBIDDEN
-    line[token] = 0
+    row[:] = FORBIDDEN
+    row[token] = 0
 
 
 def _arrays(sequence: Sequence) -> LogitArrays:
@@ -87,15 +87,15 @@ def _arrays(sequence: Sequence) -> LogitArrays:
     return sequence.arrays
 
 
-def only(line: Line, allowed: NDArray[np.int64]) -> None:
+def only(row: LogitsRow, allowed: NDArray[np.int64]) -> None:
     """Forbids all tokens but these."""
-    kept = line[allowed]
-    line[:] = FORBIDDEN
-    line[allowed] = kept
+    kept = row[allowed]
+    row[:] = FORBIDDEN
+    row[allowed] = kept
 
 
-def forbid(line: Line, ids: Iterable[int]) -> None:
-    line[list(ids)] = FORBIDDEN
+def forbid(row: LogitsRow, ids: Iterable[int]) -> None:
+    row[list(ids)] = FORBIDDEN
 
 
 def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:
@@ -109,29 +109,29 @@ def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...])
     return found
 
 
-def penalise(line: Line, counts: TokenCounts, repetition: float, presence: float, frequency: float) -> None:
+def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: float, frequency: float) -> None:
     """Applies the penalties to a logits row.
 
     repetition: of all tokens so far, logits above zero are divided by it and others multiplied. presence: is subtracted
     from the logit of every generated token; frequency: once for each time that the token was generated.
     """
     ids = counts.ids
-    values = line[ids]
+    values = row[ids]
     if repetition != 1:
         values = np.where(values < 0, values * np.float32(repetition), values / np.float32(repetition))
     if presence or frequency:
         times = counts.counts
         values = values - np.float32(frequency) * times - np.float32(presence) * (times > 0)
-    line[ids] = values
+    row[ids] = values
 
 
-def _go_on(line: Line, stops: frozenset[int], *, ends: bool) -> None:
+def _go_on(row: LogitsRow, stops: frozenset[int], *, ends: bool) -> None:
     """Forbids the stop tokens. ends: unless a grammar leaves nothing else; then the text ends, however short it is."""
     ids = list(stops)
-    kept = line[ids] if ends else None
-    line[ids] = FORBIDDEN
-    if kept is not None and line.max() == FORBIDDEN:
-        line[ids] = kept
+    kept = row[ids] if ends else None
+    row[ids] = FORBIDDEN
+    if kept is not None and row.max() == FORBIDDEN:
+        row[ids] = kept
 
 
 def _counts(sequence: Sequence) -> TokenCounts:

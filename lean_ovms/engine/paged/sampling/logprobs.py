@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from . import reductions
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 
 UNKNOWN = -1
 """Stands for the token with the greatest logit of its row."""
@@ -27,59 +27,61 @@ class TokenLogprobs:
     top: list[tuple[int, float]]
 
 
-def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
+def log_sum_exp(logits: Logits) -> NDArray[np.float64]:
     """Returns [n] for logits [n, vocab]: by how much a row's logits exceed its log probabilities.
 
     The result has double precision, or the log probability of a likely token would be rounded as its logit is.
     """
-    result = np.empty(len(lines), np.float64)
-    for group in reductions.groups(*lines.shape):
-        result[group] = reductions.log_sums(lines[group], lines[group].max(axis=-1))
+    result = np.empty(len(logits), np.float64)
+    for group in reductions.groups(*logits.shape):
+        result[group] = reductions.log_sums(logits[group], logits[group].max(axis=-1))
     return result
 
 
-def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int] | None = None) -> list[TokenLogprobs]:
+def details(
+    logits: Logits, tokens: NDArray[np.int64], most: int, places: list[int] | None = None
+) -> list[TokenLogprobs]:
     """Returns, for each row, its token's log probability and rank, and the `most` likeliest tokens, likeliest first.
 
     Among equal ones the lower id comes first. A row is read from memory once; later passes find it in the CPU's cache.
     tokens: UNKNOWN ones are replaced. places: of the rows that are meant; None: all.
     """
     if places is None:
-        places = list(range(len(lines)))
-    vocab = lines.shape[1]
+        places = list(range(len(logits)))
+    vocab = logits.shape[1]
     found: list[list[TokenLogprobs]] = [[] for _ in places]
 
     def work(part: slice) -> None:
         for group in reductions.groups(part.stop - part.start, vocab):
             mine = slice(part.start + group.start, part.start + group.stop)
-            found[mine.start] = _details(reductions.rows(lines, places[mine]), tokens[mine], most)
+            found[mine.start] = _details(reductions.rows(logits, places[mine]), tokens[mine], most)
 
     reductions.in_parts(len(places), vocab, work)
     return [detail for group in found for detail in group]
 
 
-def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
-    if len(lines) > 1:
-        maxima, highest, chosen = None, lines.max(axis=-1), _chosen(lines, tokens)
-        ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(lines, chosen, strict=True)]
+def _details(logits: Logits, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
+    if len(logits) > 1:
+        maxima, highest, chosen = None, logits.max(axis=-1), _chosen(logits, tokens)
+        ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(logits, chosen, strict=True)]
     else:
-        body, tail = reductions.table(lines)
+        body, tail = reductions.table(logits)
         maxima = np.maximum.reduce(body, axis=1)
         highest = np.maximum(maxima.max(axis=-1, initial=-np.inf), tail.max(axis=-1, initial=-np.inf))
-        chosen = _chosen(lines, tokens)
-        ranks = [reductions.above(lines[0], maxima[0], chosen[0]) + 1]
-    norm = reductions.log_sums(lines, highest)
+        chosen = _chosen(logits, tokens)
+        ranks = [reductions.above(logits[0], maxima[0], chosen[0]) + 1]
+    norm = reductions.log_sums(logits, highest)
     values = (chosen - norm).tolist()
-    best = top(lines, norm, most, maxima) if most > 0 else [[] for _ in values]
+    best = top(logits, norm, most, maxima) if most > 0 else [[] for _ in values]
     return [TokenLogprobs(*row) for row in zip(values, ranks, best, strict=True)]
 
 
-def _chosen(lines: Lines, tokens: NDArray[np.int64]) -> Lines:
+def _chosen(logits: Logits, tokens: NDArray[np.int64]) -> Logits:
     """Returns the tokens' logits; UNKNOWN tokens are replaced first."""
     unknown = np.flatnonzero(tokens == UNKNOWN)
     if len(unknown):
-        tokens[unknown] = lines[unknown].argmax(axis=-1) if len(unknown) < len(lines) else lines.argmax(axis=-1)
-    values: Lines = lines[np.arange(len(tokens)), tokens]
+        tokens[unknown] = logits[unknown].argmax(axis=-1) if len(unknown) < len(logits) else logits.argmax(axis=-1)
+    values: Logits = logits[np.arange(len(tokens)), tokens]
     return values
 
 
@@ -90,12 +92,12 @@ def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, fl
 
 
 def top(
-    lines: Lines, norm: NDArray[np.float64], most: int, maxima: Lines | None = None
+    logits: Logits, norm: NDArray[np.float64], most: int, maxima: Logits | None = None
 ) -> list[list[tuple[int, float]]]:
     """Returns each row's likeliest tokens with their log probabilities. maxima: as in reductions.largest."""
-    place = np.arange(len(lines))[:, None]
-    ids = reductions.largest(lines, min(most, lines.shape[1]), maxima)
-    values = lines[place, ids]
+    place = np.arange(len(logits))[:, None]
+    ids = reductions.largest(logits, min(most, logits.shape[1]), maxima)
+    values = logits[place, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
     ids, logprobs = ids[place, order], values[place, order] - norm[:, None]
     return [list(zip(*row, strict=True)) for row in zip(ids.tolist(), logprobs.tolist(), strict=True)]

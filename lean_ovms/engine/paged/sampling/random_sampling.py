@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..sequence import Sequence
 from . import reductions
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 Tokens = NDArray[np.int64]
 Numbers = NDArray[np.uint64]
 
@@ -56,12 +56,12 @@ def _mix(z: Numbers) -> Numbers:
     return mixed
 
 
-def sample_top_k(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
+def sample_top_k(logits: Logits, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
     """Samples tokens with a top_k, from so many sorted logits of each row. Of equal ones at the border some are in."""
-    top_k = np.minimum(sampling.top_k[part], lines.shape[1])
-    most, line = int(top_k.max()), np.arange(len(lines))[:, None]
-    ids = reductions.largest(lines, most)
-    values = lines[line, ids]
+    top_k = np.minimum(sampling.top_k[part], logits.shape[1])
+    most, line = int(top_k.max()), np.arange(len(logits))[:, None]
+    ids = reductions.largest(logits, most)
+    values = logits[line, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
     ids, values = ids[line, order], values[line, order]
     weights = np.exp(((values - values[:, :1]) / sampling.temperature[part]).astype(np.float64))
@@ -75,12 +75,12 @@ def sample_top_k(lines: Lines, sampling: Sampling, part: slice, positions: Numbe
     return chosen
 
 
-def sample_full(lines: Lines, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
+def sample_full(logits: Logits, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
     """Samples tokens without a top_k, and without sorting: from all tokens, and again if one is outside of the nucleus.
 
     trial: random numbers that are used up.
     """
-    weights = weights_of(lines, sampling.temperature[part], sampling.min_p[part])
+    weights = weights_of(logits, sampling.temperature[part], sampling.min_p[part])
     chosen = reductions.locate(
         weights, reductions.column_sums(weights), uniform(sampling.seeds[part], positions, trial)
     )
@@ -88,7 +88,7 @@ def sample_full(lines: Lines, sampling: Sampling, part: slice, positions: Number
 
 
 def in_nucleus(
-    weights: Lines, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
+    weights: Logits, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
 ) -> Tokens:
     """Returns these tokens, which were sampled by all weights, or others in the place of those outside of top_p.
 
@@ -119,7 +119,7 @@ def in_nucleus(
     return chosen
 
 
-def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArray[np.float64]:
+def _likelier(weights: Logits, places: NDArray[np.int64], value: Logits) -> NDArray[np.float64]:
     """Returns the sum of the weights of these rows that are above a value."""
     if not len(places):
         return np.zeros(0)
@@ -137,10 +137,10 @@ def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArra
     return total
 
 
-def weights_of(lines: Lines, temperature: Lines, min_p: Lines) -> Lines:
+def weights_of(logits: Logits, temperature: Logits, min_p: Logits) -> Logits:
     """exp((logit - highest) / temperature), the likeliest 1, those under min_p 0. This thread's memory."""
-    weights = reductions.scratch("weights", lines.shape)
-    np.subtract(lines, lines.max(axis=-1, keepdims=True), out=weights)
+    weights = reductions.scratch("weights", logits.shape)
+    np.subtract(logits, logits.max(axis=-1, keepdims=True), out=weights)
     np.multiply(weights, 1 / temperature, out=weights)
     np.exp(weights, out=weights)
     if min_p.any():

@@ -1,6 +1,6 @@
 """Reductions of logits with a wide vocabulary that read them once, and in several threads. Pure numpy.
 
-A line [vocab] is seen as a table of COLUMN rows: reduced over them, its columns give one number for every COLUMN
+A row [vocab] is seen as a table of COLUMN rows: reduced over them, its columns give one number for every COLUMN
 tokens. numpy does that at the speed of memory; over runs of neighbours it takes six times as long. The tokens behind
 the table, fewer than COLUMN, are the tail.
 """
@@ -16,19 +16,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 
 COLUMN = 32
 """Tokens of a column: those whose numbers are equal modulo the table's width."""
 CACHED = 1 << 16
-"""Elements of lines that are worked on together: as many as stay in the CPU's cache."""
+"""Elements of logits that are worked on together: as many as stay in the CPU's cache."""
 WIDE = 1 << 15
-"""Vocabularies from which on work goes line by line, in what the line before left of the cache."""
+"""Vocabularies from which on work goes row by row, in what the row before left of the cache."""
 SHARED = 1 << 20
 """Elements from which on several threads share a batch; numpy works without the GIL."""
 
 LOWEST, HIGHEST = -40, 70
-"""Between them a line's greatest logit permits exp without a shift: a million times exp(70) is a float32, and so is
+"""Between them a row's greatest logit permits exp without a shift: a million times exp(70) is a float32, and so is
 exp(-40 - 40), with all its digits.
 """
 
@@ -60,7 +60,7 @@ def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
         work(parts[0])
     finally:
         for future in rest:
-            future.exception()  # all have ended before anybody may change the lines
+            future.exception()  # all have ended before anybody may change the logits
     for future in rest:
         future.result()
 
@@ -71,30 +71,30 @@ def groups(count: int, vocab: int) -> list[slice]:
     return [slice(start, min(count, start + at_once)) for start in range(0, count, at_once)]
 
 
-def scratch(name: str, shape: tuple[int, ...]) -> Lines:
+def scratch(name: str, shape: tuple[int, ...]) -> Logits:
     """Returns this thread's memory for intermediate values: new memory costs more than what is computed into it."""
     size = int(np.prod(shape))
-    buffer: Lines | None = getattr(_local, name, None)
+    buffer: Logits | None = getattr(_local, name, None)
     if buffer is None or len(buffer) < size:
         buffer = np.empty(max(size, CACHED), np.float32)
         setattr(_local, name, buffer)
     return buffer[:size].reshape(shape)
 
 
-def rows(lines: Lines, places: Sequence[int]) -> Lines:
+def rows(logits: Logits, places: Sequence[int]) -> Logits:
     """Returns the rows at these places, which ascend: where they are neighbours, not a copy."""
     neighbours = places[-1] - places[0] == len(places) - 1
-    return lines[places[0] : places[-1] + 1] if neighbours else lines[list(places)]
+    return logits[places[0] : places[-1] + 1] if neighbours else logits[list(places)]
 
 
-def table(lines: Lines) -> tuple[Lines, Lines]:
+def table(logits: Logits) -> tuple[Logits, Logits]:
     """Returns views of logits [n, vocab]: the table [n, COLUMN, columns] and the tail [n, rest]."""
-    count, vocab = lines.shape
+    count, vocab = logits.shape
     columns = vocab // COLUMN
-    return lines[:, : COLUMN * columns].reshape(count, COLUMN, columns), lines[:, COLUMN * columns :]
+    return logits[:, : COLUMN * columns].reshape(count, COLUMN, columns), logits[:, COLUMN * columns :]
 
 
-def column_sums(weights: Lines) -> Lines:
+def column_sums(weights: Logits) -> Logits:
     """Sums the columns: [n, vocab] to [n, columns + 1], the last sum that of the tail."""
     body, tail = table(weights)
     sums = np.empty((len(weights), body.shape[2] + 1), np.float32)
@@ -103,14 +103,14 @@ def column_sums(weights: Lines) -> Lines:
     return sums
 
 
-def log_sums(lines: Lines, highest: Lines, factor: float = 1.0) -> NDArray[np.float64]:
+def log_sums(logits: Logits, highest: Logits, factor: float = 1.0) -> NDArray[np.float64]:
     """Returns log(sum(exp(factor * logit))) of each row, [n, vocab] to [n]. highest: the rows' greatest logits.
 
     The rows have to fit into the CPU's cache.
     """
-    exps = scratch("weights", lines.shape)
+    exps = scratch("weights", logits.shape)
     highest = highest * np.float32(factor)
-    scaled = lines if factor == 1 else np.multiply(lines, np.float32(factor), out=exps)
+    scaled = logits if factor == 1 else np.multiply(logits, np.float32(factor), out=exps)
     # As they are, where none of what counts leaves float32's range: one pass less, and no rounding of the difference.
     plain = bool(((highest > LOWEST) & (highest < HIGHEST)).all())
     if not plain:
@@ -121,7 +121,7 @@ def log_sums(lines: Lines, highest: Lines, factor: float = 1.0) -> NDArray[np.fl
     return np.maximum(logs, highest) if plain else logs + highest
 
 
-def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+def locate(weights: Logits, sums: Logits, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     """Returns the tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then the token in it.
 
     sums: their column_sums.
@@ -141,23 +141,23 @@ def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray
     return chosen
 
 
-def largest(lines: Lines, most: int, maxima: Lines | None = None) -> NDArray[np.int64]:
+def largest(logits: Logits, most: int, maxima: Logits | None = None) -> NDArray[np.int64]:
     """Returns the tokens with the greatest logits of each row, [n, most], by id.
 
     Among equal logits at the border some are in. The `most` greatest are in the `most` columns with the greatest
     maxima, or in the tail.
-    maxima: of the lines' columns, if they are known.
+    maxima: of the columns of the rows, if they are known.
     """
-    count, vocab = lines.shape
+    count, vocab = logits.shape
     columns = vocab // COLUMN
     if vocab < CACHED // 8 or 8 * most > columns:
-        ids = np.argpartition(lines, vocab - most, axis=-1)[:, vocab - most :]
+        ids = np.argpartition(logits, vocab - most, axis=-1)[:, vocab - most :]
     else:
-        body, tail = table(lines)
+        body, tail = table(logits)
         steps = columns * np.arange(COLUMN)[:, None]
         behind = np.arange(COLUMN * columns, vocab)
         ids = np.empty((count, most), np.int64)
-        for row in range(count):  # one index over all lines takes twice as long
+        for row in range(count):  # one index over all rows takes twice as long
             highest = np.maximum.reduce(body[row]) if maxima is None else maxima[row]
             chosen = highest.argpartition(columns - most)[columns - most :]
             near = np.concatenate([(chosen + steps).reshape(-1), behind])
@@ -167,7 +167,7 @@ def largest(lines: Lines, most: int, maxima: Lines | None = None) -> NDArray[np.
     return ids
 
 
-def above(line: NDArray[np.float32], maxima: Lines, value: np.float32) -> int:
+def above(line: NDArray[np.float32], maxima: Logits, value: np.float32) -> int:
     """Returns how many logits of a row [vocab] are greater than a value.
 
     maxima: of the row's columns; only columns with a greater maximum are read, unless they are many.

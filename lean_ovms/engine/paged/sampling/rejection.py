@@ -1,11 +1,11 @@
 """Sampling from a wide vocabulary with a weight for few of its tokens. Exact: the others are bounded. Pure numpy.
 
-The maximum of each column (see `reductions`) takes one pass over a line. Columns whose maximum is near the highest
+The maximum of each column (see `reductions`) takes one pass over a row. Columns whose maximum is near the highest
 logit are looked into, and so is the tail; a token of another column weighs at most as much as its column's maximum.
 With these bounds for the far tokens a token is drawn by rejection: a near one is accepted, a far one with the
 probability that its weight has of its bound; else it is drawn again. The sum of all weights, of which top_p is a
 share, is between that of the near ones and that with the bounds: where this leaves open whether a token is in the
-nucleus, the whole line is computed.
+nucleus, the whole row is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from . import reductions
 from .random_sampling import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, sample_full, uniform, weights_of
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 
 NEAR = float(np.exp(-8))
 """Part of the likeliest token's weight from which on a column is near: with less more columns are near, with more the
@@ -30,23 +30,23 @@ WIDTHS = (8, 32, 128)
 class _Near(NamedTuple):
     """Lines of one group. place: in the part. columns: [n, most], the near ones.
 
-    weights: [n, COLUMN * most + tail]; those of columns that only fill up are 0. highest: logit. bounds: of all lines
-    of the part, [lines, columns]: of the weights in far columns, 0 for near ones; far: COLUMN times their sums.
+    weights: [n, COLUMN * most + tail]; those of columns that only fill up are 0. highest: logit. bounds: of all rows
+    of the part, [rows, columns]: of the weights in far columns, 0 for near ones; far: COLUMN times their sums.
     """
 
     place: NDArray[np.int64]
     columns: NDArray[np.int64]
-    weights: Lines
-    highest: Lines
-    bounds: Lines
+    weights: Logits
+    highest: Logits
+    bounds: Logits
     far: NDArray[np.float64]
 
-    def ids(self, lines: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ids(self, logits: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the tokens at these places of the weights, one for each of these rows."""
         most, columns = max(1, self.columns.shape[1]), self.bounds.shape[1]
         row, column = np.divmod(at, most)
         behind = at >= reductions.COLUMN * self.columns.shape[1]
-        inside = row * columns + self.columns[lines, column] if self.columns.shape[1] else at
+        inside = row * columns + self.columns[logits, column] if self.columns.shape[1] else at
         tail: NDArray[np.int64] = reductions.COLUMN * (columns - self.columns.shape[1]) + at
         return np.where(behind, tail, inside)
 
@@ -59,35 +59,35 @@ class _Line(NamedTuple):
 
     place: int
     columns: NDArray[np.int64]
-    values: Lines
+    values: Logits
     highest: np.float32
     far: float
 
 
-def sample(lines: Lines, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
+def sample(logits: Logits, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
     """Samples with sample_full's distribution; the same seed gives other tokens than there."""
-    chosen = np.empty(len(lines), np.int64)
-    body, tail = reductions.table(lines)
-    bounds = np.empty((len(lines), body.shape[2]), np.float32)
+    chosen = np.empty(len(logits), np.int64)
+    body, tail = reductions.table(logits)
+    bounds = np.empty((len(logits), body.shape[2]), np.float32)
     by_width: dict[int, list[_Line]] = {width: [] for width in WIDTHS}
-    # Line by line: what follows the pass over a line finds it in the cache.
-    for place in range(len(lines)):
+    # Row by row: what follows the pass over a row finds it in the cache.
+    for place in range(len(logits)):
         line = _look(body[place], tail[place], sampling, part.start + place, place, bounds[place])
         if line is None:
             one = slice(part.start + place, part.start + place + 1)
-            chosen[place] = sample_full(lines[place : place + 1], sampling, one, positions[place : place + 1])[0]
+            chosen[place] = sample_full(logits[place : place + 1], sampling, one, positions[place : place + 1])[0]
         else:
             by_width[next(width for width in WIDTHS if len(line.columns) <= width)].append(line)
     for found in by_width.values():
         if found:
-            _draw(lines, _group(lines, found, sampling, part, bounds), sampling, part, positions, chosen)
+            _draw(logits, _group(logits, found, sampling, part, bounds), sampling, part, positions, chosen)
     return chosen
 
 
-def _look(body: Lines, tail: Lines, sampling: Sampling, row: int, place: int, bounds: Lines) -> _Line | None:
+def _look(body: Logits, tail: Logits, sampling: Sampling, row: int, place: int, bounds: Logits) -> _Line | None:
     """Returns the near columns of a row's table, and writes the bounds of the others to `bounds`. row: in the sampling.
 
-    None for a line with many near columns, or with logits that are not numbers.
+    None for a row with many near columns, or with logits that are not numbers.
     """
     temperature, min_p = sampling.temperature[row], sampling.min_p[row]
     np.maximum.reduce(body, out=bounds)
@@ -109,13 +109,13 @@ def _look(body: Lines, tail: Lines, sampling: Sampling, row: int, place: int, bo
     return _Line(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
 
 
-def _group(lines: Lines, found: list[_Line], sampling: Sampling, part: slice, bounds: Lines) -> _Near:
+def _group(logits: Logits, found: list[_Line], sampling: Sampling, part: slice, bounds: Logits) -> _Near:
     """Puts rows with about equally many near columns together."""
     place = np.array([line.place for line in found], np.int64)
     temperature, min_p = sampling.temperature[part][place], sampling.min_p[part][place]
     highest = np.array([line.highest for line in found], np.float32)
     far = np.array([line.far for line in found], np.float64)
-    most, tail = max(len(line.columns) for line in found), reductions.table(lines)[1]
+    most, tail = max(len(line.columns) for line in found), reductions.table(logits)[1]
     columns = np.zeros((len(found), most), np.int64)
     weights = np.full((len(found), reductions.COLUMN * most + tail.shape[1]), -np.inf, np.float32)
     body = weights[:, : reductions.COLUMN * most].reshape(len(found), reductions.COLUMN, most)
@@ -131,7 +131,7 @@ def _group(lines: Lines, found: list[_Line], sampling: Sampling, part: slice, bo
     return _Near(place, columns, weights, highest, bounds, far)
 
 
-def _draw(lines: Lines, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
+def _draw(logits: Logits, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
     place, weights = group.place, group.weights
     seeds, top_p = sampling.seeds[part][place], sampling.top_p[part][place]
     edges = weights.cumsum(axis=1, dtype=np.float64)
@@ -147,18 +147,18 @@ def _draw(lines: Lines, group: _Near, sampling: Sampling, part: slice, positions
         value[target >= low] = 0  # a far token, which weighs at most NEAR
         limited = (top_p[left] < 1) & (value < 1)
         floor = np.maximum(value, np.float32(NEAR))
-        outside = _outside(lines, group, sampling, part, (least, most), (left, floor, limited))
+        outside = _outside(logits, group, sampling, part, (least, most), (left, floor, limited))
         cut = left[outside]
         weights[cut] = np.where(weights[cut] > floor[outside, None], weights[cut], 0)
         edges[cut], far[cut] = weights[cut].cumsum(axis=1, dtype=np.float64), 0
         again, unsure = outside.copy(), limited & ~outside & (value <= NEAR)
         for row in np.flatnonzero((target >= low) & ~outside).tolist():
-            token = _far_token(lines, group, int(left[row]), sampling, part, float(target[row] - low[row]))
+            token = _far_token(logits, group, int(left[row]), sampling, part, float(target[row] - low[row]))
             again[row], unsure[row] = token < 0, unsure[row] and token >= 0
             chosen[place[left[row]]] = max(0, token)
         for line in place[left[unsure]].tolist():
             one = slice(part.start + line, part.start + line + 1)
-            whole = weights_of(lines[line : line + 1], sampling.temperature[one], sampling.min_p[one])
+            whole = weights_of(logits[line : line + 1], sampling.temperature[one], sampling.min_p[one])
             chosen[line] = in_nucleus(whole, chosen[line : line + 1], sampling, one, positions[line : line + 1], trial)[
                 0
             ]
@@ -167,16 +167,16 @@ def _draw(lines: Lines, group: _Near, sampling: Sampling, part: slice, positions
             return
     for line in place[left].tolist():
         one = slice(part.start + line, part.start + line + 1)
-        chosen[line] = sample_full(lines[line : line + 1], sampling, one, positions[line : line + 1], MAX_TRIALS)[0]
+        chosen[line] = sample_full(logits[line : line + 1], sampling, one, positions[line : line + 1], MAX_TRIALS)[0]
 
 
 def _outside(
-    lines: Lines,
+    logits: Logits,
     group: _Near,
     sampling: Sampling,
     part: slice,
     sums: tuple[NDArray[np.float64], NDArray[np.float64]],
-    asked: tuple[NDArray[np.int64], Lines, NDArray[np.bool_]],
+    asked: tuple[NDArray[np.int64], Logits, NDArray[np.bool_]],
 ) -> NDArray[np.bool_]:
     """Returns for which of the rows `asked` (with a floor each, where limited) the tokens above it alone make top_p up.
 
@@ -193,17 +193,17 @@ def _outside(
         place = int(group.place[row])
         one = slice(part.start + place, part.start + place + 1)
         if sampling.min_p[one].any():
-            whole = weights_of(lines[place : place + 1], sampling.temperature[one], sampling.min_p[one])
+            whole = weights_of(logits[place : place + 1], sampling.temperature[one], sampling.min_p[one])
             least[row] = most[row] = reductions.column_sums(whole).sum(dtype=np.float64)
         else:
             factor = float(1 / sampling.temperature[one.start, 0])
-            logs = reductions.log_sums(lines[place : place + 1], group.highest[row : row + 1], factor)
+            logs = reductions.log_sums(logits[place : place + 1], group.highest[row : row + 1], factor)
             least[row] = most[row] = np.exp(logs[0] - factor * float(group.highest[row]))
     outside: NDArray[np.bool_] = limited & (above >= top_p * most[left])
     return outside
 
 
-def _far_token(lines: Lines, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
+def _far_token(logits: Logits, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
     """Returns the token on which a number below `far` falls, if each weighs its column's bound; -1: above its weight.
 
     Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.
@@ -218,5 +218,5 @@ def _far_token(lines: Lines, group: _Near, row: int, sampling: Sampling, part: s
     inside = min(int(into), reductions.COLUMN - 1)
     token = column + len(bounds) * inside
     temperature, min_p = float(sampling.temperature[part][place, 0]), float(sampling.min_p[part][place, 0])
-    weight = float(np.exp((lines[place, token] - group.highest[row]) / temperature))
+    weight = float(np.exp((logits[place, token] - group.highest[row]) / temperature))
     return token if weight >= min_p and (into - inside) * bounds[column] < weight else -1

@@ -16,12 +16,12 @@ from .logits_processors import NoToken, edit, touched
 from .logprobs import UNKNOWN, TokenLogprobs, details, named
 from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
 
-Lines = NDArray[np.float32]
+Logits = NDArray[np.float32]
 Tokens = NDArray[np.int64]
 
 
 NOBODY = Sampling([], [])
-_Draw = Callable[[Lines, Sampling, slice, Numbers], Tokens]
+_Draw = Callable[[Logits, Sampling, slice, Numbers], Tokens]
 
 
 class Sampled(NamedTuple):
@@ -45,7 +45,7 @@ class SamplingBatch:
         self.named = [n for n, i in enumerate(self.with_logprobs) if params[i].logprob_token_ids]
         hot = [i for i, a in enumerate(params) if a.temperature > 0]
         self.greedy = [i for i, a in enumerate(params) if not a.temperature > 0]
-        # Their details need no other line than the one that their token is chosen from.
+        # Their details need no other row than the one that their token is chosen from.
         late = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
         self.late = sorted(late)
         self.early = [i for i in self.greedy if i not in late]
@@ -56,37 +56,37 @@ class SamplingBatch:
         self.none = not (self.edited or self.with_logprobs or hot)
 
 
-def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
+def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
     """Samples a token for each logits row [n, vocab], in the order of batch.sequences. The rows may be changed."""
     if batch.none:
-        return Sampled(_greatest(lines, batch.greedy), {}, {})
-    before = _Before(lines, batch)
+        return Sampled(_greatest(logits, batch.greedy), {}, {})
+    before = _Before(logits, batch)
     failed: dict[int, Exception] = {}
     for place in batch.edited:
         try:
-            edit(lines[place], batch.sequences[place])
+            edit(logits[place], batch.sequences[place])
         except NoToken as error:
             failed[place] = error
-            lines[place] = 0
+            logits[place] = 0
         except Exception as error:  # one request's fault must not end the step of all
             failed[place] = RuntimeError(f"the token could not be chosen: {error}")
-            lines[place] = 0
-    together = lines.shape[1] >= reductions.WIDE
-    tokens = _greatest(lines, batch.early if together else batch.greedy)
+            logits[place] = 0
+    together = logits.shape[1] >= reductions.WIDE
+    tokens = _greatest(logits, batch.early if together else batch.greedy)
     if together:
         tokens[batch.late] = UNKNOWN
-    _sample_random(lines, batch.few, batch.many, tokens)
+    _sample_random(logits, batch.few, batch.many, tokens)
     if not batch.with_logprobs:
         return Sampled(tokens, {}, failed)
-    before.restore(lines)
+    before.restore(logits)
     theirs = tokens[batch.with_logprobs]
-    logprobs = details(lines, theirs, batch.most, batch.with_logprobs)
+    logprobs = details(logits, theirs, batch.most, batch.with_logprobs)
     tokens[batch.with_logprobs] = theirs
     for place, detail in zip(batch.with_logprobs, logprobs, strict=True):
         del detail.top[max(0, batch.sequences[place].params.logprobs) :]
     for number in batch.named:
         place = batch.with_logprobs[number]
-        logprobs[number].top = named(lines[place], batch.sequences[place].params.logprob_token_ids)
+        logprobs[number].top = named(logits[place], batch.sequences[place].params.logprob_token_ids)
     return Sampled(tokens, dict(zip(batch.with_logprobs, logprobs, strict=True)), failed)
 
 
@@ -96,57 +96,57 @@ class _Before:
     A wide row is copied whole only if it must be: that costs as much as all passes over it.
     """
 
-    def __init__(self, lines: Lines, batch: SamplingBatch) -> None:
+    def __init__(self, logits: Logits, batch: SamplingBatch) -> None:
         both = sorted(set(batch.edited).intersection(batch.with_logprobs))
         changed = (
-            {place: touched(batch.sequences[place]) for place in both} if lines.shape[1] >= reductions.WIDE else {}
+            {place: touched(batch.sequences[place]) for place in both} if logits.shape[1] >= reductions.WIDE else {}
         )
-        self._parts = [(place, ids, lines[place, ids]) for place, ids in changed.items() if ids is not None]
+        self._parts = [(place, ids, logits[place, ids]) for place, ids in changed.items() if ids is not None]
         self._whole = [place for place in both if changed.get(place) is None]
         if self._whole:
-            copies = reductions.scratch("before", (len(self._whole), lines.shape[1]))
-            self._copies = lines.take(self._whole, axis=0, out=copies, mode="clip")
+            copies = reductions.scratch("before", (len(self._whole), logits.shape[1]))
+            self._copies = logits.take(self._whole, axis=0, out=copies, mode="clip")
 
-    def restore(self, lines: Lines) -> None:
+    def restore(self, logits: Logits) -> None:
         for place, ids, values in self._parts:
-            lines[place, ids] = values
+            logits[place, ids] = values
         if self._whole:
-            lines[self._whole] = self._copies
+            logits[self._whole] = self._copies
 
 
-def _greatest(lines: Lines, places: list[int]) -> Tokens:
+def _greatest(logits: Logits, places: list[int]) -> Tokens:
     """Returns the token with the greatest logit of each of these rows; 0 for other rows."""
-    count, vocab = lines.shape
+    count, vocab = logits.shape
     if len(places) == count and count * vocab < reductions.SHARED:
-        greatest: Tokens = lines.argmax(axis=-1)
+        greatest: Tokens = logits.argmax(axis=-1)
         return greatest
     tokens = np.zeros(count, np.int64)
 
     def work(part: slice) -> None:
         for place in places[part]:
-            tokens[place] = lines[place].argmax()
+            tokens[place] = logits[place].argmax()
 
     reductions.in_parts(len(places), vocab, work)
     return tokens
 
 
-def _sample_random(lines: Lines, few: Sampling, many: Sampling, tokens: Tokens) -> None:
+def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens) -> None:
     """Writes a token for each row of both samplings. few: those with a top_k; many: those without."""
     if few.places:
-        _in_parts(lines, few, sample_top_k, False, tokens)
+        _in_parts(logits, few, sample_top_k, False, tokens)
     if many.places:
-        narrow = lines.shape[1] < reductions.WIDE
-        _in_parts(lines, many, sample_full if narrow else rejection.sample, narrow, tokens)
+        narrow = logits.shape[1] < reductions.WIDE
+        _in_parts(logits, many, sample_full if narrow else rejection.sample, narrow, tokens)
 
 
-def _in_parts(lines: Lines, sampling: Sampling, method: _Draw, grouped: bool, tokens: Tokens) -> None:
-    vocab, positions, places = lines.shape[1], sampling.positions(), sampling.places
+def _in_parts(logits: Logits, sampling: Sampling, method: _Draw, grouped: bool, tokens: Tokens) -> None:
+    vocab, positions, places = logits.shape[1], sampling.positions(), sampling.places
 
     def work(part: slice) -> None:
         inside = reductions.groups(part.stop - part.start, vocab) if grouped else [slice(0, part.stop - part.start)]
         for group in inside:
             mine = slice(part.start + group.start, part.start + group.stop)
             chosen = places[mine]
-            tokens[chosen] = method(reductions.rows(lines, chosen), sampling, mine, positions[mine])
+            tokens[chosen] = method(reductions.rows(logits, chosen), sampling, mine, positions[mine])
 
     reductions.in_parts(len(places), vocab, work)
