@@ -4,29 +4,45 @@ In turns: GenAI's pipeline and the paged engine in bare loops (in each case the 
 FastAPI with LLMPipeline, llama.cpp's llama-server (Q8_0), vLLM (bf16). A rival that is not installed is left out with
 a line that says how to install it. Closed loop at 1, 8 and 32 streams, open loop at two rates; every request
 generates all its tokens. `start` is from the command to the first token, `idle` the CPU of a second without requests.
+
+--shape: at the sizes of a real model, with random weights (tools.random_model), of each kind in --weights, which race
+together. A kind is served by those that load it: int8 by ours, the bare loops and plain, Q8_0 by ours and llama-server.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import figures, plots, race, rivals, turn
+from bench import figures, limits, plots, race, rivals, turn
+from bench import weights as forms
 from bench.processes import KvBudget, closing, rss_mb
 from bench.race import Contestant
+from bench.recipes import RECIPES
 from bench.report import Report, options, shown
 from bench.rivals import Entries
 from bench.weights import Unavailable
-from bench.work import Work
+from bench.work import WORDS, Work
+from lean_ovms.engine.loading import json_tokenizer
+from lean_ovms.repository import model_config
 
 BARE = {"bare: GenAI": "bare", "bare: paged": "bare_paged"}
 RIVALS = ("plain", "llama-server", "vllm")
 QUESTIONS = ("Hello!", "Who are you?", "What is 2 + 3?", "Spell the word garden.", "What is the capital of France?")
-COLUMNS = ("case", "who", "tokens_per_s", "of_limit", "ttft_ms", "itl_ms", "cpu_s_per_1000", "failed")
+COLUMNS = (
+    *("case", "who", "tokens_per_s", "of_limit", "prompt_tokens_per_s", "ttft_ms", "itl_ms"),
+    *("of_bandwidth", "of_int8", "cpu_s_per_1000", "failed"),
+)
 ONCE = ("who", "rss_mb", "start_s", "idle_cpu", "same_answers", "prompt_tokens")
+SHARED = 0.9
+"""The part of a prompt that all have in common in the cases with a shared prefix."""
+TEMPLATE = 64
+"""Tokens of the chat template, at most."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -34,16 +50,35 @@ def main(argv: Sequence[str]) -> None:
     parser = options("compare", __doc__)
     race.add_options(parser)
     rivals.add_options(parser)
+    parser.add_argument("--shape", default="", help="of tools.random_model, qwen3-0.6b for example")
+    parser.add_argument("--weights", default="int8,int4,Q8_0,Q4_0", help="kinds of the shape's; vLLM: safetensors")
+    parser.add_argument("--models", default="build/models", help="where shapes are, or are made")
+    parser.add_argument("--prompts", default="", help="tokens of a prompt, separated by commas: 128,1000,4000,16000")
+    parser.add_argument("--shared", action="store_true", help="with --prompts: also with nine tenths in common")
     parser.add_argument("--starts", type=int, default=1, help="how often each server is started; the median counts")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the table there too")
-    parser.set_defaults(concurrency="1,8,32", rate="4,12", tokens=48, ignore_eos=True)
+    parser.set_defaults(concurrency="1,8,32", rate=None, tokens=48, ignore_eos=True)
     args = parser.parse_args(argv)
+    args.rate = args.rate if args.rate is not None else "" if args.shape else "4,12"
     report, entries = Report("compare", args), Entries(args)
+    machine = limits.read_bytes_per_s(), limits.int8_multiply_adds_per_s()
+    report.row(case="machine", read_gb_per_s=machine[0] / 1e9, int8_gmac_per_s=machine[1] / 1e9)
+    report.say(f"read {machine[0] / 1e9:.1f} GB/s, int8 {machine[1] / 1e9:.0f} billion multiply-adds/s")
+    rows, results = list[dict[str, Any]](), {}
     with closing(entries):
-        starts = enter(args, report, entries)
-        results = race.race(args, report, entries.contestants, limits=len(BARE))
+        folder, kinds = chosen_weights(args, entries)
+        entries.room = max(map(int, args.concurrency.split(","))), room(args)
+        starts: dict[str, dict[str, float]] = {}
+        for label, weights in kinds.items():
+            entries.take(label, weights)
+            starts |= enter(args, report, entries)
+        served = {kind: weights.served for kind, weights in kinds.items() if args.shape and weights.served}
+        costs = {kind: limits.cost(Path(path), model_config.read(folder)) for kind, path in served.items()}
+        for sized, more in sizes(args, folder):
+            report.rows.clear()
+            results = race.race(sized, report, entries.contestants, more)
+            rows += [reached(compact(row), row, costs, machine) for row in report.rows]
         once = of_servers(entries.contestants, starts)
-    rows = [compact(row) for row in report.rows]
     for row in once:
         report.row(case="once", **row)
     report.table("all: spreads are the rounds' median (low to high), latencies p50/p99", COLUMNS, rows)
@@ -55,13 +90,49 @@ def main(argv: Sequence[str]) -> None:
         plots.race(args.plots, "compare", results)
 
 
+def chosen_weights(args: argparse.Namespace, entries: Entries) -> tuple[Path, dict[str, forms.Weights]]:
+    """The folder with the tokenizer, and the weights of all contestants by the kind that their names end in."""
+    if not args.shape:
+        return Path(entries.weights["model"]), {"": entries.weights}
+    folder = Path(args.models).resolve() / args.shape
+    return folder, forms.of_shape(folder, args.shape, args.weights.split(","))
+
+
+def room(args: argparse.Namespace) -> int:
+    """Tokens of a sequence, at most."""
+    most = max((int(tokens) for tokens in args.prompts.split(",") if tokens), default=0)
+    return -(-(most * 5 // 4 + args.tokens + TEMPLATE) // 256) * 256 if most else 1024
+
+
+def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Namespace, str]]:
+    """Yields the options of each length of prompts, and what the names of its cases end in."""
+    if not args.prompts:
+        yield args, ""
+        return
+    tokenizer = json_tokenizer.read(folder)
+    if not tokenizer:
+        raise SystemExit(f"--prompts needs {folder / json_tokenizer.FILE}")
+    per_word = len(tokenizer.encode(" ".join(random.Random(1).choices(WORDS, k=1000)))) / 1000
+    for tokens in map(int, args.prompts.split(",")):
+        words = max(1, round((tokens - TEMPLATE / 2) / per_word))
+        for shared in (0, round(SHARED * words)) if args.shared else (0,):
+            sized = copy.copy(args)
+            sized.words, sized.shared_words = words - shared, shared
+            yield sized, f", {tokens} tokens" + (", shared" if shared else "")
+
+
 def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[str, dict[str, float]]:
     """Start the contestants one after the other: for each server the seconds to its first token."""
-    chosen = race.server_options(args)
-    for name, module in BARE.items():
+    weights = entries.weights
+    chosen = race.server_options(args, weights.served)
+    mine = ["lean_ovms"] if weights.served or not args.shape else []
+    for name, module in BARE.items() if mine and not weights.has("gguf") else ():
         entries.bare(name, module, chosen)
     starts: dict[str, dict[str, float]] = {}
-    for name in ("lean_ovms", *(args.rival or RIVALS)):
+    theirs = args.rival or RIVALS
+    if args.shape:
+        theirs = [name for name in theirs if weights.has(RECIPES[name].form)]
+    for name in (*mine, *theirs):
         seconds = []
         try:
             for again in range(args.starts):
@@ -123,6 +194,21 @@ def compact(row: Mapping[str, Any]) -> dict[str, Any]:
         "cpu_s_per_1000": round(cpu, 3),
         "failed": row["failed"],
     }
+
+
+def reached(
+    short: dict[str, Any], row: Mapping[str, Any], costs: Mapping[str, limits.Cost], machine: tuple[float, float]
+) -> dict[str, Any]:
+    """The row with what one stream says of the network: prompt tokens a second, and shares of the machine's limits."""
+    first, between = (short[name]["p50"] / 1e3 for name in ("ttft_ms", "itl_ms"))
+    if row["streams"] == 1 and not row["rate"] and first and between:
+        prompt = row["prompt_tokens"]
+        short["prompt_tokens_per_s"] = round(prompt / first, 1)
+        if cost := costs.get(row["weights"]):
+            read = cost.bytes + cost.context_bytes * prompt
+            short["of_bandwidth"] = f"{100 * read / between / machine[0]:.0f} %"
+            short["of_int8"] = f"{100 * cost.multiply_adds * prompt / first / machine[1]:.0f} %"
+    return short
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -22,7 +22,8 @@ from bench.work import Outcome, Work, case_name, poisson, prompts, turns
 class Contestant:
     """One contestant: run does the work once, pids are its processes by role.
 
-    where: port, path and fields of a server; began: perf_counter() when its process was started.
+    where: port, path and fields of a server; began: perf_counter() when its process was started. limit: a bare loop,
+    with which those that have the same weights are compared.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Contestant:
     pids: dict[str, int]
     where: Mapping[str, Any] = field(default_factory=dict)
     began: float = 0.0
+    weights: str = ""
+    limit: bool = False
 
 
 @dataclass(kw_only=True)
@@ -61,9 +64,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
 
 
-def server_options(args: argparse.Namespace) -> list[str]:
-    """The command line of lean_ovms that the contestants share."""
-    chosen = ["--model_path", args.model_path, "--model_name", "demo"] if args.model_path else []
+def server_options(args: argparse.Namespace, served: str = "") -> list[str]:
+    """The command line of lean_ovms that the contestants share. served: another model than --model_path."""
+    path = served or args.model_path
+    chosen = ["--model_path", path, "--model_name", "demo"] if path else []
     for pair in args.server_option:
         name, _, value = pair.partition("=")
         chosen += [f"--{name}", value]
@@ -78,7 +82,7 @@ def cases(args: argparse.Namespace) -> list[tuple[int, float]]:
 
 def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Work:
     """The work of a round: the same for every contestant, new in every round."""
-    count = args.requests or max(8, 3 * streams)
+    count = max(args.requests, streams) if args.requests else max(8, 3 * streams)
     seed = args.seed * 1_000_003 + streams * 1009 + int(rate * 101) * 7 + number
     return Work(
         prompts=prompts(seed, count, args.words, 0.2, args.shared_words),
@@ -89,11 +93,12 @@ def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Wo
 
 
 def race(
-    args: argparse.Namespace, report: Report, contestants: list[Contestant], limits: int = 1
+    args: argparse.Namespace, report: Report, contestants: list[Contestant], more: str = ""
 ) -> dict[tuple[int, float], dict]:
     """Every case, every round; rows go to the report as cases end. By case and name: the laps.
 
-    limits: so many contestants, the first ones, are bare loops; in each case the best of them is the limit.
+    In each case the best bare loop with a contestant's weights is its limit; if there is none, the first contestant
+    with them. more: what the cases have in common, for their names.
     """
     warm_up(args, contestants)
     results = {}
@@ -107,10 +112,12 @@ def race(
                 lap.cpu_s.append(accounts.since())
                 tick(bar, f"{case_name(streams, rate)}: {contestant.name}")
             results[streams, rate] = laps
-            limit = best([laps[contestant.name] for contestant in contestants[:limits]], bool(rate))
             for contestant in contestants:
+                same = [each for each in contestants if each.weights == contestant.weights]
+                loops = [each for each in same if each.limit] or same[:1]
+                limit = best([laps[each.name] for each in loops], bool(rate))
                 row = summary(contestant, laps[contestant.name], limit)
-                report.row(case=case_name(streams, rate), streams=streams, rate=rate, **row)
+                report.row(case=case_name(streams, rate) + more, streams=streams, rate=rate, **row)
     return results
 
 
@@ -125,7 +132,8 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
     """First prompts and first batch sizes cost more than later ones."""
     for streams in sorted({streams for streams, _ in cases(args)}):
         for contestant in contestants:
-            texts = prompts(-streams, streams + 2, args.words, shared=args.shared_words)
+            words = min(args.words, max(8, 320 // streams))
+            texts = prompts(-streams, streams + 2, words, shared=min(args.shared_words, words))
             contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
 
 
@@ -136,6 +144,7 @@ def summary(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
     cpu = {role: sum(part[role] for part in lap.cpu_s) / tokens * 1e3 for role in contestant.pids}
     figures_ = {
         "who": contestant.name,
+        "weights": contestant.weights,
         "requests": len(pooled.total),
         "failed": pooled.failed,
         "prompt_tokens": round(pooled.prompt_tokens / max(1, len(pooled.total))),

@@ -1,7 +1,8 @@
 """How to start other servers for `rivals` and `compare`. Recipes, not dependencies: what is not installed is left out.
 
 In a command {model} is the model's folder of OpenVINO files, {gguf} a GGUF file and {hf} a Hugging Face folder of the
-same weights, {port} the port that the benchmark has chosen, {threads} of computing, {program} what is run.
+same weights, {port} the port that the benchmark has chosen, {threads} of computing, {program} what is run, {slots} the
+sequences that are computed at once, {context} the tokens of all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from bench.weights import FORMS
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Recipe:
     fields: dict[str, object] = field(default_factory=dict)
     about: str = ""
 
+    @property
+    def form(self) -> str:
+        """The form of the weights that it loads."""
+        return next(form for form in FORMS if "{" + form + "}" in self.command)
+
     def found(self, path: str = "") -> str:
         """The program (path: given by the user), sys.executable for a module; "" if it is not installed."""
         if self.program:
@@ -40,7 +48,7 @@ def filled(command: str, values: Mapping[str, str]) -> list[str]:
     """The words of a command with {name} replaced; values are looked up only if they are named."""
     words = []
     for word in shlex.split(command):
-        for name in ("program", "port", "threads", "model", "gguf", "hf"):
+        for name in ("program", "port", "threads", "slots", "context", *FORMS):
             mark = "{" + name + "}"
             if mark in word:
                 word = word.replace(mark, values[name])
@@ -57,13 +65,13 @@ RECIPES = {
         about="FastAPI, uvicorn and LLMPipeline with a streamer: what one would write otherwise. Kept here.",
     ),
     "llama-server": Recipe(
-        "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {threads} --parallel 32"
-        " --ctx-size 32768 --cache-ram 0 --threads-http 40 --no-webui --log-disable",
+        "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {threads}"
+        " --parallel {slots} --ctx-size {context} --cache-ram 0 --threads-http 40 --no-webui --log-disable",
         program="llama-server",
         install="build the target llama-server of llama.cpp; --program llama-server=FILE if it is not on the PATH",
         ready="/health",
         fields={"chat_template_kwargs": {"enable_thinking": False}},
-        about="llama.cpp's own server: 32 slots of 1,024 tokens, no copies of idle slots in memory.",
+        about="llama.cpp's own server: a slot for each sequence, no copies of idle slots in memory.",
     ),
     "vllm": Recipe(
         "env VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1"

@@ -9,6 +9,7 @@ import argparse
 import os
 from collections import ChainMap
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from bench import plots, race, weights
@@ -17,7 +18,7 @@ from bench.race import Contestant
 from bench.recipes import RECIPES, filled
 from bench.report import Report, options
 from bench.serve import over_http, runner
-from bench.weights import Unavailable, Weights
+from bench.weights import Unavailable, Weights, given
 
 
 def main(argv: Sequence[str]) -> None:
@@ -27,9 +28,9 @@ def main(argv: Sequence[str]) -> None:
     add_options(parser)
     parser.add_argument("--no_limit", action="store_true", help="leave out the bare loop; ratios are to ours then")
     args = parser.parse_args(argv)
-    chosen = race.server_options(args)
     report = Report("rivals", args)
     entries = Entries(args)
+    chosen = race.server_options(args, entries.weights.served)
     with closing(entries):
         if not args.no_limit:
             entries.bare("limit", "bare", chosen)
@@ -61,14 +62,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Entries:
-    """Contestants, and the processes that they need."""
+    """Contestants, and the processes that they need. weights: those of the next ones; label: what their names end in.
+
+    room: sequences at once that a rival has to have room for, and tokens of each.
+    """
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._weights = Weights(args)
+        self.weights, self.label = given(args), ""
+        self.room = 32, 1024
         self._programs = dict(pair.partition("=")[::2] for pair in args.program)
         self._load = Worker("client")
-        self._closers: list[Worker | Server | Weights] = [self._weights, self._load]
+        self._closers: list[Worker | Server | Weights] = [self.weights, self._load]
         self._fields: dict[str, object] = {"ignore_eos": True} if args.ignore_eos else {}
         self.contestants: list[Contestant] = []
 
@@ -77,17 +82,25 @@ class Entries:
         for thing in self._closers:
             thing.close()
 
+    def take(self, label: str, weights: Weights) -> None:
+        """The next contestants have these weights."""
+        self.weights, self.label = weights, label
+        self._closers.append(weights)
+
+    def _enter(self, entry: Contestant, **more: object) -> Contestant:
+        self.contestants.append(replace(entry, name=f"{entry.name} {self.label}".strip(), weights=self.label, **more))
+        return self.contestants[-1]
+
     def bare(self, name: str, module: str, chosen: Sequence[str]) -> None:
         """A bare loop in a process of its own."""
         self._closers.append(worker := Worker(module, *chosen))
         run = runner(worker, ignore_eos=self._args.ignore_eos)
-        self.contestants.append(Contestant(name=name, run=run, pids={"engine": worker.pid}))
+        self._enter(Contestant(name=name, run=run, pids={"engine": worker.pid}), limit=True)
 
     def ours(self, chosen: Sequence[str]) -> Contestant:
         """lean_ovms."""
         self._closers.append(server := lean_ovms(chosen))
-        self.contestants.append(over_http("lean_ovms", self._load, server, self._args.ignore_eos))
-        return self.contestants[-1]
+        return self._enter(over_http("lean_ovms", self._load, server, self._args.ignore_eos))
 
     def rival(self, rival: str) -> Contestant:
         """A rival, started if it has to be. Raises Unavailable for one that is not installed."""
@@ -97,15 +110,13 @@ class Entries:
         if where.startswith("http://"):
             parts = urlsplit(where)
             there = {"host": parts.hostname, "port": parts.port or 80, "path": args.path, "fields": fields}
-            entry = Contestant(name=name, run=runner(self._load, **there), pids={"client": self._load.pid}, where=there)
-        else:
-            server = self._start(name, where)
-            self._closers.append(server)
-            recipe = RECIPES.get(name)
-            fields |= recipe.fields if recipe else {}
-            entry = over_http(name, self._load, server, False, path=args.path, fields=fields)
-        self.contestants.append(entry)
-        return entry
+            run = runner(self._load, **there)
+            return self._enter(Contestant(name=name, run=run, pids={"client": self._load.pid}, where=there))
+        server = self._start(name, where)
+        self._closers.append(server)
+        recipe = RECIPES.get(name)
+        fields |= recipe.fields if recipe else {}
+        return self._enter(over_http(name, self._load, server, False, path=args.path, fields=fields))
 
     def leave(self) -> None:
         """The last contestant ends, so that it can be started again."""
@@ -115,9 +126,9 @@ class Entries:
     def _start(self, name: str, command: str) -> Server:
         """A rival's own server on a free port, once it is ready. command: "" for a recipe's."""
         port, args = free_port(), self._args
-        threads = args.threads or (os.cpu_count() if args.model_path else 1)  # lean_ovms takes as many, by its size
+        threads = args.threads or (os.cpu_count() if self.weights.served else 1)  # as lean_ovms takes by its size
         if command:
-            line, ready = filled(command, {"port": str(port), "model": self._weights["model"]}), args.ready
+            line, ready = filled(command, {"port": str(port), "model": self.weights["model"]}), args.ready
         elif name not in RECIPES:
             raise Unavailable(f"neither a recipe ({', '.join(RECIPES)}) nor NAME=URL nor NAME=COMMAND")
         else:
@@ -125,6 +136,8 @@ class Entries:
             program = recipe.found(self._programs.get(name, ""))
             if not program:
                 raise Unavailable(f"not installed: {recipe.install}")
-            values = ChainMap({"program": program, "port": str(port), "threads": str(threads)}, self._weights)
+            slots, tokens = self.room
+            own = {"program": program, "port": port, "threads": threads, "slots": slots, "context": slots * tokens}
+            values = ChainMap({key: str(value) for key, value in own.items()}, self.weights)
             line, ready = filled(recipe.command, values), recipe.ready
         return Server(line, port, ready)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,32 @@ def make(path: Path, kind: str = "F16", **changes: Any) -> Path:
     """Write the file. changes: metadata by key, to make files that are wrong on purpose; None leaves a key out."""
     config = json.loads((DEMO / "config.json").read_text())
     kinds = {name: getattr(gguf.LlamaFileType, f"MOSTLY_{name}") for name in ("F16", "Q8_0", "Q4_0")}
-    writer = gguf.GGUFWriter(path, "qwen3")
-    for key, value in {**numbers(config), "general.file_type": int(kinds[kind]), **words(), **changes}.items():
+    metadata = {**numbers(config), "general.file_type": int(kinds[kind]), **words(), **changes}
+    return pack(path, "qwen3", metadata, weights().items(), kind)
+
+
+def pack(
+    path: Path,
+    architecture: str,
+    metadata: dict[str, Any],
+    tensors: Iterable[tuple[str, np.ndarray]],
+    kind: str,
+    embedding: str = "",
+) -> Path:
+    """Writes a file from tensors that need not be in memory all at once.
+
+    metadata: None leaves a key out. kind: the type of the matrices, of which those of bytes are blocks of it already.
+    embedding: another type for that of the tokens.
+    """
+    writer = gguf.GGUFWriter(path, architecture, use_temp_file=True)
+    for key, value in metadata.items():
         if value is not None:
             put(writer, key, value)
-    for name, data in weights().items():
-        quantization = getattr(gguf.GGMLQuantizationType, "F32" if data.ndim == 1 else kind)
-        stored = gguf.quants.quantize(data.astype(np.float32), quantization)
-        writer.add_tensor(name, stored, raw_dtype=quantization)
+    for name, data in tensors:
+        matrix = embedding or kind if name == "token_embd.weight" else kind
+        stored_as = getattr(gguf.GGMLQuantizationType, matrix if data.ndim > 1 else "F32")
+        stored = data if data.dtype == np.uint8 else gguf.quants.quantize(data.astype(np.float32), stored_as)
+        writer.add_tensor(name, stored, raw_dtype=stored_as)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -69,8 +88,9 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def words() -> dict[str, Any]:
-    tokenizer = json.loads((DEMO / "tokenizer.json").read_text("utf-8"))
+def words(folder: Path = DEMO) -> dict[str, Any]:
+    """Returns the metadata of the tokenizer in a folder, whose special tokens have the demo model's numbers."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     names = dict(tokenizer["model"]["vocab"])
     kinds = dict.fromkeys(names, NORMAL)
     for token in tokenizer["added_tokens"]:
@@ -87,7 +107,7 @@ def words() -> dict[str, Any]:
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.padding_token_id": 0,
         "tokenizer.ggml.bos_token_id": 0,
-        "tokenizer.chat_template": (DEMO / "chat_template.jinja").read_text("utf-8"),
+        "tokenizer.chat_template": (folder / "chat_template.jinja").read_text("utf-8"),
     }
 
 

@@ -1,34 +1,48 @@
-"""python -m tools.random_model FOLDER makes a chat model of about 200 million random parameters: for measuring only.
+"""python -m tools.random_model FOLDER --shape qwen3-0.6b makes a model of a real one's sizes with random weights: for
+measuring only.
 
-It has the demo model's tokenizer and chat template, Qwen3's architecture and int8 weights, so it costs what a small
-real model costs per step (tens of milliseconds on two cores) and says nothing of meaning. Needs the extra `train`.
-The same seed gives the same weights. `python -m bench ... --model_path FOLDER --ignore_eos` measures with it.
+FOLDER/int8, FOLDER/int4 and FOLDER/f16 are OpenVINO models, FOLDER/Q8_0.gguf and so on files of llama.cpp,
+FOLDER/safetensors is what vLLM loads: the same weights, which follow from the tensors' names. They cost what the real
+model's cost for each token and say nothing of meaning. No weights of other models and no network are needed, and only
+one tensor at a time is in memory. Needs the extra `train`; types of GGUF other than F16, Q8_0 and Q4_0 need
+llama-quantize of llama.cpp.
 
---hybrid: Qwen3.5's architecture instead, with the layers of Qwen3.5-0.8B: of each four, three are gated delta nets.
+`python -m bench ... --model_path FOLDER/int8 --ignore_eos` measures with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import shutil
+import struct
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, product
 from pathlib import Path
+from typing import Any
 
+import gguf
+import numpy as np
+import openvino as ov
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from openvino import opset13 as ops
+from optimum.exporters.openvino import export_from_model
+from optimum.intel import OVConfig
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.initialization import no_init_weights
 
-from tools.demo_model import model as networks
-from tools.demo_model.export import save
-from tools.demo_model.tokenizer import wrapped
+from lean_ovms.engine.loading.gguf_tokenizer import QWEN2
+from tools import make_gguf, zoo_gguf
+from tools.demo_model.export import NETWORK, save_tokenizer
+from tools.demo_model.tokenizer import MARKERS, SPECIAL, wrapped
 
-TOKENIZER = Path(__file__).parents[1] / "lean_ovms" / "demo_model" / "tokenizer.json"
-SIZES = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 3072,
-}
-
-HYBRID = {
+QWEN3 = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rope_theta": 1e6}
+DELTA_NETS = {
     "hidden_size": 1024,
     "num_attention_heads": 8,
     "num_key_value_heads": 2,
@@ -38,32 +52,270 @@ HYBRID = {
     "linear_num_value_heads": 16,
     "linear_key_head_dim": 128,
     "linear_value_head_dim": 128,
-    "max_position_embeddings": 32768,
+    "num_hidden_layers": 24,
+    "vocab_size": 248_320,
 }
+EXPERTS = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True}
+CONFIG = {"expert_feed_forward_length": "moe_intermediate_size"}
+"""Metadata of GGUF beyond that of all architectures, and its name in config.json."""
+HYBRID = "qwen3.5-0.8b"
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "195m": (
+        "qwen3",
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 32,
+            "intermediate_size": 3072,
+            "vocab_size": 2048,
+        },
+    ),
+    "qwen3-0.6b": ("qwen3", {**QWEN3, "hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072}),
+    "qwen3-1.7b": ("qwen3", {**QWEN3, "hidden_size": 2048, "num_hidden_layers": 28, "intermediate_size": 6144}),
+    "qwen3-4b": (
+        "qwen3",
+        {**QWEN3, "hidden_size": 2560, "num_hidden_layers": 36, "intermediate_size": 9728, "num_attention_heads": 32},
+    ),
+    "llama-3.2-1b": (
+        "llama",
+        {
+            "hidden_size": 2048,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "intermediate_size": 8192,
+            "rope_theta": 5e5,
+            "vocab_size": 128_256,
+        },
+    ),
+    "qwen3-30b-a3b": (
+        "qwen3_moe",
+        {
+            **QWEN3,
+            **EXPERTS,
+            "hidden_size": 2048,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "num_hidden_layers": 2,
+            "intermediate_size": 6144,
+            "tie_word_embeddings": False,
+        },
+    ),
+    HYBRID: ("qwen3_5_text", DELTA_NETS),
+}
+"""model_type of transformers and sizes. qwen3-30b-a3b has 2 of 48 layers, 195m a small vocabulary."""
+COMMON = {"vocab_size": 151_936, "max_position_embeddings": 40_960, "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
+WEIGHTS = ("int8", "int4", "f16")
+GROUP = 128
+"""Input channels that have a scale together in int4."""
+LARGE = 1 << 16
+"""Numbers in a tensor that is compressed and is not in memory while the network is exported."""
+ENDS = ("embed_tokens.weight", "lm_head.weight")
+"""Tensors that are int8 in int4, too."""
+GGUF = {"F16": (1, ""), "Q8_0": (7, ""), "Q4_0": (2, "Q8_0")}
+"""Types that the package gguf makes: their number, and another type for the embeddings."""
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def hybrid(tokenizer: PreTrainedTokenizerFast, layers: int) -> PreTrainedModel:
-    kinds = ["linear_attention" if layer % 4 < 3 else "full_attention" for layer in range(layers)]
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    sizes = {"vocab_size": len(tokenizer), "num_hidden_layers": layers, "layer_types": kinds, **HYBRID, **ends}
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_5_text", **sizes)).float().eval()
+def write_tokenizer(size: int, path: Path) -> None:
+    """Writes a tokenizer.json: byte-level BPE, pieces of one to four letters with and without a space before them."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pairs = [first + second for first, second in product(("\u0120", *LETTERS), LETTERS)]
+    merges = chain(
+        ((pair[0], pair[1]) for pair in pairs),
+        product(pairs, LETTERS),
+        product(pairs, (pair for pair in pairs if pair[0] != "\u0120")),
+    )
+    merges = list(islice(merges, size - len(SPECIAL) - len(MARKERS) - len(alphabet)))
+    pieces = [*SPECIAL, *MARKERS, *alphabet, *(first + second for first, second in merges)]
+    made = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
+    parts = pre_tokenizers.Split(Regex(QWEN2[0]), behavior="isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence([parts, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
+    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in MARKERS])
+    made.save(str(path), pretty=False)
+
+
+def values(name: str, shape: list[int]) -> np.ndarray:
+    """Returns the weights of a tensor: ones for a norm."""
+    if "norm" in name:
+        return np.ones(shape, np.float32)
+    dice = np.random.Generator(np.random.SFC64(zlib.crc32(name.encode())))
+    return dice.standard_normal(shape, np.float32) * np.float32(0.02)
+
+
+def compressed(data: np.ndarray, precision: str, file: Path) -> Any:
+    """Returns weights as nodes of an OpenVINO network, symmetric, with their numbers in a file and not in memory."""
+    if precision == "f16":
+        return ops.constant(on_disk(data.astype(np.float16), file), shared_memory=True)
+    shape, top = data.shape, 127
+    if precision == "int4":
+        data, top = data.reshape(*shape[:-1], -1, GROUP), 7
+    scales = (np.abs(data).max(-1, keepdims=True) / top).astype(np.float16)
+    stored = np.rint(data / scales.astype(np.float32)).clip(-top, top).astype(np.int8)
+    if precision == "int4":
+        tensor = ov.Tensor(ov.Type.i4, ov.Shape(data.shape))
+        tensor.data.reshape(-1)[:] = (stored[..., ::2] & 15 | stored[..., 1::2] << 4).astype(np.uint8).reshape(-1)
+        weights = ops.constant(tensor)
+    else:
+        weights = ops.constant(on_disk(stored, file), shared_memory=True)
+    scaled = ops.multiply(ops.convert(weights, "f16"), ops.constant(scales))
+    flat = scaled if precision == "int8" else ops.reshape(scaled, np.array(shape), False)
+    return ops.convert(flat, "f32")
+
+
+def on_disk(data: np.ndarray, file: Path) -> np.ndarray:
+    """Returns the same numbers, in a file."""
+    data.tofile(file)
+    return np.memmap(file, data.dtype, "r+", shape=data.shape)
+
+
+class RandomModel:
+    """A model of a shape: its weights, by their names in torch, and files of them."""
+
+    def __init__(self, shape: str, layers: int, folder: Path) -> None:
+        self.kind, sizes = SHAPES[shape]
+        sizes = {**COMMON, **sizes, **({"num_hidden_layers": layers} if layers else {})}
+        if shape == HYBRID:
+            full = range(sizes["num_hidden_layers"])
+            sizes["layer_types"] = ["full_attention" if layer % 4 == 3 else "linear_attention" for layer in full]
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tokenizer(sizes["vocab_size"], folder / "tokenizer.json")
+        self.tokenizer = wrapped(folder / "tokenizer.json")
+        (folder / "chat_template.jinja").write_text(str(self.tokenizer.chat_template), "utf-8")
+        ends = {"eos_token_id": self.tokenizer.eos_token_id, "pad_token_id": 0, "bos_token_id": None}
+        with no_init_weights():
+            config = AutoConfig.for_model(self.kind, **sizes, **ends)
+            self.network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        self.network.tie_weights()
+        self.network.generation_config.update(eos_token_id=[ends["eos_token_id"], 0], do_sample=False)
+        self.config = self.network.config
+        self.config.save_pretrained(folder)
+        self.shapes = {name: list(weights.shape) for name, weights in self.network.named_parameters()}
+        self.architecture = zoo_gguf.MODELS.get(self.kind, ("",))[0]
+        if self.architecture:
+            kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == self.architecture)
+            self._names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
+
+    def values(self, name: str, tensor: Callable[[str, list[int]], np.ndarray] = values) -> np.ndarray:
+        """Returns the weights of a parameter. tensor: returns those of a tensor of GGUF, of which they are made."""
+        shape = self.shapes[name]
+        if not self.architecture:
+            return values(name, shape)
+        target = self._names.get_name(name, try_suffixes=(".weight", ".bias"))
+        return zoo_gguf.from_gguf(name, target, shape, self.architecture, self.config, tensor)
+
+    @torch.no_grad()
+    def export(self, target: Path) -> None:
+        """Writes the network for OpenVINO, each large tensor as its number among the parameters and zeros."""
+        for number, (name, weights) in enumerate(self.network.named_parameters(), 1):
+            if weights.numel() >= LARGE:
+                weights.data = torch.from_numpy(np.zeros(weights.shape, np.float32))  # memory that is not touched
+                weights.view(-1)[0] = number
+            else:
+                weights.copy_(torch.from_numpy(self.values(name)))
+        export_from_model(self.network, target, task="text-generation-with-past", ov_config=OVConfig(dtype="fp16"))
+
+    def save(self, exported: Path, precision: str, scratch: Path) -> Path:
+        """Writes an OpenVINO model with weights of a precision. scratch: a folder for them while they are written."""
+        target = self.folder / precision
+        target.mkdir(exist_ok=True)
+        model = ov.Core().read_model(exported / NETWORK[0])
+        names = list(self.shapes)
+        for place, node in enumerate(model.get_ordered_ops()):
+            large = node.get_type_name() == "Constant" and np.prod(node.shape) >= LARGE
+            if not large or node.get_element_type() != ov.Type.f16:
+                continue
+            name = names[int(node.data.flat[0]) - 1]
+            data = self.values(name)
+            data = data if list(data.shape) == list(node.shape) else data.swapaxes(-1, -2)
+            ends = precision == "int4" and name.endswith(ENDS)
+            made = compressed(data, "int8" if ends else precision, scratch / f"{place}")
+            if made.get_type_name() == "Constant":
+                node.output(0).replace(made.output(0))
+                continue
+            for reader in node.output(0).get_target_inputs():  # those that convert it to f32
+                reader.get_node().output(0).replace(made.output(0))
+        ov.save_model(model, target / NETWORK[0], compress_to_fp16=False)
+        shutil.copy(exported / NETWORK[2], target)
+        save_tokenizer(self.network, self.tokenizer, target)
+        return target
+
+    def save_gguf(self, kind: str, quantize: str) -> Path:
+        """Writes a GGUF file. quantize: the program llama-quantize, for types that the package gguf does not make."""
+        path = self.folder / f"{kind}.gguf"
+        if kind not in GGUF:
+            plain = self.folder / "F16.gguf"
+            plain = plain if plain.exists() else self.save_gguf("F16", quantize)
+            subprocess.run([quantize, plain, path, kind], check=True, stdout=subprocess.DEVNULL)
+            return path
+        _, _, more = zoo_gguf.MODELS[self.kind]
+        more = {key: getattr(self.config, CONFIG[key]) for key in more}
+        sizes = zoo_gguf.metadata(self.config, self.architecture, more)
+        words = {"general.file_type": GGUF[kind][0], **make_gguf.words(self.folder)}
+        return make_gguf.pack(path, self.architecture, {**sizes, **words}, self._tensors(), kind, GGUF[kind][1])
+
+    def _tensors(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields the tensors of a GGUF file by name."""
+        for name in self.shapes:
+            found: dict[str, list[int]] = {}
+
+            def recorded(tensor: str, shape: list[int], found: dict[str, list[int]] = found) -> np.ndarray:
+                found[tensor] = shape
+                return np.empty(shape, np.float32)
+
+            self.values(name, recorded)
+            for tensor, shape in found.items():
+                yield tensor, values(tensor, shape)
+
+    def save_safetensors(self) -> Path:
+        """Writes a folder of Hugging Face's form in f16: the length of a header, the header, the tensors."""
+        target = self.folder / "safetensors"
+        self.tokenizer.save_pretrained(target)
+        self.config.save_pretrained(target)
+        header, size = {"__metadata__": {"format": "pt"}}, 0
+        for name, shape in self.shapes.items():
+            end = size + 2 * int(np.prod(shape))
+            header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [size, end]}
+            size = end
+        text = json.dumps(header).encode()
+        with (target / "model.safetensors").open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for name in self.shapes:
+                self.values(name).astype(np.float16).tofile(file)
+        return target
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.random_model", description=__doc__)
     parser.add_argument("folder", type=Path, help="is made if it is not there")
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--layers", type=int, default=SIZES["num_hidden_layers"], help="12 million parameters each")
-    parser.add_argument("--hybrid", action="store_true")
+    parser.add_argument("--shape", choices=SHAPES, default="195m")
+    parser.add_argument("--layers", type=int, default=0, help="fewer than the model has")
+    parser.add_argument("--weights", nargs="*", choices=WEIGHTS, default=["int8"])
+    parser.add_argument("--gguf", nargs="*", default=[], metavar="TYPE", help="Q8_0, Q4_0, Q4_K_M and so on")
+    parser.add_argument("--quantize", default="llama-quantize", metavar="PROGRAM", help="that of llama.cpp")
+    parser.add_argument("--safetensors", action="store_true")
     args = parser.parse_args()
-    torch.manual_seed(args.seed)
-    tokenizer = wrapped(TOKENIZER)
-    if args.hybrid:
-        network = hybrid(tokenizer, args.layers)
-    else:
-        network = networks.build(tokenizer.backend_tokenizer, {**SIZES, "num_hidden_layers": args.layers})
-    count = sum(parameter.numel() for parameter in network.parameters())
-    print(f"{count / 1e6:.0f} million parameters, {save(network, tokenizer, args.folder):,} bytes in {args.folder}")
+    model = RandomModel(args.shape, args.layers, args.folder)
+    if args.gguf and not model.architecture:
+        parser.error(f"--gguf: not for {args.shape}")
+    count = sum(math.prod(shape) for shape in model.shapes.values())
+    print(f"{args.shape}: {count / 1e6:,.0f} million parameters", flush=True)
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        exported = Path(folder, "exported")
+        if args.weights:
+            model.export(exported)
+        for precision in args.weights:
+            print(model.save(exported, precision, Path(folder)), flush=True)
+    for kind in args.gguf:
+        print(model.save_gguf(kind, args.quantize), flush=True)
+    if args.safetensors:
+        print(model.save_safetensors())
 
 
 if __name__ == "__main__":

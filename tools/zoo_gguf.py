@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import gguf
 import numpy as np
 
 from lean_ovms.repository.gguf_names import parts
-from tools.make_gguf import put
+from tools.make_gguf import pack
 from tools.zoo import COMMON, QWEN_EXPERTS
 from tools.zoo_torch import TOKENS, Answer, prompts
 
@@ -66,7 +67,7 @@ def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
     """Writes the file of a recorded model. changes: metadata by key; None leaves a key out."""
     known = json.loads(FILE.read_text())[name]
     tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
-    return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors, kind)
+    return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors.items(), kind)
 
 
 def write_parts(first: Path, name: str) -> None:
@@ -77,25 +78,7 @@ def write_parts(first: Path, name: str) -> None:
         split = {"split.no": number, "split.count": len(files), "split.tensors.count": len(names)}
         tensors = {tensor: values(tensor, known["tensors"][tensor]) for tensor in names[number :: len(files)]}
         metadata = {} if number else {**known["metadata"], **WORDS}
-        pack(file, known["architecture"], {**metadata, **split}, tensors, "F16")
-
-
-def pack(path: Path, architecture: str, metadata: dict[str, Any], tensors: dict[str, np.ndarray], kind: str) -> Path:
-    """Writes a file. kind: the type of the matrices, of which those of bytes are blocks of it already."""
-    writer = gguf.GGUFWriter(path, architecture)
-    for key, value in metadata.items():
-        if value is None:
-            continue
-        put(writer, key, value)
-    for name, data in tensors.items():
-        stored_as = getattr(gguf.GGMLQuantizationType, kind if data.ndim > 1 else "F32")
-        stored = data if data.dtype == np.uint8 else gguf.quants.quantize(data, stored_as)
-        writer.add_tensor(name, stored, raw_dtype=stored_as)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+        pack(file, known["architecture"], {**metadata, **split}, tensors.items(), "F16")
 
 
 def values(tensor: str, shape: list[int]) -> np.ndarray:
@@ -114,16 +97,28 @@ def record(name: str) -> dict[str, Any]:
     config = AutoConfig.for_model(name, **{**COMMON, **HEADS, **changes})
     model = AutoModelForCausalLM.from_config(config).float().eval()
     tensors: dict[str, list[int]] = {}
+
+    def tensor(name: str, shape: list[int]) -> np.ndarray:
+        tensors[name] = shape
+        return values(name, shape)
+
     kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     with torch.no_grad():
         for torch_name, weights in model.named_parameters():
             target = names.get_name(torch_name, try_suffixes=(".weight", ".bias"))
-            found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensors)
+            found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
     tied = config.tie_word_embeddings
     if not tied and "output.weight" not in tensors:
         raise ValueError(f"{name}: no output layer")
+    numbers = metadata(config, architecture, more)
+    known = {"architecture": architecture, "metadata": numbers, "tensors": tensors, "answers": answers(model)}
+    return {**known, "vectors": vectors(model)} if name in POOLED else known
+
+
+def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, Any]:
+    """Returns the sizes of a model as a file's metadata. config: that of transformers. more: by key."""
     numbers = {
         "block_count": config.num_hidden_layers,
         "context_length": config.max_position_embeddings,
@@ -140,9 +135,7 @@ def record(name: str) -> dict[str, Any]:
         **{key: getattr(config, field) for key, field in EXPERTS if hasattr(config, field)},
         **more,
     }
-    metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
-    known = {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": answers(model)}
-    return {**known, "vectors": vectors(model)} if name in POOLED else known
+    return {f"{architecture}.{key}": value for key, value in numbers.items()}
 
 
 def head_size(config: Any) -> int:
@@ -155,13 +148,14 @@ def rope_base(config: Any) -> float:
 
 
 def from_gguf(
-    torch_name: str, target: str | None, shape: list[int], architecture: str, config: Any, tensors: dict[str, list[int]]
+    torch_name: str,
+    target: str | None,
+    shape: list[int],
+    architecture: str,
+    config: Any,
+    tensor: Callable[[str, list[int]], np.ndarray],
 ) -> np.ndarray:
-    """Returns the values of a parameter in torch, and adds the tensors that they come from."""
-
-    def tensor(name: str, shape: list[int]) -> np.ndarray:
-        tensors[name] = shape
-        return values(name, shape)
+    """Returns the values of a parameter in torch. tensor: returns those of a tensor of the file by name and shape."""
 
     if torch_name.endswith("experts.gate_up_proj"):
         layer = torch_name.split(".")[2]

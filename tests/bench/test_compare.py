@@ -15,7 +15,7 @@ from bench.processes import cpu_s
 from bench.race import Lap
 from bench.recipes import RECIPES, Recipe, filled
 from bench.rivals import Entries
-from bench.weights import Unavailable, Weights
+from bench.weights import Unavailable, given
 from bench.work import Outcome
 
 
@@ -52,7 +52,10 @@ def test_every_recipe_has_its_program_its_port_and_weights_and_says_how_to_insta
     recipe = RECIPES[name]
     weights = {"model": "/ov", "gguf": "/a.gguf", "hf": "/hf"}
 
-    line = filled(recipe.command, {"program": "/bin/prog", "port": "4321", "threads": "1", **weights})
+    line = filled(
+        recipe.command,
+        {"program": "/bin/prog", "port": "4321", "threads": "1", "slots": "8", "context": "64", **weights},
+    )
 
     assert "/bin/prog" in line
     assert "4321" in line
@@ -97,7 +100,7 @@ def test_the_embedded_models_weights_in_other_forms() -> None:
     """The same values, but for the quantization of GGUF."""
     gguf = pytest.importorskip("gguf")
     load_file = pytest.importorskip("safetensors.numpy").load_file
-    weights = Weights(options())
+    weights = given(options())
     try:
         there = load_file(Path(weights["hf"]) / "model.safetensors")
         here = {tensor.name: tensor for tensor in gguf.GGUFReader(weights["gguf"]).tensors}
@@ -113,7 +116,7 @@ def test_the_embedded_models_weights_in_other_forms() -> None:
 
 
 def test_weights_that_are_given_are_taken() -> None:
-    weights = Weights(options(model_path="/other", hf="/theirs"))
+    weights = given(options(model_path="/other", hf="/theirs"))
     try:
         assert weights["hf"] == "/theirs"
         with pytest.raises(Unavailable, match="--gguf"):

@@ -33,6 +33,12 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
         for name in NETWORK:
             shutil.copyfile(exported / name, target / name)
     add_window(target)
+    save_tokenizer(model, tokenizer, target)
+    return sum(path.stat().st_size for path in target.iterdir())
+
+
+def save_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Path) -> None:
+    """Writes what is beside a network: settings of generation, tokenizer, detokenizer and chat template."""
     (target / "generation_config.json").write_text(json.dumps(generation(model), indent=2) + "\n", encoding="utf-8")
     for part, kind in zip(
         convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),
@@ -43,7 +49,6 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
     tokenizer.backend_tokenizer.save(str(target / "tokenizer.json"), pretty=False)
     (target / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
     (target / "tokenizer_config.json").write_text(json.dumps(settings(tokenizer), indent=2) + "\n", encoding="utf-8")
-    return sum(path.stat().st_size for path in target.iterdir())
 
 
 def generation(model: PreTrainedModel) -> dict[str, object]:

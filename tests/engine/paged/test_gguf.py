@@ -18,7 +18,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.repository.gguf import BLOCKS, COMPARED
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
-from tools import zoo_gguf
+from tools import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCKS.items() if elements > 1)
@@ -106,8 +106,8 @@ def tiny(path, kind):
             stored[name] = blocks(name, rows.get(name.split(".")[-2], 256), kind)
             plain[name] = gguf.quants.dequantize(stored[name], getattr(gguf.GGMLQuantizationType, kind))
     files = path / "x.gguf", path / "plain.gguf"
-    zoo_gguf.pack(files[0], "llama", metadata, stored, kind)
-    zoo_gguf.pack(files[1], "llama", metadata, plain, "F32")
+    make_gguf.pack(files[0], "llama", metadata, stored.items(), kind)
+    make_gguf.pack(files[1], "llama", metadata, plain.items(), "F32")
     return files
 
 
@@ -186,4 +186,4 @@ def test_what_the_network_lacks_is_named(changes, word, tmp_path):
     tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items()}
     metadata = {**known["metadata"], **zoo_gguf.WORDS, **changes}
     with pytest.raises(StartError, match=word):
-        gguf_network.read(zoo_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors, "F16"))
+        gguf_network.read(make_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors.items(), "F16"))
