@@ -2,7 +2,7 @@
 the cache costs where nothing is repeated.
 
 Prompts are random tokens. CPU times are those of the whole process up to the first token. `python -m tools.random_model
-FOLDER --hybrid` makes a model with Qwen3.5-0.8B's shape and random weights.
+FOLDER --shape qwen3.5-0.8b` makes a model with Qwen3.5-0.8B's shape and random weights.
 
 python -m bench.hybrid --model_path FOLDER [--conversation 4000] [--agents 8] [--system 1000] [--rounds 5]
 [options of the server]

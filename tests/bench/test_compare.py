@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import compare, race
+from bench import compare, limits, race, weights
 from bench.processes import cpu_s
 from bench.race import Lap
 from bench.recipes import RECIPES, Recipe, filled
 from bench.rivals import Entries
-from bench.weights import Unavailable, given
+from bench.weights import Unavailable
 from bench.work import Outcome
+from lean_ovms.config import DEMO_MODEL
+from lean_ovms.repository import model_config
 
 
 def lap(rate: float, total: float = 1.0) -> Lap:
@@ -100,29 +102,29 @@ def test_the_embedded_models_weights_in_other_forms() -> None:
     """The same values, but for the quantization of GGUF."""
     gguf = pytest.importorskip("gguf")
     load_file = pytest.importorskip("safetensors.numpy").load_file
-    weights = given(options())
+    found = weights.given(options())
     try:
-        there = load_file(Path(weights["hf"]) / "model.safetensors")
-        here = {tensor.name: tensor for tensor in gguf.GGUFReader(weights["gguf"]).tensors}
+        there = load_file(Path(found["hf"]) / "model.safetensors")
+        here = {tensor.name: tensor for tensor in gguf.GGUFReader(found["gguf"]).tensors}
     finally:
-        weights.close()
+        found.close()
 
     assert len(there) == len(here) == 57
     quantized = here["blk.4.ffn_down.weight"]
     values = gguf.quants.dequantize(quantized.data, quantized.tensor_type)
     assert abs(values - there["model.layers.4.mlp.down_proj.weight"]).max() < abs(values).max() / 100
     assert (here["output_norm.weight"].data == there["model.norm.weight"]).all()
-    assert not Path(weights["hf"]).exists()
+    assert not Path(found["hf"]).exists()
 
 
 def test_weights_that_are_given_are_taken() -> None:
-    weights = given(options(model_path="/other", hf="/theirs"))
+    found = weights.given(options(model_path="/other", hf="/theirs"))
     try:
-        assert weights["hf"] == "/theirs"
+        assert found["hf"] == "/theirs"
         with pytest.raises(Unavailable, match="--gguf"):
-            weights["gguf"]
+            found["gguf"]
     finally:
-        weights.close()
+        found.close()
 
 
 def test_answers_that_agree_are_counted() -> None:
@@ -152,3 +154,70 @@ def test_the_tables_row_leaves_the_loads_cpu_out() -> None:
     assert compare.markdown(("who", "tokens_per_s", "ttft_ms"), [short]) == (
         "| who | tokens per s | ttft ms |\n|---|---|---|\n| x | 2 (1 to 3) | 1/3 |\n"
     )
+
+
+def test_a_shapes_kinds_are_served_by_those_that_load_them(tmp_path: Path) -> None:
+    for name in ("int8", "Q8_0.gguf", "safetensors"):
+        (tmp_path / name).touch()
+
+    kinds = weights.of_shape(tmp_path, "qwen3-0.6b", ["int8", "Q8_0", "safetensors"])
+
+    forms = {kind: {form for form in weights.FORMS if found.has(form)} for kind, found in kinds.items()}
+    assert forms == {"int8": {"model"}, "Q8_0": {"gguf"}, "safetensors": {"hf"}}
+    assert [found.served for found in kinds.values()] == [str(tmp_path / "int8"), str(tmp_path / "Q8_0.gguf"), ""]
+    for found in kinds.values():
+        found.close()
+
+
+def test_what_is_missing_of_a_shape_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "int8").mkdir()
+    commands: list[list[str]] = []
+    monkeypatch.setattr(weights.subprocess, "run", lambda command, **_: commands.append(command))
+
+    for found in weights.of_shape(tmp_path, "qwen3-4b", ["int8", "int4", "Q4_K_M"]).values():
+        found.close()
+
+    [command] = commands
+    assert command[3:] == [str(tmp_path), "--shape", "qwen3-4b", "--weights", "int4", "--gguf", "Q4_K_M"]
+
+
+def test_a_gguf_file_alone_is_what_ours_serves_too() -> None:
+    found = weights.given(options(gguf="/x.gguf"))
+
+    assert (found.served, found["gguf"], found.has("model")) == ("/x.gguf", "/x.gguf", False)
+    found.close()
+
+
+def test_prompts_of_a_length_are_words_of_the_models_tokenizer() -> None:
+    args = argparse.Namespace(prompts="400", shared=True, tokens=48, words=40, shared_words=0)
+
+    alone, shared = compare.sizes(args, Path(DEMO_MODEL))
+
+    assert (alone[1], shared[1]) == (", 400 tokens", ", 400 tokens, shared")
+    assert alone[0].words == shared[0].words + shared[0].shared_words
+    assert 150 < alone[0].words < 250
+    assert shared[0].shared_words == round(0.9 * alone[0].words)
+    assert compare.room(args) == 768
+    assert args.words == 40
+
+
+def test_one_streams_row_says_how_near_it_is_to_the_machines_limits() -> None:
+    row = {"streams": 1, "rate": 0.0, "prompt_tokens": 100, "weights": "int8"}
+    cost = limits.Cost(bytes=900, context_bytes=1, multiply_adds=20)
+
+    short = compare.reached({"ttft_ms": {"p50": 500.0}, "itl_ms": {"p50": 1000.0}}, row, {"int8": cost}, (2000, 8000))
+    many = compare.reached({"ttft_ms": {"p50": 1.0}, "itl_ms": {"p50": 1.0}}, {**row, "streams": 8}, {}, (1, 1))
+
+    assert (short["prompt_tokens_per_s"], short["of_bandwidth"], short["of_int8"]) == (200.0, "50 %", "50 %")
+    assert "prompt_tokens_per_s" not in many
+
+
+def test_bytes_and_multiply_adds_of_the_demo_model() -> None:
+    config = model_config.read(Path(DEMO_MODEL))
+    matrices = 5 * 160 * (192 + 2 * 64 + 192 + 3 * 384)
+
+    cost = limits.cost(Path(DEMO_MODEL), config)
+
+    assert cost.multiply_adds <= matrices
+    assert cost.bytes == cost.multiply_adds + 2048 * 160
+    assert cost.context_bytes > 2 * 5 * 2 * 32
