@@ -217,6 +217,8 @@ class RandomModel:
             if weights.numel() >= LARGE:
                 weights.data = torch.from_numpy(np.zeros(weights.shape, np.float32))  # memory that is not touched
                 weights.view(-1)[0] = number
+                if weights.ndim == 3:  # experts, of which the export divides gate and up
+                    weights[0, weights.shape[1] // 2, 0] = -number
             else:
                 weights.copy_(torch.from_numpy(self.values(name)))
         export_from_model(self.network, target, task="text-generation-with-past", ov_config=OVConfig(dtype="fp16"))
@@ -231,9 +233,11 @@ class RandomModel:
             large = node.get_type_name() == "Constant" and np.prod(node.shape) >= LARGE
             if not large or node.get_element_type() != ov.Type.f16:
                 continue
-            name = names[int(node.data.flat[0]) - 1]
+            number = int(node.data.flat[0])
+            name = names[abs(number) - 1]
             data = self.values(name)
-            data = data if list(data.shape) == list(node.shape) else data.swapaxes(-1, -2)
+            if list(data.shape) != list(node.shape):
+                data = np.split(data, 2, axis=1)[number < 0]
             ends = precision == "int4" and name.endswith(ENDS)
             made = compressed(data, "int8" if ends else precision, scratch / f"{place}")
             if made.get_type_name() == "Constant":
