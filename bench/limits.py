@@ -66,6 +66,11 @@ def int8_multiply_adds_per_s() -> float:
     return ROWS * SIZE * SIZE / best(lambda: request.infer([data]))
 
 
+def measured() -> tuple[float, float]:
+    """Bytes read and multiply-adds, each a second. Measured before and after a race, as other processes disturb it."""
+    return read_bytes_per_s(), int8_multiply_adds_per_s()
+
+
 def cost(path: Path, config: Json) -> Cost:
     """Of a GGUF file, or of the network in a folder, with a cache in 8 bits. config: the fields of its config.json."""
     vocabulary = model_config.vocab_size(config)
