@@ -126,6 +126,8 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
     """Start the contestants one after the other: for each server the seconds to its first token."""
     weights = entries.weights
     chosen = race.server_options(args, weights.served)
+    if args.shape:  # random weights repeat a token, so that drafts would always be right
+        chosen = ["--ngram_speculation", "false", *chosen]
     mine = ["lean_ovms"] if weights.served or not args.shape else []
     for name, module in BARE.items() if mine and not weights.has("gguf") else ():
         entries.bare(name, module, chosen)
