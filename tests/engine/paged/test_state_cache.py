@@ -351,7 +351,7 @@ def assert_counted(made):
     """References to blocks and slots are those of the running sequences, and no slot is lost or has two checkpoints."""
     states, running = made.states, made.scheduler.running
     holders = Counter(block for one in running for block in one.blocks)
-    assert made.blocks._holders == [holders[block] for block in range(made.blocks.total)]
+    assert Counter(dict(enumerate(made.blocks._holders))) == holders
     users = Counter(slot for one in running for slot in {one.state_slot, *one.written})
     assert states._users == [users[slot] for slot in range(states.total)]
     kept = [one.slot for one in states._checkpoints.values()]
