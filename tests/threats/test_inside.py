@@ -188,9 +188,11 @@ def _broken(folder: Path, name: str, data: bytes) -> Path:
 
 
 def test_t22_nothing_between_processes_can_carry_code() -> None:
+    """ZeroMQ only publishes KV events, to whom the operator names; its own pickled objects are not used there."""
     for path in PACKAGE.rglob("*.py"):
         found = imports_and_calls(path) & {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "zmq"}
-        assert not found, path
+        assert found <= ({"zmq"} if path.name == "kv_event_publisher.py" else set()), path
+        assert not imports_and_calls(path) & {"recv_pyobj", "send_pyobj"}, path
 
 
 def test_t22_only_the_front_end_listens(target: Target) -> None:

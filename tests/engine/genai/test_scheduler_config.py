@@ -221,4 +221,4 @@ def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
 @pytest.mark.model
 def test_a_prefix_cache_on_disk_that_the_pipeline_does_not_have_is_logged(tmp_path, caplog):
     load_text_model(Config(pipeline_type="LM_CB", prefix_cache_path=str(tmp_path)))
-    assert "--prefix_cache_path has no effect: LM_CB" in caplog.text
+    assert "--prefix_cache_path has no effect: it needs the prefix cache of PAGED, not of LM_CB" in caplog.text
