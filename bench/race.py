@@ -82,7 +82,8 @@ def cases(args: argparse.Namespace) -> list[tuple[int, float]]:
 
 def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Work:
     """The work of a round: the same for every contestant, new in every round."""
-    count = max(args.requests, streams) if args.requests else max(8, 3 * streams)
+    count = args.requests or max(8, 3 * streams)
+    count = count if rate else max(count, streams)
     seed = args.seed * 1_000_003 + streams * 1009 + int(rate * 101) * 7 + number
     return Work(
         prompts=prompts(seed, count, args.words, 0.2, args.shared_words),

@@ -104,7 +104,7 @@ def test_compare_without_the_rivals_that_are_not_there(run, tmp_path: Path, capf
 
     rows = run(compare.main, f"{few} --rival vllm --program vllm=/none --markdown {tmp_path / 'table'}")
 
-    *raced, bare, other, ours = rows
+    *raced, bare, other, ours = (row for row in rows if "who" in row)  # the machine's limits are in other rows
     names = ["bare: GenAI", "bare: paged", "lean_ovms"]
     assert [row["who"] for row in raced] == names * 2
     assert [row["who"] for row in (bare, other, ours)] == names
