@@ -128,7 +128,7 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
         place = f"{place}, without chat: {template.problem}"
     tool, reasoning = parsers.detect(template.source)
     found = (("tool parser", config.tool_parser, tool), ("reasoning parser", config.reasoning_parser, reasoning))
-    return [("chat template", place), *((name, asked or detected or "none") for name, asked, detected in found)]
+    return [("chat template", place), *((name, chosen or detected or "none") for name, chosen, detected in found)]
 
 
 def _template_of_tokenizer(path: Path | None) -> str:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError
 from ..errors import last_line
@@ -22,13 +21,12 @@ from .outputs import Outputs
 from .sampling import logprobs, reductions
 from .sampling.beam_search import BeamSearch, Continuation
 from .sampling.logits_processors import NoToken
+from .sampling.logprobs import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
 from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 
 log = logging.getLogger(__name__)
-
-Logits = NDArray[np.float32]
 
 
 class StepRunner:

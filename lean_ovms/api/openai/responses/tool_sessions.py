@@ -54,7 +54,7 @@ class ToolServers:
         self.connections: set[_Connection] = set()
 
     async def prepare(self) -> None:
-        """Import the package. Raises WrongOptions."""
+        """Imports the package. Raises WrongOptions."""
         try:
             await asyncio.to_thread(_imported)
         except ImportError:
@@ -64,7 +64,7 @@ class ToolServers:
         """Responses end their connections."""
 
     async def close(self) -> None:
-        """End all connections. Idempotent."""
+        """Ends all connections. Idempotent."""
         for connection in self.connections:
             connection.close()
         await asyncio.gather(*(connection.wait_closed() for connection in self.connections))
@@ -127,7 +127,7 @@ class ToolSessions:
             raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
 
     def close(self) -> None:
-        """Let the connections end. Idempotent."""
+        """Lets the connections end. Idempotent."""
         for connection in self._open.values():
             connection.close()
 
@@ -171,7 +171,7 @@ class _Connection:
         logger.warning("tool server %s: %s", self._tool.label, text.replace(url, "its URL") if url else text)
 
     def close(self) -> None:
-        """End it; one that is not open yet is broken off. Only once, as a task that ends it must not be cancelled."""
+        """Ends the connection; one that is not open yet is broken off. Idempotent: one that ends is not cancelled."""
         if not self._unused.is_set():
             self._unused.set()
             if not self.client.done():

@@ -15,9 +15,10 @@ from ..block_tables import BlockTables
 from ..grammar.matcher import Prepare, one_by_one
 from ..model_inputs import Chunk, ModelInputs
 from ..network import Network
+from ..sampling.logprobs import Logits
 from ..sequence import Sequence, forked
 from .draft_length import DraftLength
-from .drafter import NO_ROWS, Draft, Drafter, Logits
+from .drafter import NO_ROWS, Draft, Drafter
 
 
 class DraftModel(Drafter):

@@ -19,14 +19,13 @@ from ..block_tables import BlockTables
 from ..grammar.matcher import Prepare
 from ..model_inputs import Chunk, ModelInputs
 from ..network import Network
-from ..sampling.logprobs import log_sum_exp
+from ..sampling.logprobs import Logits, log_sum_exp
 from ..sampling.sampler import SamplingBatch, sample
 from ..sequence import Sequence, forked
 from .draft_length import DraftLength
 
 log = logging.getLogger(__name__)
 
-Logits = NDArray[np.float32]
 NO_ROWS = np.zeros(0, np.int64)
 
 

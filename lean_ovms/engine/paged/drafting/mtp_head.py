@@ -21,9 +21,10 @@ from ..grammar.matcher import Prepare
 from ..model_inputs import Chunk, ModelInputs
 from ..network import Network
 from ..running import FEW_SEQUENCES
+from ..sampling.logprobs import Logits
 from ..sequence import Sequence, forked
 from .draft_length import DraftLength
-from .drafter import NO_ROWS, Draft, Drafter, Logits
+from .drafter import NO_ROWS, Draft, Drafter
 
 LENGTHS = 1, 1, 1, 64
 """A head was trained to know one token more, so drafts begin with one and grow by one. A token costs a tenth to a

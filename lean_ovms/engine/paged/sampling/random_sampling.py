@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..sequence import Sequence
 from . import reductions
+from .reductions import Floats
 
-Logits = NDArray[np.float32]
 Tokens = NDArray[np.int64]
 Numbers = NDArray[np.uint64]
 
@@ -56,7 +56,7 @@ def _mix(z: Numbers) -> Numbers:
     return mixed
 
 
-def sample_top_k(logits: Logits, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
+def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
     """Samples tokens with a top_k, from so many sorted logits of each row. Of equal ones at the border some are in."""
     top_k = np.minimum(sampling.top_k[part], logits.shape[1])
     most, line = int(top_k.max()), np.arange(len(logits))[:, None]
@@ -75,7 +75,7 @@ def sample_top_k(logits: Logits, sampling: Sampling, part: slice, positions: Num
     return chosen
 
 
-def sample_full(logits: Logits, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
+def sample_full(logits: Floats, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
     """Samples tokens without a top_k, and without sorting: from all tokens, and again if one is outside of the nucleus.
 
     trial: random numbers that are used up.
@@ -88,7 +88,7 @@ def sample_full(logits: Logits, sampling: Sampling, part: slice, positions: Numb
 
 
 def in_nucleus(
-    weights: Logits, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
+    weights: Floats, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
 ) -> Tokens:
     """Returns these tokens, which were sampled by all weights, or others in the place of those outside of top_p.
 
@@ -119,7 +119,7 @@ def in_nucleus(
     return chosen
 
 
-def _likelier(weights: Logits, places: NDArray[np.int64], value: Logits) -> NDArray[np.float64]:
+def _likelier(weights: Floats, places: NDArray[np.int64], value: Floats) -> NDArray[np.float64]:
     """Returns the sum of the weights of these rows that are above a value."""
     if not len(places):
         return np.zeros(0)
@@ -137,7 +137,7 @@ def _likelier(weights: Logits, places: NDArray[np.int64], value: Logits) -> NDAr
     return total
 
 
-def weights_of(logits: Logits, temperature: Logits, min_p: Logits) -> Logits:
+def weights_of(logits: Floats, temperature: Floats, min_p: Floats) -> Floats:
     """exp((logit - highest) / temperature), the likeliest 1, those under min_p 0. This thread's memory."""
     weights = reductions.scratch("weights", logits.shape)
     np.subtract(logits, logits.max(axis=-1, keepdims=True), out=weights)

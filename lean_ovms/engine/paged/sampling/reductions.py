@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-Logits = NDArray[np.float32]
+Floats = NDArray[np.float32]
 
 COLUMN = 32
 """Tokens of a column: those whose numbers are equal modulo the table's width."""
@@ -71,30 +71,30 @@ def groups(count: int, vocab: int) -> list[slice]:
     return [slice(start, min(count, start + at_once)) for start in range(0, count, at_once)]
 
 
-def scratch(name: str, shape: tuple[int, ...]) -> Logits:
+def scratch(name: str, shape: tuple[int, ...]) -> Floats:
     """Returns this thread's memory for intermediate values: new memory costs more than what is computed into it."""
     size = int(np.prod(shape))
-    buffer: Logits | None = getattr(_local, name, None)
+    buffer: Floats | None = getattr(_local, name, None)
     if buffer is None or len(buffer) < size:
         buffer = np.empty(max(size, CACHED), np.float32)
         setattr(_local, name, buffer)
     return buffer[:size].reshape(shape)
 
 
-def rows(logits: Logits, places: Sequence[int]) -> Logits:
+def rows(logits: Floats, places: Sequence[int]) -> Floats:
     """Returns the rows at these places, which ascend: where they are neighbours, not a copy."""
     neighbours = places[-1] - places[0] == len(places) - 1
     return logits[places[0] : places[-1] + 1] if neighbours else logits[list(places)]
 
 
-def table(logits: Logits) -> tuple[Logits, Logits]:
+def table(logits: Floats) -> tuple[Floats, Floats]:
     """Returns views of logits [n, vocab]: the table [n, COLUMN, columns] and the tail [n, rest]."""
     count, vocab = logits.shape
     columns = vocab // COLUMN
     return logits[:, : COLUMN * columns].reshape(count, COLUMN, columns), logits[:, COLUMN * columns :]
 
 
-def column_sums(weights: Logits) -> Logits:
+def column_sums(weights: Floats) -> Floats:
     """Sums the columns: [n, vocab] to [n, columns + 1], the last sum that of the tail."""
     body, tail = table(weights)
     sums = np.empty((len(weights), body.shape[2] + 1), np.float32)
@@ -103,7 +103,7 @@ def column_sums(weights: Logits) -> Logits:
     return sums
 
 
-def log_sums(logits: Logits, highest: Logits, factor: float = 1.0) -> NDArray[np.float64]:
+def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np.float64]:
     """Returns log(sum(exp(factor * logit))) of each row, [n, vocab] to [n]. highest: the rows' greatest logits.
 
     The rows have to fit into the CPU's cache.
@@ -121,7 +121,7 @@ def log_sums(logits: Logits, highest: Logits, factor: float = 1.0) -> NDArray[np
     return np.maximum(logs, highest) if plain else logs + highest
 
 
-def locate(weights: Logits, sums: Logits, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     """Returns the tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then the token in it.
 
     sums: their column_sums.
@@ -141,7 +141,7 @@ def locate(weights: Logits, sums: Logits, numbers: NDArray[np.float64]) -> NDArr
     return chosen
 
 
-def largest(logits: Logits, most: int, maxima: Logits | None = None) -> NDArray[np.int64]:
+def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[np.int64]:
     """Returns the tokens with the greatest logits of each row, [n, most], by id.
 
     Among equal logits at the border some are in. The `most` greatest are in the `most` columns with the greatest
@@ -167,7 +167,7 @@ def largest(logits: Logits, most: int, maxima: Logits | None = None) -> NDArray[
     return ids
 
 
-def above(line: NDArray[np.float32], maxima: Logits, value: np.float32) -> int:
+def above(line: NDArray[np.float32], maxima: Floats, value: np.float32) -> int:
     """Returns how many logits of a row [vocab] are greater than a value.
 
     maxima: of the row's columns; only columns with a greater maximum are read, unless they are many.

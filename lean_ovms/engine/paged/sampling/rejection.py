@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from . import reductions
 from .random_sampling import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, sample_full, uniform, weights_of
-
-Logits = NDArray[np.float32]
+from .reductions import Floats
 
 NEAR = float(np.exp(-8))
 """Part of the likeliest token's weight from which on a column is near: with less more columns are near, with more the
@@ -36,9 +35,9 @@ class _Near(NamedTuple):
 
     place: NDArray[np.int64]
     columns: NDArray[np.int64]
-    weights: Logits
-    highest: Logits
-    bounds: Logits
+    weights: Floats
+    highest: Floats
+    bounds: Floats
     far: NDArray[np.float64]
 
     def ids(self, logits: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -59,12 +58,12 @@ class _Line(NamedTuple):
 
     place: int
     columns: NDArray[np.int64]
-    values: Logits
+    values: Floats
     highest: np.float32
     far: float
 
 
-def sample(logits: Logits, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
+def sample(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
     """Samples with sample_full's distribution; the same seed gives other tokens than there."""
     chosen = np.empty(len(logits), np.int64)
     body, tail = reductions.table(logits)
@@ -84,7 +83,7 @@ def sample(logits: Logits, sampling: Sampling, part: slice, positions: Numbers) 
     return chosen
 
 
-def _look(body: Logits, tail: Logits, sampling: Sampling, row: int, place: int, bounds: Logits) -> _Line | None:
+def _look(body: Floats, tail: Floats, sampling: Sampling, row: int, place: int, bounds: Floats) -> _Line | None:
     """Returns the near columns of a row's table, and writes the bounds of the others to `bounds`. row: in the sampling.
 
     None for a row with many near columns, or with logits that are not numbers.
@@ -109,7 +108,7 @@ def _look(body: Logits, tail: Logits, sampling: Sampling, row: int, place: int, 
     return _Line(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
 
 
-def _group(logits: Logits, found: list[_Line], sampling: Sampling, part: slice, bounds: Logits) -> _Near:
+def _group(logits: Floats, found: list[_Line], sampling: Sampling, part: slice, bounds: Floats) -> _Near:
     """Puts rows with about equally many near columns together."""
     place = np.array([line.place for line in found], np.int64)
     temperature, min_p = sampling.temperature[part][place], sampling.min_p[part][place]
@@ -131,7 +130,7 @@ def _group(logits: Logits, found: list[_Line], sampling: Sampling, part: slice, 
     return _Near(place, columns, weights, highest, bounds, far)
 
 
-def _draw(logits: Logits, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
+def _draw(logits: Floats, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
     place, weights = group.place, group.weights
     seeds, top_p = sampling.seeds[part][place], sampling.top_p[part][place]
     edges = weights.cumsum(axis=1, dtype=np.float64)
@@ -171,18 +170,19 @@ def _draw(logits: Logits, group: _Near, sampling: Sampling, part: slice, positio
 
 
 def _outside(
-    logits: Logits,
+    logits: Floats,
     group: _Near,
     sampling: Sampling,
     part: slice,
     sums: tuple[NDArray[np.float64], NDArray[np.float64]],
-    asked: tuple[NDArray[np.int64], Logits, NDArray[np.bool_]],
+    candidates: tuple[NDArray[np.int64], Floats, NDArray[np.bool_]],
 ) -> NDArray[np.bool_]:
-    """Returns for which of the rows `asked` (with a floor each, where limited) the tokens above it alone make top_p up.
+    """Returns for which of the rows of `candidates` (with a floor each, where limited) the tokens above it alone
+    make top_p up.
 
     sums: of all weights of each row, at least and at most; the exact one replaces both where it is needed.
     """
-    (least, most), (left, floor, limited) = sums, asked
+    (least, most), (left, floor, limited) = sums, candidates
     if not limited.any():
         return limited
     top_p = sampling.top_p[part][group.place[left]]
@@ -203,7 +203,7 @@ def _outside(
     return outside
 
 
-def _far_token(logits: Logits, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
+def _far_token(logits: Floats, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
     """Returns the token on which a number below `far` falls, if each weighs its column's bound; -1: above its weight.
 
     Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.

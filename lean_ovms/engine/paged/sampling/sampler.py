@@ -13,10 +13,9 @@ from ..params import NO_LOGPROBS
 from ..sequence import Sequence
 from . import reductions, rejection
 from .logits_processors import NoToken, edit, touched
-from .logprobs import UNKNOWN, TokenLogprobs, details, named
+from .logprobs import UNKNOWN, Logits, TokenLogprobs, details, named
 from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
 
-Logits = NDArray[np.float32]
 Tokens = NDArray[np.int64]
 
 
