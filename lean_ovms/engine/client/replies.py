@@ -32,11 +32,9 @@ class Reply(Protocol):
 
     def receive(self, record: protocol.Record) -> None:
         """Takes a record with its id. Raises FrameError for one that does not fit."""
-        ...
 
     def fail(self, error: RequestError) -> None:
         """Ends it with this error."""
-        ...
 
 
 R = TypeVar("R", bound=Reply)

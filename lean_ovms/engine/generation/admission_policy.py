@@ -22,12 +22,10 @@ class Runner(Protocol[S]):
     @property
     def running(self) -> Seq[S]:
         """Oldest first."""
-        ...
 
     @property
     def full(self) -> bool:
         """Every slot is taken."""
-        ...
 
     @property
     def steps(self) -> int: ...
@@ -37,31 +35,24 @@ class Runner(Protocol[S]):
 
     def blocks_of(self, client: ClientQueue) -> int:
         """Returns the KV blocks of its running sequences."""
-        ...
 
     def blocks_needed(self, sequence: S) -> int:
         """Returns the KV blocks with which a sequence would start."""
-        ...
 
     def prompts_full(self, client: ClientQueue) -> bool:
         """Returns whether a client has prompts that are not computed yet, for which another one would only wait."""
-        ...
 
     def must_wait(self, sequence: S) -> bool:
         """Returns whether a sequence cannot start now while those behind it may."""
-        ...
 
     def reserve(self, sequence: S, leaving: S | None) -> bool:
         """Reserves room for a sequence that is started then; returns whether there is any. leaving: gives its slot."""
-        ...
 
     def start(self, sequence: S) -> None:
         """Runs a sequence for which room is reserved."""
-        ...
 
     def preempt(self, sequence: S) -> None:
         """Puts a running sequence back into the queue, behind others of its client."""
-        ...
 
 
 class AdmissionPolicy(Generic[S]):

@@ -25,7 +25,6 @@ class WaitingRequests(Protocol):
     @property
     def waiting(self) -> int:
         """Requests of all clients."""
-        ...
 
     def waiting_of(self, client: str) -> int: ...
 
@@ -46,57 +45,45 @@ class Backend(LoadedModel, Protocol):
     @property
     def waiting(self) -> FairQueue[Any]:
         """Sequences that have not started, or will start again."""
-        ...
 
     @property
     def idle(self) -> bool:
         """There is nothing to step for."""
-        ...
 
     @property
     def calm(self) -> bool:
         """A grammar may be compiled in a thread: no sequence is about to have its first step with one."""
-        ...
 
     def check(self, request: GenerationRequest) -> None:
         """Raises errors.BadRequest for what this engine cannot compute. It may keep its own form of the request."""
-        ...
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that was checked."""
-        ...
 
     def cancel(self, request_id: int, index: int | None) -> None:
         """Stops a request or one choice of it; an unknown id is one that has finished."""
-        ...
 
     def admit(self, *, compiling: bool = False) -> None:
         """Starts waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
-        ...
 
     def step(self) -> Iterable[str]:
         """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
 
         Returns grammars that proved too slow to be matched.
         """
-        ...
 
     def prefix_cache_action(self, command: PrefixCacheAction) -> None:
         """Resets, saves or restores what is cached of prompts, of running requests too; the answer goes to `out`.
 
         Raises RequestError.
         """
-        ...
 
     def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
         """Saves, restores or erases what a slot has in the prefix cache. Returns tokens and bytes of the file. Raises
         RequestError."""
-        ...
 
     def close(self) -> None:
         """Keeps what is to outlive the process."""
-        ...
 
     def stats(self) -> EngineStats:
         """Returns a snapshot of all counts."""
-        ...

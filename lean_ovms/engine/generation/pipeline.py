@@ -50,11 +50,9 @@ class Compiler(Protocol):
 
     def compile(self, tag: str) -> None:
         """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
-        ...
 
     def clear(self) -> None:
         """Drops everything compiled. Between two steps only."""
-        ...
 
 
 class GrammarCost(NamedTuple):
@@ -74,11 +72,9 @@ class GrammarChecker(Protocol):
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
-        ...
 
     def stop(self) -> object:
         """Frees its resources; the next `check` starts it again."""
-        ...
 
 
 class ImagePlaceholders(Protocol):
@@ -91,7 +87,6 @@ class ImagePlaceholders(Protocol):
 
         Their number is exact for image sizes that were learned, and an upper estimate for others.
         """
-        ...
 
 
 class LongTextEncoder(Protocol):
@@ -99,15 +94,12 @@ class LongTextEncoder(Protocol):
 
     def is_long(self, text: str) -> bool:
         """Returns whether `LoadedModel.encode` would take too long between two steps."""
-        ...
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
         """Encodes as `LoadedModel.encode` does, in one other thread, to an array: millions of ids take some MB."""
-        ...
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
         """Remembers what `encode` returned, so that the next turn of a conversation is short."""
-        ...
 
 
 class Grammars(NamedTuple):
@@ -129,8 +121,6 @@ class LoadedModel(Protocol):
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """Returns the ids of a text. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
-        ...
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of ids, by the model's own detokenizer."""
-        ...

@@ -27,15 +27,12 @@ class Watcher(Protocol):
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Is told of a block that is in the prefix cache now."""
-        ...
 
     def evicted(self, block: int, serial: int) -> None:
         """Is told of a block that leaves the prefix cache; its content is there still."""
-        ...
 
     def clearing(self) -> None:
         """Is told that all blocks leave the prefix cache, each of which follows; they are not to be kept."""
-        ...
 
 
 class BlockManager:

@@ -55,50 +55,39 @@ class Network(Protocol):
     @property
     def inputs(self) -> frozenset[str]:
         """The names of the network's inputs, caches left out."""
-        ...
 
     def allocate(self, blocks: int, states: int) -> None:
         """Makes the KV cache, and so many slots for states."""
-        ...
 
     def tensor(self, name: str, shape: list[int]) -> InferTensor:
         """Makes a new tensor for an input."""
-        ...
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
         """Makes a new tensor for an input, with these values in the input's own precision, and zeros elsewhere."""
-        ...
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
         """Computes with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
-        ...
 
     def start(self, prompts: bool) -> None:
         """Starts to compute with what is in the input tensors.
 
         prompts: they have chunks (model_inputs.Chunk), so their sizes are others than those of the steps around.
         """
-        ...
 
     def wait(self) -> NDArray[np.float32]:
         """Returns the logits [wanted tokens, vocab] of what was started, valid and writable until the next start.
 
         Raises whatever the network raises.
         """
-        ...
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block, in all layers."""
-        ...
 
     def block_buffers(self, block: int) -> list[NDArray[np.uint8]]:
         """Returns the memory of a block's keys and values, in all layers. Any thread may call it."""
-        ...
 
     def state_buffers(self, slot: int) -> list[NDArray[np.uint8]]:
         """Returns the memory of a slot's state. Any thread may call it."""
-        ...
 
     def clear_state(self, slot: int) -> None:
         """Makes a slot's state that of a sequence without tokens."""
-        ...

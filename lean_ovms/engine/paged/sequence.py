@@ -40,7 +40,6 @@ class Search(Protocol):
 
     def begin_again(self) -> Sequence:
         """Forgets everything but the prompt; returns the sequence that computes it."""
-        ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -63,20 +63,15 @@ class Recognizer(Protocol):
 
     def room(self, soon: bool) -> bool:
         """Returns whether it takes another job now. soon: one that should not wait for those in work."""
-        ...
 
     def start(self, jobs: list[Job]) -> None:
         """Begins to compute these jobs in addition to those at work."""
-        ...
 
     def step(self) -> None:
         """Compute a part of all jobs in work; those that are done or cancelled leave."""
-        ...
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of these tokens."""
-        ...
 
     def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Returns the tokens of each text."""
-        ...

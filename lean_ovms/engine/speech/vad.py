@@ -23,7 +23,6 @@ class Detector(Protocol):
 
     def probability(self, frame: Samples) -> float:
         """Returns the probability that the next frame has speech, 0 to 1. frame: FRAME samples."""
-        ...
 
 
 class EnergyDetector:

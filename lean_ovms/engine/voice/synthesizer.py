@@ -26,4 +26,3 @@ class Synthesizer(Protocol):
 
     def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
         """Returns the speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
-        ...

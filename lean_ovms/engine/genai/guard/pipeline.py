@@ -56,18 +56,15 @@ class Handle(Protocol):
 
     def can_read(self) -> bool:
         """There is an output to read; always False after cancel."""
-        ...
 
     def read(self) -> Mapping[int, GuardedOutput]:
         """Returns the outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
 
         Never call it when can_read is False: GenAI would block for ever or raise.
         """
-        ...
 
     def cancel(self) -> None:
         """Stops; unread outputs are lost, the KV blocks are free at the next step."""
-        ...
 
 
 class ImageTokenCounter(ImagePlaceholders, Protocol):
@@ -75,11 +72,9 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
 
     def prompt_tokens(self, handle: Handle) -> int:
         """Returns the exact number of prompt tokens of a finished request, 0 while it runs."""
-        ...
 
     def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
         """The prompt had this exact number of tokens."""
-        ...
 
 
 class Pipeline(LoadedModel, Protocol):
@@ -94,24 +89,18 @@ class Pipeline(LoadedModel, Protocol):
 
     def check(self, request: PipelineRequest) -> None:
         """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""
-        ...
 
     def add(self, request: PipelineRequest) -> Handle:
         """Adds a request to the next steps. Raises errors.BadRequest, without effect on others."""
-        ...
 
     def step(self) -> None:
         """Computes once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
-        ...
 
     def busy(self) -> bool:
         """Requests are unfinished, or cancelled and not yet freed by a step."""
-        ...
 
     def scheduled(self) -> int:
         """Returns how many requests the last step computed for."""
-        ...
 
     def status(self, handle: Handle) -> Status:
         """Returns the state of a request that has no output."""
-        ...

@@ -55,26 +55,21 @@ class Matcher(Protocol):
 
     def prepare(self) -> None:
         """Computes the mask early, while the network computes. Optional before `apply`."""
-        ...
 
     def apply(self, line: NDArray[np.float32]) -> None:
         """Forbids, in a logits row [vocab], what may not come next. Raises logits.NoToken."""
-        ...
 
     def consume(self, token: int) -> bool:
         """Takes the next token; True when the grammar is over and nothing may follow."""
-        ...
 
     def forced(self) -> list[int]:
         """Returns the GrammarTokens of the text that has to come next, as far as the grammar leaves no choice.
 
         The model may write the same text with other tokens, so these are draft tokens.
         """
-        ...
 
     def fork(self) -> Matcher:
         """Returns the same state for another sequence that goes on from here."""
-        ...
 
 
 class Library(Compiler, GrammarChecker, Protocol):
@@ -82,7 +77,6 @@ class Library(Compiler, GrammarChecker, Protocol):
 
     def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
         """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end."""
-        ...
 
 
 Prepare = Callable[[Sequence[Matcher]], None]
