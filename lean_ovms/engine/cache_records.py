@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .record import Record
 
@@ -16,7 +15,6 @@ class PrefixCacheAction(Record):
     others have written).
     """
 
-    kind: ClassVar[str] = "prefix_cache_action"
     id: int
     action: str
     disk: bool = False
@@ -26,7 +24,6 @@ class PrefixCacheAction(Record):
 class BlocksOnDisk(Record):
     """So many blocks, and states of hybrid networks, were saved, or are on disk. failed: could not be written."""
 
-    kind: ClassVar[str] = "blocks_on_disk"
     id: int
     blocks: int = 0
     bytes: int = 0
@@ -37,7 +34,6 @@ class BlocksOnDisk(Record):
 class SlotAction(Record):
     """Save, restore or erase what a slot has in the prefix cache. Answered by one SlotDone or Refused. file: a name."""
 
-    kind: ClassVar[str] = "slot_action"
     id: int
     action: str
     slot: int
@@ -48,7 +44,6 @@ class SlotAction(Record):
 class SlotDone(Record):
     """A slot was saved, restored or erased. bytes: of its file."""
 
-    kind: ClassVar[str] = "slot_done"
     id: int
     tokens: int
     bytes: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from .record import DataRecord, Record
 
@@ -18,7 +18,6 @@ class GenerateImage(Record):
     pixels: their bytes, sent as attachments.
     """
 
-    kind: ClassVar[str] = "generate_image"
     id: int
     prompt: str
     params: dict[str, Any]
@@ -38,7 +37,6 @@ class GenerateImage(Record):
 class PartialImage(DataRecord):
     """The unfinished image of a GenerateImage. data: the file; sent as an attachment."""
 
-    kind: ClassVar[str] = "partial_image"
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})
 
@@ -47,6 +45,5 @@ class PartialImage(DataRecord):
 class GeneratedImage(DataRecord):
     """The reply to GenerateImage. data: the file; sent as an attachment."""
 
-    kind: ClassVar[str] = "generated_image"
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})

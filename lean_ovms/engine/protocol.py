@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 
@@ -68,7 +68,6 @@ _LENGTH = struct.Struct("<I")
 class Load(Record):
     """First frame. config: the fields of config.Config. task: the kind of work, one of config.SERVED_TASKS."""
 
-    kind: ClassVar[str] = "load"
     config: dict[str, Any]
     task: str = TEXT_GENERATION
 
@@ -90,7 +89,6 @@ class Submit(Record):
     lora_modules.dumps writes it, with a name that no other has had; "": none.
     """
 
-    kind: ClassVar[str] = "submit"
     id: int
     prompt: str | list[int]
     add_special_tokens: bool
@@ -129,7 +127,6 @@ class Pool(Record):
     pooling_types.PoolingParams.
     """
 
-    kind: ClassVar[str] = "pool"
     id: int
     inputs: list[str | list[int]]
     queries: list[str | list[int]]
@@ -140,7 +137,6 @@ class Pool(Record):
 class Cancel(Record):
     """Stop a request (index None) or one sequence of it. Not answered; unknown and finished ids are ignored."""
 
-    kind: ClassVar[str] = "cancel"
     id: int
     index: int | None = None
 
@@ -149,7 +145,6 @@ class Cancel(Record):
 class Ping(Record):
     """Answered by one Pong, between two steps."""
 
-    kind: ClassVar[str] = "ping"
     id: int
 
 
@@ -163,7 +158,6 @@ class Ready(Record):
     The others are the fields of engine_types.Vocabulary; pieces: as latin-1 strings.
     """
 
-    kind: ClassVar[str] = "ready"
     info: dict[str, Any]
     pieces: list[str]
     special: list[int]
@@ -176,7 +170,6 @@ class Ready(Record):
 class LoadFailed(Record):
     """The model does not load; the child exits with status 3 after sending this."""
 
-    kind: ClassVar[str] = "load_failed"
     message: str
 
 
@@ -187,7 +180,6 @@ class Accepted(Record):
     notices: what of its constraint is not imposed.
     """
 
-    kind: ClassVar[str] = "accepted"
     id: int
     prompt_tokens: int
     tokens: list[int] | None = None
@@ -198,7 +190,6 @@ class Accepted(Record):
 class Refused(Record):
     """The request will not run. error: errors.RequestError.to_wire()."""
 
-    kind: ClassVar[str] = "refused"
     id: int
     error: list[str | None]
 
@@ -211,7 +202,6 @@ class Tokens(Record):
     logprobs: one natural-log probability per token, or None if not requested.
     """
 
-    kind: ClassVar[str] = "tokens"
     id: int
     index: int
     tokens: list[int]
@@ -226,7 +216,6 @@ class DetailedTokens(Tokens):
     A record of its own, so that plain tokens have no further field.
     """
 
-    kind: ClassVar[str] = "detailed_tokens"
     top: list[Sequence[Alternative]] = field(default_factory=list)
 
 
@@ -234,7 +223,6 @@ class DetailedTokens(Tokens):
 class Counted(Record):
     """The prompt's exact number of tokens, where Accepted had an estimate because of its images."""
 
-    kind: ClassVar[str] = "counted"
     id: int
     prompt_tokens: int
 
@@ -246,7 +234,6 @@ class Prefilled(Record):
     cached: its tokens that were found in the prefix cache, None where this is not known.
     """
 
-    kind: ClassVar[str] = "prefilled"
     id: int
     cached: int | None
     ms: float
@@ -256,7 +243,6 @@ class Prefilled(Record):
 class Drafted(Record):
     """Each draft of one sequence had so many tokens, of which `accepted` were kept; before its final Tokens."""
 
-    kind: ClassVar[str] = "drafted"
     id: int
     tokens: list[int]
     accepted: list[int]
@@ -270,7 +256,6 @@ class Progress(Record):
     the engine does not count it itself.
     """
 
-    kind: ClassVar[str] = "progress"
     id: int
     tokens: int
     cached: int
@@ -284,7 +269,6 @@ class PromptLogprobs(Record):
     ranks, top: of each token but the first, where the engine knows them; top as in DetailedTokens.
     """
 
-    kind: ClassVar[str] = "prompt_logprobs"
     id: int
     logprobs: list[float | None]
     ranks: list[int] = field(default_factory=list)
@@ -295,7 +279,6 @@ class PromptLogprobs(Record):
 class Failed(Record):
     """An accepted request ends here, with all its sequences. error: errors.RequestError.to_wire()."""
 
-    kind: ClassVar[str] = "failed"
     id: int
     error: list[str | None]
 
@@ -308,7 +291,6 @@ class Pooled(DataRecord):
     that order, float32, little-endian; sent as an attachment.
     """
 
-    kind: ClassVar[str] = "pooled"
     id: int
     indices: list[int]
     tokens: list[int]
@@ -321,13 +303,12 @@ class Pooled(DataRecord):
 class Pong(Record):
     """stats: the fields of engine_types.EngineStats."""
 
-    kind: ClassVar[str] = "pong"
     id: int
     stats: dict[str, int]
 
 
 _RECORDS = (*Record.__subclasses__(), *DataRecord.__subclasses__(), *Tokens.__subclasses__())
-_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if "kind" in vars(cls)}
+_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if is_dataclass(cls)}
 _ROW = {
     cls: attrgetter("kind", *[f.name for f in fields(cls) if "attached" not in f.metadata]) for cls in _KINDS.values()
 }

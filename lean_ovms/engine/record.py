@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
@@ -13,9 +14,12 @@ LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
 
 
 class Record:
-    """Base of all records."""
+    """Base of all records. kind: what it is called in a frame: "prompt_logprobs" for PromptLogprobs."""
 
     kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def attached(self) -> Iterable[bytes]:
         """The bytes that are sent before the record's frame."""

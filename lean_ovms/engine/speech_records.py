@@ -21,7 +21,6 @@ class Transcribe(Record):
 
     ALONE: ClassVar[int] = 1
     PLAIN: ClassVar[int] = 2
-    kind: ClassVar[str] = "transcribe"
     id: int
     params: dict[str, Any]
     client: str = ""
@@ -35,7 +34,6 @@ class Audio(DataRecord):
     """The next samples of a Transcribe; last: there are no more. data: whole samples of 16 bits, little-endian, 16 kHz;
     sent as an attachment."""
 
-    kind: ClassVar[str] = "audio"
     id: int
     last: bool
     data: bytes = field(default=b"", metadata={"attached": True})
@@ -45,7 +43,6 @@ class Audio(DataRecord):
 class WindowStarted(Record):
     """A window of this Transcribe is being computed from now on."""
 
-    kind: ClassVar[str] = "window_started"
     id: int
 
 
@@ -53,7 +50,6 @@ class WindowStarted(Record):
 class SpeechText(Record):
     """New text of the window that is being computed: the fields of speech_types.TextDelta."""
 
-    kind: ClassVar[str] = "speech_text"
     id: int
     text: str
     logprobs: list[tuple[str, float]] | None = None
@@ -63,7 +59,6 @@ class SpeechText(Record):
 class SpeechTurn(Record):
     """Speech begins (started) or ends at this time, in seconds."""
 
-    kind: ClassVar[str] = "speech_turn"
     id: int
     started: bool
     at: float
@@ -73,7 +68,6 @@ class SpeechTurn(Record):
 class AudioUsed(Record):
     """The samples before this one are not needed again: they are transcribed, or have no speech."""
 
-    kind: ClassVar[str] = "audio_used"
     id: int
     samples: int
 
@@ -83,7 +77,6 @@ class WindowTranscribed(Record):
     """A window is done. window: the fields of speech_types.WindowDone. samples: as in AudioUsed. state: for
     Transcribe.state; of no meaning to the front end. queued_s, computed_s: time that it waited, and that it took."""
 
-    kind: ClassVar[str] = "window_transcribed"
     id: int
     window: dict[str, Any]
     samples: int
@@ -96,7 +89,6 @@ class WindowTranscribed(Record):
 class Transcribed(Record):
     """All of the audio of a Transcribe is transcribed."""
 
-    kind: ClassVar[str] = "transcribed"
     id: int
 
 
@@ -108,7 +100,6 @@ class Speak(Record):
     where too many wait. client: as in Submit.
     """
 
-    kind: ClassVar[str] = "speak"
     id: int
     text: str
     params: dict[str, Any]
@@ -120,6 +111,5 @@ class Speak(Record):
 class Spoken(DataRecord):
     """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
 
-    kind: ClassVar[str] = "spoken"
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})

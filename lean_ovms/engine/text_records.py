@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from .record import Record
 
@@ -28,7 +27,6 @@ class Encode(Record):
     parts, data: as `parts` and `texts` of Submit, instead of one long text.
     """
 
-    kind: ClassVar[str] = "encode"
     id: int
     texts: list[str]
     add_special_tokens: bool
@@ -48,7 +46,6 @@ class Encode(Record):
 class Decode(Record):
     """Detokenize with the model's own detokenizer. Answered by one Decoded or Refused."""
 
-    kind: ClassVar[str] = "decode"
     id: int
     tokens: list[int]
     skip_special_tokens: bool
@@ -61,7 +58,6 @@ class Encoded(Record):
     sizes, data: of texts with many ids, instead of `tokens`: how many each has, and all ids as int32 of this machine.
     """
 
-    kind: ClassVar[str] = "encoded"
     id: int
     tokens: list[list[int]]
     sizes: list[int] = field(default_factory=list)
@@ -87,6 +83,5 @@ class Encoded(Record):
 class Decoded(Record):
     """The text of a Decode."""
 
-    kind: ClassVar[str] = "decoded"
     id: int
     text: str

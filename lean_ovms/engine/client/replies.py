@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...errors import RequestError, from_wire
@@ -41,6 +42,7 @@ R = TypeVar("R", bound=Reply)
 OnPartial = Callable[[bytes], object] | None
 
 
+@dataclass(slots=True, eq=False)
 class ReplyStream:
     """The replies to one request, and its cancellation. Pushed to one sink.
 
@@ -53,50 +55,30 @@ class ReplyStream:
     progress: the last report about the prompt; a new one is pushed as an empty list, or with the next tokens.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_ended",
-        "_error",
-        "_new",
-        "_paused",
-        "_progressed",
-        "_router",
-        "_running",
-        "_sink",
-        "absent",
-        "accepted",
-        "cached_tokens",
-        "drafted",
-        "id",
-        "notices",
-        "prefill_ms",
-        "progress",
-        "prompt_logprobs",
-        "prompt_tokens",
-        "tokens",
-    )
+    _router: ReplyRouter
+    id: int
+    sequences: InitVar[int]
+    prompt_tokens: int = -1  # until accepted
+    tokens: list[int] | None = None
+    notices: list[str] = field(default_factory=list)
+    prompt_logprobs: protocol.PromptLogprobs | None = None
+    cached_tokens: int | None = None
+    prefill_ms: float | None = None
+    progress: protocol.Progress | None = None
+    absent: int = 0
+    drafted: list[int] | None = None
+    accepted: list[int] = field(default_factory=list)
+    _progressed: bool = False
+    _running: set[int] = field(init=False)
+    _new: dict[int, protocol.Tokens] = field(default_factory=dict)
+    _error: Exception | None = None
+    _accepted: asyncio.Future[None] | None = None
+    _sink: Sink[list[protocol.Tokens]] | None = None
+    _paused: asyncio.Future[None] | None = None  # the sink's, that `flush` waits for
+    _ended: asyncio.Future[None] | None = None
 
-    def __init__(self, router: ReplyRouter, number: int, sequences: int) -> None:
-        self.id = number
-        self.prompt_tokens = -1  # until accepted
-        self.tokens: list[int] | None = None
-        self.notices: list[str] = []
-        self.prompt_logprobs: protocol.PromptLogprobs | None = None
-        self.cached_tokens: int | None = None
-        self.prefill_ms: float | None = None
-        self.progress: protocol.Progress | None = None
-        self.absent = 0
-        self.drafted: list[int] | None = None
-        self.accepted: list[int] = []
-        self._progressed = False
-        self._router = router
+    def __post_init__(self, sequences: int) -> None:
         self._running = set(range(sequences))
-        self._new: dict[int, protocol.Tokens] = {}
-        self._error: Exception | None = None
-        self._accepted: asyncio.Future[None] | None = None
-        self._sink: Sink[list[protocol.Tokens]] | None = None
-        self._paused: asyncio.Future[None] | None = None  # the sink's, that `flush` waits for
-        self._ended: asyncio.Future[None] | None = None
 
     @property
     def finished(self) -> bool:
