@@ -322,7 +322,6 @@ class FrameError(Exception):
 
 
 def encode(records: Iterable[Record]) -> bytes:
-    """One frame with these records."""
     body = orjson.dumps([_ROW[type(r)](r) for r in records])
     return _LENGTH.pack(len(body)) + body
 

@@ -159,7 +159,6 @@ class _Builder:
         return {"type": "triggered_tags", "triggers": [form.trigger], "tags": tags}
 
     def _list(self, form: CallForm, several: bool) -> Json:
-        """One call, or up to MAX_CALLS."""
         ones = self._ones(form)
         if not several or form.alone:
             return formats.either(*ones)

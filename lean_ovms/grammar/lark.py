@@ -87,7 +87,6 @@ class _Writer:
         return self._names[key]
 
     def in_rule(self, part: Expression) -> str:
-        """A part of a rule."""
         if part.text == _EMPTY:
             return '""'
         return self.named("T", part.text) if part.regular else part.text
@@ -168,7 +167,6 @@ class _Writer:
         return self._series([Expression(literal(begin), True), self._ended(form, ends, depth)])
 
     def _ended(self, form: Json, ends: Any, depth: int) -> Expression:
-        """The content of a tag and its end."""
         texts = tuple(ends) if isinstance(ends, list) else (ends,)
         if not texts or not all(isinstance(text, str) for text in texts):
             raise GrammarInvalid("end of the format tag is not a string")

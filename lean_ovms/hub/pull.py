@@ -168,7 +168,6 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
 def _download(
     request: PullRequest, hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging
 ) -> None:
-    """Download all files into staging and check each."""
     todo = staging.prepare(files)
     missing_bytes = staging.missing_bytes(todo)
     size, commit = human_size(missing_bytes), listing.commit[:12]

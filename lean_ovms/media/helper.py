@@ -41,7 +41,6 @@ class Helper:
 
     @property
     def alive(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._popen is not None and self._popen.poll() is None
 
     @property
@@ -86,7 +85,6 @@ class Helper:
         socket.send_fds(self._socket, [line], [descriptor])
 
     def kill(self) -> None:
-        """Kill it, whatever it is doing."""
         if self._writer is not None:
             self._writer.transport.abort()
         if self._popen is not None:

@@ -41,7 +41,6 @@ class Collector:
         self._begun: set[int] = set()
 
     def add(self, deltas: list[Delta]) -> None:
-        """Adds what is new."""
         for delta in deltas:
             choice = self._choices[delta.index]
             self._begun.add(delta.index)

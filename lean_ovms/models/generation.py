@@ -127,7 +127,6 @@ class Generation:
 
     @property
     def timings(self) -> Timings:
-        """Times so far."""
         usage, first = self.usage, self._first_token_at
         cached = usage.cached_tokens or 0
         return Timings(

@@ -295,17 +295,14 @@ class ModelLifecycle:
 
     @property
     def summary(self) -> str:
-        """What was loaded, for the log."""
         return self.task
 
     @property
     def listed(self) -> bool:
-        """Whether it is in the list of models."""
         return self.ready or self.on_demand or (self.announced and self.state == "loading")
 
     @property
     def with_adapters(self) -> list[Self]:
-        """The model and its adapters."""
         return cast("list[Self]", [self, *self.adapters.models.values()])
 
     @property

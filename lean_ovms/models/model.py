@@ -188,7 +188,6 @@ class Model(ModelLifecycle):
             self._base.retain()
 
     def release(self) -> None:
-        """One use less."""
         self.in_flight.remove()
         if self._base is not None:
             self._base.release()

@@ -222,7 +222,6 @@ def bounded(seconds: float) -> int:
 
 
 def now() -> float:
-    """Returns the loop time."""
     return asyncio.get_running_loop().time()
 
 

@@ -121,7 +121,6 @@ class OutputDecoder:
         self.reasoning_tokens += tokens * self.thinking
 
     def entry(self, token: int, logprob: float | None) -> TokenLogprob:
-        """A token with its log probability."""
         data = self.detokenizer.piece(token)
         # A positive value is the engine's placeholder for "not known".
         known = logprob is not None and logprob <= 0

@@ -90,7 +90,6 @@ def check_total(tokens: int, most: int) -> None:
 
 
 def _size(prompt: Prompt) -> int:
-    """Characters, or ids."""
     if isinstance(prompt, TokenPrompt):
         return len(prompt.tokens)
     return len(prompt.text) if isinstance(prompt, TextPrompt) else prompt.render_cost

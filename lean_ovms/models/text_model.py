@@ -287,7 +287,6 @@ class TextModel(TokenModel):
 
     @property
     def _max_tokens(self) -> int:
-        """Tokens of a prompt and its answer."""
         return min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
 
     def _max_prompt_tokens(self, sampling: SamplingParams) -> int:

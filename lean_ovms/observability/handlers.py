@@ -28,7 +28,6 @@ class LineHandler(logging.Handler):
     """Base: formats a record as a line and passes it to `write`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Format the record and write it."""
         try:
             line = self.line(record)
         except Exception:  # a message that does not match its arguments: as every handler of logging does
@@ -37,7 +36,6 @@ class LineHandler(logging.Handler):
         self.write(line, record.created)
 
     def line(self, record: logging.LogRecord) -> bytes:
-        """Returns a record as a line of UTF-8, with its newline."""
         return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def write(self, line: bytes, created: float) -> None:
@@ -189,7 +187,6 @@ class ReopeningFileHandler(LineHandler):
                 self._dropped, self._reported_at = 0, float("-inf")
 
     def close(self) -> None:
-        """Close the file."""
         self._close_file()
         super().close()
 

@@ -112,7 +112,6 @@ class Access:
             logger.handle(logger.makeRecord(logger.name, level, __file__, 0, self, (), None))
 
     def fields(self) -> dict[str, Any]:
-        """The fields by name, for JSON."""
         record = self._record
         shown: dict[str, Any] = {
             "request_id": _encodable(record.request_id),

@@ -104,7 +104,6 @@ class Metrics:
         return TokenTimer() if "vllm:inter_token_latency_seconds" in self._families else None
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
-        """Observes that a generation is closed."""
         labels = (model,)
         self._add("vllm:prompt_tokens_total", labels, record.prompt_tokens)
         self._add("vllm:generation_tokens_total", labels, record.completion_tokens)
@@ -215,7 +214,6 @@ class Metrics:
             self._set("lean_ovms_pooling_padded_tokens_total", labels, stats.padded_tokens)
 
     def _set_keys(self, keys: Iterable[KeyUsage]) -> None:
-        """Sets the metrics of the keys that there are now."""
         columns = ("requests", "rejections", "prompt_tokens", "generation_tokens")
         names = [f"lean_ovms_api_key_{column}_total" for column in columns]
         for name in self._values.keys() & names:

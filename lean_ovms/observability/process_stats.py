@@ -19,7 +19,6 @@ FAMILIES = (
 
 
 def read() -> dict[str, float]:
-    """Returns the value of each family."""
     try:
         import resource  # not on Windows
 

@@ -98,7 +98,6 @@ class Header:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens in the vocabulary."""
         return len(self.strings("tokenizer.ggml.tokens"))
 
     def strings(self, key: str) -> list[str]:
@@ -302,11 +301,9 @@ class Cursor:
         return found
 
     def number(self, code: str) -> Any:
-        """Returns one little-endian number."""
         return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]
 
     def text(self) -> str:
-        """Returns a string: its length, and UTF-8."""
         return self.read(self.number("Q")).decode("utf-8", "replace")
 
 

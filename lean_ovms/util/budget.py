@@ -71,7 +71,6 @@ class Budget:
         self._grant()  # a smaller one behind it may fit
 
     def release(self, amount: int) -> None:
-        """Returns some of what was taken."""
         self.used -= amount
         self._grant()
         if not self.used and amount and self._on_idle is not None:

@@ -176,7 +176,6 @@ class _Reader:
         self._end = -1  # of the outermost value
 
     def read(self) -> Any:
-        """Returns the value."""
         data, at = self._data, self._start
         while (mark := self._next_mark(at)) >= 0:
             if self._end >= 0:
@@ -191,7 +190,6 @@ class _Reader:
         return self._result
 
     def discard(self) -> None:
-        """Free what was read."""
         for container in self._stack:
             free(container.value)
         free(self._result)

@@ -197,7 +197,6 @@ class InFlight:
         self.remove()
 
     async def drained(self) -> None:
-        """Wait until there is none."""
         if self._count:
             self._none = self._none or asyncio.Event()
             await self._none.wait()

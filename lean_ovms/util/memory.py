@@ -67,6 +67,5 @@ class Trimmer:
         self._timer = loop.call_later(TRIM_AFTER_S, loop.run_in_executor, None, trim)
 
     def close(self) -> None:
-        """Trim no more."""
         if self._timer is not None:
             self._timer.cancel()

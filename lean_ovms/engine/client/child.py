@@ -63,7 +63,6 @@ class Child(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        """The process exists."""
         return self._process is not None and not self._exited.done()
 
     # --- life ---

@@ -72,7 +72,6 @@ class PoolReply:
             self._done.set_result([output for output in self._outputs if output is not None])
 
     def fail(self, error: RequestError) -> None:
-        """Ends the request with this error."""
         self._router.close(self.id)
         if not self._done.done():
             self._done.set_exception(error)

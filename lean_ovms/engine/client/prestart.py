@@ -34,7 +34,6 @@ class Spawned(NamedTuple):
     output: FileIO
 
     def discard(self) -> None:
-        """Ends it, unused."""
         self.ours.close()
         self.output.close()
         self.process.kill()

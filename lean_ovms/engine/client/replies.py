@@ -187,7 +187,6 @@ class ReplyStream:
         return first
 
     def fail(self, error: RequestError) -> None:
-        """Ends all sequences with this error."""
         self._running.clear()
         self._error = error
         self._end()
@@ -280,7 +279,6 @@ class ReplyRouter:
     def open_speech(
         self, params: TranscribeParams, client: str, send: Callable[[protocol.Record], None]
     ) -> SpeechReply:
-        """Returns the reply to a new transcription."""
         from .speech_reply import SpeechReply  # most servers have no speech model
 
         reply = self.add(lambda number: SpeechReply(number, params, client, send, self.close))

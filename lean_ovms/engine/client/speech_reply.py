@@ -218,7 +218,6 @@ class SpeechReply:
         self._events.put_nowait(window)
 
     def fail(self, error: RequestError) -> None:
-        """Ends the request with this error."""
         if not self._ended:
             self._end_with(error)
 

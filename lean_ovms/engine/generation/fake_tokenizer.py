@@ -26,7 +26,6 @@ _SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
 
 
 def vocabulary() -> Vocabulary:
-    """Returns the table of all ids."""
     return Vocabulary(pieces=list(PIECES), special=frozenset(IDS.values()))
 
 

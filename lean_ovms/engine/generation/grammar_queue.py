@@ -90,11 +90,9 @@ class GrammarQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests in this queue."""
         return sum(map(len, self._waiting.values())) if self._waiting else 0
 
     def waiting_of(self, client: str) -> int:
-        """Requests of one client in this queue."""
         return sum(item.submit.client == client for items in self._waiting.values() for item in items)
 
     @property

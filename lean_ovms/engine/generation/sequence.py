@@ -81,7 +81,6 @@ class GenerationRequest:
     native: Any = None
 
     def seed(self, index: int) -> int:
-        """Returns the seed of one choice."""
         seeds = self.sampling.seeds
         return seeds[index] if index < len(seeds) else 0
 
@@ -123,12 +122,10 @@ class QueuedSequence:
 
     @property
     def constrained(self) -> bool:
-        """Whether it has a grammar."""
         return bool(self.request.constraint)
 
     @property
     def beams(self) -> bool:
-        """Whether it is a beam search."""
         return self.request.sampling.beams > 1
 
     @property

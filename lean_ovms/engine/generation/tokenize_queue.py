@@ -90,11 +90,9 @@ class TokenizeQueue:
 
     @property
     def waiting(self) -> int:
-        """Commands in this queue."""
         return len(self._waiting)
 
     def waiting_of(self, client: str) -> int:
-        """Commands of one client in this queue."""
         return sum(item.command.client == client for item in self._waiting.values())
 
     def __contains__(self, number: int) -> bool:

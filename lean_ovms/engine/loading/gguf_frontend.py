@@ -136,7 +136,6 @@ def _source(port: Any, kind: str) -> Any:
 
 
 def network_input(name: str, shape: list[int], kind: Any) -> Any:
-    """Returns an input with a name."""
     node = ops.parameter(PartialShape(shape), kind, name=name)
     node.output(0).get_tensor().set_names({name})
     return node

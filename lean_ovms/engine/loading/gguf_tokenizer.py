@@ -228,7 +228,6 @@ def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
 
 
 def _piece(token: str, kind: int, pieces: bool) -> bytes:
-    """Returns the bytes of a token in a text."""
     data = token.encode()
     if kind in (CONTROL, UNKNOWN) or (kind == USER_DEFINED and not pieces):
         return data

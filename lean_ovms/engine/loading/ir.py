@@ -47,7 +47,6 @@ class Graph:
         return {} if data is None else data.attrib
 
     def source(self, layer: str, port: int) -> str:
-        """Returns the layer that feeds an input."""
         return self._sources[layer, str(port)]
 
     def source_kind(self, layer: str, port: int) -> str:
@@ -65,7 +64,6 @@ class Graph:
         return consumers[0]
 
     def bytes(self, layer: str, port: int) -> bytes:
-        """Returns the constant at an input, as bytes."""
         return bytes(self._constant(layer, port, ("u8",)))
 
     def ints(self, layer: str, port: int) -> list[int]:

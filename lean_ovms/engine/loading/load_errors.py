@@ -48,7 +48,6 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
 
 
 def network(model_dir: Path) -> Path:
-    """Returns the file with the network of a text model."""
     return model_dir if is_gguf(model_dir) else model_dir / TEXT_MODEL
 
 

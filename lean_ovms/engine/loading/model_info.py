@@ -116,7 +116,6 @@ def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]
 
 
 def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:
-    """pipeline.Pipeline.decode."""
     return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
 
 

@@ -109,7 +109,6 @@ def _chain(graph: Graph, layer: str, rewrites: list[Rewrite]) -> tuple[bool, boo
 
 
 def _rewrite(graph: Graph, layer: str, kind: str) -> Rewrite:
-    """One operator on one token."""
     if kind == "ByteFallback":
         return byte_fallback
     if kind == "CharsToBytes":

@@ -56,7 +56,6 @@ class BlockTables:
         self._free.append(row)
 
     def append(self, row: int, blocks: list[int]) -> None:
-        """Appends blocks to a row."""
         num_blocks = int(self.num_blocks[row])
         self.table[row, num_blocks : num_blocks + len(blocks)] = blocks
         self.num_blocks[row] = num_blocks + len(blocks)

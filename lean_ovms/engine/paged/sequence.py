@@ -111,7 +111,6 @@ class Sequence(generation.QueuedSequence):
 
     @property
     def generated(self) -> int:
-        """The number of generated tokens."""
         return len(self.ids) - self.prompt
 
     @property

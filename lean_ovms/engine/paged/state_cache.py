@@ -52,7 +52,6 @@ class StateCache:
 
     @property
     def checkpoints(self) -> int:
-        """The number of checkpoints."""
         return len(self._checkpoints)
 
     @property

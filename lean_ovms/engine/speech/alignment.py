@@ -127,7 +127,6 @@ def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[st
 
 
 def _merged(words: list[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    """Joins punctuation with its word."""
     found: list[tuple[str, list[int]]] = []
     for text, ids in words:
         alone = text.strip()

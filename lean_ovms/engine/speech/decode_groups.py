@@ -110,7 +110,6 @@ class DecodeQueue:
 
     @property
     def decoding(self) -> list[DecodeRow]:
-        """The rows of the groups that are not cancelled."""
         return [row for group in self.groups for row in group.rows if not row.job.cancelled]
 
     @property

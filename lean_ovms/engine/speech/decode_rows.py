@@ -61,7 +61,6 @@ class DecodeRow:
 
     @property
     def temperature(self) -> float:
-        """The current one."""
         return self._ladder[self._rung]
 
     @property
@@ -101,7 +100,6 @@ class DecodeRow:
         return token
 
     def add(self, token: int, logprob: float) -> None:
-        """Adds a chosen token."""
         self._sum += logprob
         if token == self._files.eot:
             self.ended = True
@@ -135,7 +133,6 @@ class DecodeRow:
 
     @property
     def text_tokens(self) -> list[int]:
-        """The tokens that are text."""
         return [token for token in self.tokens if token < self._files.eot]
 
     def credible(self) -> bool:

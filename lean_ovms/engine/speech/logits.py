@@ -57,13 +57,11 @@ class Rules:
 
 
 def log_sum(logits: Logits) -> float:
-    """Returns the logarithm of the sum of the exponentials."""
     top = float(logits.max())
     return top + float(np.log(np.exp(logits - top).sum(dtype=np.float64)))
 
 
 def probability(logits: Logits, token: int) -> float:
-    """Returns the probability of a token among all."""
     return float(np.exp(float(logits[token]) - log_sum(logits)))
 
 

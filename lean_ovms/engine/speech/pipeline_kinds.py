@@ -73,7 +73,6 @@ class Kind:
         return min(job.max_tokens or self.max_tokens, self.max_tokens)
 
     def options(self, job: Job, texts: Texts) -> dict[str, Any]:
-        """Returns what generate gets."""
         found: dict[str, Any] = {"max_new_tokens": self.limit(job, texts), **_sampling(job.params)}
         if self._ends:
             found |= {"eos_token_id": self._ends[0], "stop_token_ids": set(self._ends)}
@@ -214,7 +213,6 @@ def _joint(text: str) -> str:
 
 
 def _whole(job: Job, text: str) -> list[Segment]:
-    """Returns the window as one segment."""
     return [Segment(start=round(job.start, 3), end=round(job.end, 3), text=text)] if text.strip() else []
 
 

@@ -45,7 +45,6 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether the backend has finished with it."""
         return self.result is not None or self.error is not None
 
     @property

@@ -21,7 +21,6 @@ REPORT = SAMPLE_RATE
 
 
 def params_of(command: Transcribe) -> TranscribeParams:
-    """Returns the params of a request."""
     values = dict(command.params)
     if values.get("turns") is not None:
         values["turns"] = TurnDetection(**values["turns"])
@@ -138,7 +137,6 @@ class Transcription:
             out.append(AudioUsed(self.id, self._used))
 
     def start(self) -> Job:
-        """Returns the job of the next window."""
         cut = self._cut = self.cutter.cuts.popleft()
         self._started_at = self._clock()
         return self._job(cut.start, cut.end, times=self.care < Transcribe.PLAIN)

@@ -32,7 +32,6 @@ class SileroVad:
         self._request = ov.Core().compile_model(FILE, "CPU", properties).create_infer_request()
 
     def detector(self) -> SileroDetector:
-        """Returns a detector for one request."""
         return SileroDetector(self._request)
 
     def has_speech(self, samples: Samples) -> bool:

@@ -80,7 +80,6 @@ class WhisperNetwork:
 
     @property
     def version(self) -> str:
-        """openvino's version."""
         return str(ov.get_version())
 
     def encode(self, features: Array) -> Array:

@@ -57,7 +57,6 @@ class Buffer:
         return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
 
     def forget(self, before: int) -> None:
-        """Drop what is before this position."""
         if before - self.start > SAMPLE_RATE:  # not for every frame
             self._data = self._data[before - self.start :].copy()
             self.start = before
@@ -89,7 +88,6 @@ class Cutter:
 
     @property
     def pending(self) -> bool:
-        """There are frames to work on."""
         if self.finished:
             return False
         return self._ended or self.buffer.end - self._position >= FRAME

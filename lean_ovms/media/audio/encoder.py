@@ -66,7 +66,6 @@ class PcmEncoder:
         return head + samples
 
     def finish(self) -> bytes:
-        """Returns the last bytes."""
         return self.encode(b"")
 
 

@@ -60,7 +60,6 @@ class WavFile:
         return self._kind == (PCM, 16)
 
     def plain_blocks(self) -> Iterator[memoryview]:
-        """Returns the samples of a plain file as they are in it."""
         step = self._step * self._align
         end = self.frames * self._align
         for start in range(0, end, step):
@@ -68,7 +67,6 @@ class WavFile:
 
 
 def _chunks(data: bytes | memoryview) -> tuple[bytes, memoryview]:
-    """Returns the fmt chunk, and the samples."""
     view = memoryview(data)
     place, description = 12, b""
     while place + 8 <= len(view):

@@ -47,7 +47,6 @@ class AllowedHosts:
             self._names.add(entry)
 
     def __bool__(self) -> bool:
-        """Returns whether anything is allowed."""
         return bool(self._all or self._names or self._suffixes or self._networks)
 
     def allows_host(self, host: str) -> bool:
@@ -58,7 +57,6 @@ class AllowedHosts:
         return self._all or host in self._names or any(host.endswith(suffix) for suffix in self._suffixes)
 
     def allows_address(self, address: Address) -> bool:
-        """Returns whether a connection to that address is allowed."""
         return self._listed(address) or is_public(address)
 
     def _listed(self, address: Address) -> bool:

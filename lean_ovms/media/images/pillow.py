@@ -87,7 +87,6 @@ def _flattened(image: Image.Image) -> Image.Image:
 
 
 def _transparent(image: Image.Image) -> bool:
-    """Whether the image may have transparent pixels."""
     return image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
 
 

@@ -231,13 +231,11 @@ class CombinedParser(Parser):
         return False
 
     def reads_calls(self, tag: str) -> bool:
-        """Tells whether a tool syntax reads this tag."""
         return tag in self._by_tag and self._by_tag[tag].tools
 
     # Output of the syntaxes.
 
     def text(self, piece: str) -> None:
-        """Emits content."""
         if self._blanks is not None:
             if not piece or piece.isspace():
                 self._blanks.append(piece)
@@ -248,7 +246,6 @@ class CombinedParser(Parser):
         self._push(Text, piece)
 
     def reasoning(self, piece: str) -> None:
-        """Emits reasoning."""
         self._push(Reasoning, piece)
 
     def pause(self) -> None:

@@ -54,7 +54,6 @@ class CohereThinking(ThinkTags):
         self.out.pause()
 
     def _citation(self) -> Steps[bool]:
-        """Reads on in a tag of a citation."""
         yield from self.scanner.word(_SOURCES)
         return (yield from self.scanner.literal(">"))
 

@@ -35,7 +35,6 @@ class Detection:
         return any(all(mark in source for mark in group) for group in self.marks)
 
     def reasoning_of(self, source: str) -> str | None:
-        """Returns the reasoning parser for that template."""
         needed = not self.reasoning_marks or any(mark in source for mark in self.reasoning_marks)
         return self.reasoning if needed else None
 

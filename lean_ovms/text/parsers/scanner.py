@@ -71,7 +71,6 @@ class Scanner:
         self._mark = 0
 
     def feed(self, text: str) -> None:
-        """Adds text."""
         if self._kept is not None:
             self._kept.append(self.text[self._mark : self.pos])
             self._mark = 0

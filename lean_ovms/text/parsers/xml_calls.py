@@ -116,7 +116,6 @@ class Parameters(Generic[_S]):
         self.names.add(key)
 
     def finish(self, *, complete: bool) -> None:
-        """Ends the call."""
         if complete and self.names:
             self.out.arguments("}")
         elif complete:
@@ -134,7 +133,6 @@ class _TypedParameters(Parameters[XmlCalls]):
         self.strays.append(piece)
 
     def read(self, key: str) -> Steps[None]:
-        """Reads one value."""
         if key in self.names:
             yield from self._inside(ignore, cdata=False)
             return
@@ -174,7 +172,6 @@ class _StringValue:
         sink('"')
 
     def add(self, piece: str) -> None:
-        """Emits one more piece."""
         if not self.trim:
             self.sink(quoted(piece)[1:-1])
             return

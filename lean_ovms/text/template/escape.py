@@ -44,5 +44,4 @@ class SpecialTokenEscaper:
         return value
 
     def text(self, text: str) -> str:
-        """Escapes one text. Idempotent."""
         return text if self._pattern is None else self._pattern.sub(rf"\1{ZERO_WIDTH_SPACE}", text)

@@ -77,7 +77,6 @@ class Budgets(threading.local):
     now = TemplateBudget(0.0)
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yields the items, each for one step."""
         budget = self.now
         for item in items:
             budget.spend(1)

@@ -69,7 +69,6 @@ class GuardedScheduler:
     # --- requests
 
     def add(self, request: GenerationRequest) -> None:
-        """Queues a request that was checked."""
         request.sequences = self.sequences(request)
         self.requests[request.id] = request
         self.waiting.add(request)
@@ -263,7 +262,6 @@ class GuardedScheduler:
         return self._half_computed(sequence), -sequence.request.priority, sequence.restart_cost
 
     def prompt_computed(self, sequence: GuardedSequence) -> None:
-        """Notes that a sequence has its first output."""
         sequence.has_output, sequence.output_since = True, self.steps
         self.suspects.discard(sequence)
         if self._prefixes is not None:

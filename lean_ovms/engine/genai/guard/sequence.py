@@ -39,7 +39,6 @@ class GuardedSequence(QueuedSequence):
 
     @property
     def has_images(self) -> bool:
-        """Whether its prompt has images."""
         prompt = self.request.image_prompt
         return prompt is not None and bool(prompt.images)
 

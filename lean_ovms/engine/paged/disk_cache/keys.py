@@ -52,7 +52,6 @@ class BlockKeys:
         return self._keys.pop(serial, None)
 
     def clear(self) -> None:
-        """Forgets all blocks."""
         self._keys.clear()
 
     def root_key(self, parent: Parent) -> bytes | None:

@@ -79,7 +79,6 @@ class BlockReader:
         self._news.clear()
 
     def close(self) -> None:
-        """Ends the thread."""
         self._wanted.put(None)
 
     def _run(self) -> None:

@@ -197,7 +197,6 @@ def nbytes(buffers: Sequence[Bytes]) -> int:
 
 
 def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
-    """Returns the checksum of a block and its key."""
     found = zlib.crc32(key)
     for buffer in buffers:
         found = zlib.crc32(buffer.data, found)

@@ -72,7 +72,6 @@ class SlotFiles:
         self._used: OrderedDict[int, SlotUse] = OrderedDict()
 
     def use(self, slot: int, salt: str, ids: array[int]) -> None:
-        """Notes the text that uses a slot."""
         self._used[slot] = SlotUse(salt, ids)
         self._used.move_to_end(slot)
         if len(self._used) > MOST_SLOTS:

@@ -104,7 +104,6 @@ class DiskTier:
 
     @property
     def reading(self) -> bool:
-        """Whether something is being read."""
         return bool(self._reading or self._abandoned)
 
     @property
