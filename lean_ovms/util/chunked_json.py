@@ -12,6 +12,7 @@ is new (2026-11). Base64, as of images, may be as long as the document: little i
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
 from typing import Any
@@ -144,24 +145,23 @@ def _is_small(value: Any, limit: int) -> bool:
     return limit >= 0
 
 
+@dataclass(slots=True)
 class _Container:
     """An array or object whose end has not been read. value: its members so far, None while it is small.
 
     begin: where what is not in value starts. comma: behind the last complete member after that. name: of the member
-    that is being read. filled: value ends with a member that was read apart, and no comma has followed yet.
+    that is being read. filled: value ends with a member that was read apart, and no comma has followed yet. started: a
+    comma has been read, so that a member must follow.
     """
 
-    __slots__ = ("begin", "comma", "filled", "is_object", "name", "opened_at", "started", "value")
-
-    def __init__(self, at: int, is_object: bool) -> None:
-        self.is_object = is_object
-        self.opened_at = at
-        self.begin = at + 1
-        self.comma = -1
-        self.value: Any = None
-        self.name: str | None = None
-        self.filled = False
-        self.started = False  # a comma has been read, so that a member must follow
+    opened_at: int
+    begin: int
+    is_object: bool
+    comma: int = -1
+    value: Any = None
+    name: str | None = None
+    filled: bool = False
+    started: bool = False
 
 
 class _Reader:
@@ -237,7 +237,7 @@ class _Reader:
             raise TooDeep("it is nested too deep")
         if not self._stack and self._data[self._start : at].strip(_SPACE):
             raise self._invalid("unexpected character", 0)
-        self._stack.append(_Container(at, self._data[at] == 0x7B))
+        self._stack.append(_Container(at, at + 1, self._data[at] == 0x7B))
 
     def _close(self, at: int) -> None:
         if not self._stack or self._stack[-1].is_object is not (self._data[at] == 0x7D):

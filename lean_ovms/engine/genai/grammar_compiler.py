@@ -9,7 +9,6 @@ of it releases the GIL. A request with another width drops the cache, which has 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import tempfile
@@ -29,6 +28,7 @@ from ...config import EngineConfig
 from ...errors import GrammarInvalid, StartError
 from ...grammar.xgrammar import Lowered
 from ...repository import gguf
+from ...util import memory
 from ..errors import last_line
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import Grammars
@@ -81,7 +81,7 @@ class GrammarCompiler:
         """Drops all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
         self._run(self._other, None)
         self._run(self._right, None)  # or the next step would have to set the width again
-        _trim()
+        memory.trim()
 
     @staticmethod
     def _run(pipeline: Any, tag: str | None) -> None:
@@ -150,14 +150,6 @@ def reason(error: Exception) -> str:
     for start in ("Failed to create grammar from structural tag: ", "Check failed: "):
         text = text.removeprefix(start)
     return text[:500] or "the grammar cannot be compiled"
-
-
-def _trim() -> None:
-    """Returns freed memory to the system; glibc keeps it otherwise."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        log.debug("no malloc_trim here")
 
 
 def _pipeline(tokenizer: Any, width: int) -> Any:

@@ -29,10 +29,7 @@ from .grammar_compiler import GrammarCompiler, lowered, reason
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
 REFERENCE = {
     "type": "structural_tag",
-    "format": {
-        "type": "grammar",
-        "grammar": 'root ::= char{100}\nchar ::= [^"\\\\] | "\\\\" ["\\\\n]\n',
-    },
+    "format": {"type": "grammar", "grammar": 'root ::= char{100}\nchar ::= [^"\\\\] | "\\\\" ["\\\\n]\n'},
 }
 """A string with a maximum length: XGrammar reads nearly every token of the vocabulary for its masks."""
 REFERENCE_TOKENS = 6
@@ -46,11 +43,6 @@ TOTAL_S = 0.5
 LEAST_TOKENS = 4
 ALLOWED_SLOW = 1
 """Masks over the limit that are put down to the machine, unless one takes as long as several."""
-
-
-def main(argv: list[str]) -> int:
-    """Returns the exit status."""
-    return serve("lean_ovms.engine.genai.grammar_process", argv, lambda message: Checker(load(message)).check)
 
 
 def load(message: dict[str, Any]) -> GrammarCompiler:
@@ -144,5 +136,5 @@ def check_schemas(tag: Any) -> None:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    code = serve("lean_ovms.engine.genai.grammar_process", sys.argv[1:], lambda message: Checker(load(message)).check)
     os._exit(code)

@@ -172,9 +172,8 @@ class GrammarQueue:
             grammar_limits.check(tag, self.limits.bounds)
         full = len(self._waiting) >= self.limits.queue
         if full or self._unchecked.of(client) >= max(1, self.limits.queue // 2):
-            error = TooManyRequests("too many new grammars are waiting to be compiled; please try again later")
-            error.retry_after_s = RETRY_AFTER_S
-            raise error
+            text = "too many new grammars are waiting to be compiled; please try again later"
+            raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
         self._unchecked.add(client, tag)
 
     def _check_next(self) -> None:

@@ -268,11 +268,10 @@ class GenerationTask:
         return self._too_many(f"{tokens} prompt tokens of this client are waiting already", queued)
 
     def _too_many(self, why: str, queued: int) -> TooManyRequests:
-        error = TooManyRequests(f"{why}; please try again later")
         # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
         seconds = self.backend.waiting.seconds_per_start() * queued / 8
-        error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
-        return error
+        after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
+        return TooManyRequests(f"{why}; please try again later", retry_after_s=after_s)
 
     def _encode(self, command: Encode) -> None:
         size = sum(map(len, command.texts))

@@ -130,9 +130,8 @@ class TokenizeQueue:
     def add(self, command: Command, work: Work) -> None:
         """Lets `poll` return the command with what work returns or raises. Raises TooManyRequests."""
         if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
-            error = TooManyRequests("too many long texts are waiting to be tokenized; please try again later")
-            error.retry_after_s = RETRY_AFTER_S
-            raise error
+            text = "too many long texts are waiting to be tokenized; please try again later"
+            raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
         key = str(command.id)
         self._waiting[key] = _Waiting(command, work)
         self._turns.add(command.client or key, key)

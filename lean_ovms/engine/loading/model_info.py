@@ -21,30 +21,10 @@ from .settings import PipelineSettings, kv_precisions
 ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
 IMAGE_TOKENS = (
-    "<image>",
-    "</image>",
-    "<img>",
-    "</img>",
-    "<|image|>",
-    "<|image>",
-    "<image|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-    "<|vision_pad|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<image_soft_token>",
-    "<start_of_image>",
-    "<end_of_image>",
-    "<IMG_CONTEXT>",
-    "<fake_token_around_image>",
-    "<global-img>",
-    "<slice>",
-    "</slice>",
-    "<image_id>",
-    "</image_id>",
-    "<video>",
-    "<|endoftext10|>",
+    *("<image>", "</image>", "<img>", "</img>", "<|image|>", "<|image>", "<image|>", "<|image_pad|>", "<|video_pad|>"),
+    *("<|vision_pad|>", "<|vision_start|>", "<|vision_end|>", "<image_soft_token>", "<start_of_image>"),
+    *("<end_of_image>", "<IMG_CONTEXT>", "<fake_token_around_image>", "<global-img>", "<slice>", "</slice>"),
+    *("<image_id>", "</image_id>", "<video>", "<|endoftext10|>"),
 )
 """How the families of models with vision write an image, where it is one token."""
 _BREAK = re.compile(r"\S\n\S")
