@@ -110,7 +110,7 @@ class _Writer:
         if not isinstance(form, dict) or depth > MAX_NESTING:
             raise GrammarInvalid("The structural tag has a format that is no object, or too deep")
         kind = form.get("type")
-        method = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in KINDS else None
+        method = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in _KINDS else None
         if method is None:
             raise GrammarInvalid(f"The format {str(kind)[:40]!r} of structural tags cannot be imposed here")
         written: Expression = method(form, depth + 1)
@@ -245,23 +245,9 @@ class _Writer:
         return Expression(self.named("r", f"({part.text}){count}"), False)
 
 
-KINDS = frozenset(
-    (
-        "json_schema",
-        "grammar",
-        "const_string",
-        "regex",
-        "any_text",
-        "sequence",
-        "or",
-        "optional",
-        "plus",
-        "star",
-        "repeat",
-        "tag",
-        "triggered_tags",
-        "tags_with_separator",
-    )
+_KINDS = (
+    *("json_schema", "grammar", "const_string", "regex", "any_text", "sequence", "or", "optional", "plus", "star"),
+    *("repeat", "tag", "triggered_tags", "tags_with_separator"),
 )
 
 

@@ -18,23 +18,10 @@ MAX_CHOICES = 1000
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_IGNORED = frozenset(
-    (
-        "not",
-        "if",
-        "then",
-        "else",
-        "uniqueItems",
-        "contains",
-        "patternProperties",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "prefixItems",
-    )
-)
+_IGNORED = {
+    *("not", "if", "then", "else", "uniqueItems", "contains", "patternProperties", "propertyNames"),
+    *("minProperties", "maxProperties", "dependentRequired", "dependentSchemas", "prefixItems"),
+}
 
 
 class NotationWriter(Protocol):

@@ -20,11 +20,7 @@ from .task import TASKS, TEXT_GENERATION, ModelTask
 
 DEFAULTS: dict[str, Any] = {row.name: row.default for row in fields(Config)}
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
-PLUGIN = {
-    **PROPERTIES,
-    "max_prompt_len": "MAX_PROMPT_LEN",
-    "num_streams": "NUM_STREAMS",
-}
+PLUGIN = {**PROPERTIES, "max_prompt_len": "MAX_PROMPT_LEN", "num_streams": "NUM_STREAMS"}
 """Options that a graph has no field for: they are written as OpenVINO properties in plugin_config."""
 
 FRAME = """\

@@ -85,7 +85,7 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
 def cores(root: Path = Path("/")) -> int:
     """Returns the number of processors that this process may use at once: a quota of its control groups counts, half a
     processor as one."""
-    found = _allowed_cores()
+    found = allowed_cores()
     for group in _groups(root, "cpu"):
         for numbers in (
             _numbers(group / "cpu.max"),
@@ -102,10 +102,11 @@ def thread_limit(root: Path = Path("/")) -> dict[str, int]:
     the machine, and all would stand still for most of each period. Without a quota nothing, so that OpenVINO decides.
     """
     found = cores(root)
-    return {"INFERENCE_NUM_THREADS": found} if found < _allowed_cores() else {}
+    return {"INFERENCE_NUM_THREADS": found} if found < allowed_cores() else {}
 
 
-def _allowed_cores() -> int:
+def allowed_cores() -> int:
+    """Returns how many CPU cores this process may use, a quota apart."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from lean_ovms.engine import protocol
 
 KINDS = [
-    c for c in vars(protocol).values() if isinstance(c, type) and issubclass(c, protocol.Record) and dataclasses.is_dataclass(c)
+    c
+    for c in vars(protocol).values()
+    if isinstance(c, type) and issubclass(c, protocol.Record) and dataclasses.is_dataclass(c)
 ]
 
 ints = st.integers(-(2**63), 2**64 - 1)

@@ -77,7 +77,7 @@ def test_a_machine_that_does_not_tell_has_some(tmp_path: Path) -> None:
 def test_a_quota_limits_the_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], found: int
 ) -> None:
-    monkeypatch.setattr(resources, "_allowed_cores", lambda: 64)
+    monkeypatch.setattr(resources, "allowed_cores", lambda: 64)
     root = write(tmp_path, files)
     assert cores(root) == found
     assert thread_limit(root) == ({} if found == 64 else {"INFERENCE_NUM_THREADS": found})

@@ -53,8 +53,8 @@ def load(message: dict[str, Any]) -> GrammarCompiler:
     return compiler
 
 
-class GrammarProbe:
-    """Measures how long the masks of a compiled grammar take, with random outputs of it.
+class Checker:
+    """Measures with one compiler what grammars cost: the time of masks with random outputs of a compiled one.
 
     XGrammar computes a mask from all the ways in which the output so far can be read. A grammar that compiles in
     milliseconds may have thousands, or more with every token. GenAI computes masks inside the step of all requests.
@@ -70,7 +70,25 @@ class GrammarProbe:
         self.limit_s = max(LEAST_S, FACTOR * sorted(steps)[len(steps) // 2])
         compiler.clear()
 
-    def measure(self, tag: str) -> tuple[float, float]:
+    def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
+        """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
+        try:
+            return self._cost(tag, bounds)._asdict()
+        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
+            raise GrammarInvalid(reason(error)) from error
+
+    def _cost(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
+        check_schemas(grammar_limits.check(tag, bounds))
+        before, began = data_bytes(), time.monotonic()
+        self._compiler.compile(tag)
+        seconds, used = time.monotonic() - began, data_bytes() - before
+        try:
+            start_s, mask_s = self._measure(tag)
+        finally:
+            self._compiler.clear()
+        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])
+
+    def _measure(self, tag: str) -> tuple[float, float]:
         """Returns the time of a request's first step and of its slowest later one.
 
         Raises GrammarTooComplex, RuntimeError.
@@ -97,32 +115,6 @@ class GrammarProbe:
     def _next(self) -> int:
         self._count += 1
         return self._count
-
-
-class Checker:
-    """Measures grammars with one compiler."""
-
-    def __init__(self, compiler: GrammarCompiler) -> None:
-        self._compiler = compiler
-        self._probe = GrammarProbe(compiler)
-
-    def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
-        try:
-            return self._cost(tag, bounds)._asdict()
-        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
-            raise GrammarInvalid(reason(error)) from error
-
-    def _cost(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        check_schemas(grammar_limits.check(tag, bounds))
-        before, began = data_bytes(), time.monotonic()
-        self._compiler.compile(tag)
-        seconds, used = time.monotonic() - began, data_bytes() - before
-        try:
-            start_s, mask_s = self._probe.measure(tag)
-        finally:
-            self._compiler.clear()
-        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])
 
 
 def check_schemas(tag: Any) -> None:

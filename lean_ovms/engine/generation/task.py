@@ -64,9 +64,7 @@ class QueueLimits:
 
 
 def load(
-    config: EngineConfig,
-    wake: Callable[[], None],
-    load_model: Callable[[EngineConfig, Callable[[], None]], Backend],
+    config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig, Callable[[], None]], Backend]
 ) -> GenerationTask:
     """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
     backend = load_model(config, wake)

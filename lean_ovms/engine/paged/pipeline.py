@@ -21,6 +21,7 @@ from ...repository import gguf_names
 from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from ...types import SamplingParams
+from ...util.resources import allowed_cores
 from ..generation.backend import WaitingRequests
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders, LongTextEncoder
@@ -31,14 +32,7 @@ from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.pipeline_choice import PAGED
-from ..loading.settings import (
-    PipelineSettings,
-    free_memory_bytes,
-    is_small,
-    network_bytes,
-    resolve,
-    warm_up_prompts,
-)
+from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
 from . import kv_events
 from .capacity import divide, slots_for
@@ -48,11 +42,10 @@ from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
 from .drafting.draft_model import DraftModel
 from .engine import Engine
-from .grammar.matcher import Library, Matcher, Prepare
+from .grammar.matcher import Library, Matcher, Prepare, padded
 from .lora.adapters import Adapter, AdapterTable, fits
 from .model import NotPageable, PagedModel
 from .params import Params, read
-from .sampling.reductions import cores
 from .sequence import Sequence
 from .vision import families
 from .vision.networks import VisionNetworks
@@ -103,10 +96,7 @@ class PagedPipeline(Engine):
     """A generation.backend.Backend for one model."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        settings: PipelineSettings | None = None,
-        wake: Callable[[], None] = lambda: None,
+        self, config: EngineConfig, settings: PipelineSettings | None = None, wake: Callable[[], None] = lambda: None
     ) -> None:
         """Loads and warms up. Raises errors.StartError with a one-line reason, NotPageable where openvino_genai's
         continuous batching may serve. wake: ends the loop's wait.
@@ -165,7 +155,7 @@ class PagedPipeline(Engine):
                 across=config.priority_across_clients,
                 # Two more threads want a core then, this one and the front end's. Where the network's threads have all
                 # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
-                overlapping=cores() >= self._model.threads + 2,
+                overlapping=allowed_cores() >= self._model.threads + 2,
                 matcher=self._begin_grammar,
                 prepare=prepare,
                 tile=tile,
@@ -284,7 +274,7 @@ class PagedPipeline(Engine):
 
     def _load_vision(self, config: EngineConfig, settings: PipelineSettings, wake: Callable[[], None]) -> Vision:
         """Raises NotPageable."""
-        threads = max(1, cores() // 2)
+        threads = max(1, allowed_cores() // 2)
         networks = VisionNetworks(config.model_dir, settings.device, settings.properties, threads)
         try:
             family = families.load(config.model_dir, networks)
@@ -391,7 +381,7 @@ def _guidance(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int
 
 
 def _xgrammar(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
-    from .grammar.xgrammar_matcher import XGrammar, padded
+    from .grammar.xgrammar_matcher import XGrammar
 
     settings = replace(_checker_settings(config, width), pieces=padded(pieces, width), eos=sorted(eos), probe_s=1.0)
     return XGrammar(pieces, width, eos, ProcessGrammarChecker(settings, XGRAMMAR_PROCESS))

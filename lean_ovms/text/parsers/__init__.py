@@ -19,17 +19,7 @@ from .base import CombinedParser, Parser, PlainText, Syntax
 from .family import Detection, ModelFamily
 from .think_tags import ThinkTags
 
-__all__ = [
-    "Names",
-    "Parser",
-    "detect",
-    "detections",
-    "load",
-    "make",
-    "names",
-    "opens_reasoning",
-    "output_form",
-]
+__all__ = ["Names", "Parser", "detect", "detections", "load", "make", "names", "opens_reasoning", "output_form"]
 
 
 class Names(NamedTuple):

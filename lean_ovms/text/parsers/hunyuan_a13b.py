@@ -39,10 +39,7 @@ FAMILIES = {
     "hunyuan_a13b": ModelFamily(
         tools=HunyuanCalls,
         thinking=ThinkThenAnswer.variant(
-            answer_start="<answer>",
-            answer_end="</answer>",
-            noise=(*_NOISE, "</think>"),
-            keep_special_tokens=True,
+            answer_start="<answer>", answer_end="</answer>", noise=(*_NOISE, "</think>"), keep_special_tokens=True
         ),
         form=CallForm(
             one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"

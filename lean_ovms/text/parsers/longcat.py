@@ -30,11 +30,7 @@ FAMILIES = {
             ),
         ),
         thinking=ThinkTags.variant(
-            start_tag=THINK,
-            end_tag="</longcat_think>",
-            breaks=(CALL,),
-            noise=_NOISE,
-            keep_special_tokens=True,
+            start_tag=THINK, end_tag="</longcat_think>", breaks=(CALL,), noise=_NOISE, keep_special_tokens=True
         ),
         form=CallForm(one=in_json(around=(CALL + "\n", "\n" + CALL_END)), between="\n", trigger=CALL),
         detection=Detection(

@@ -57,11 +57,7 @@ FAMILIES = {
     "plamo3": ModelFamily(
         tools=PlamoCalls,
         thinking=ThinkTags.variant(
-            start_tag=THINK,
-            end_tag=THINK_END,
-            breaks=(CALLS,),
-            noise=(THINK_END, _END),
-            keep_special_tokens=True,
+            start_tag=THINK, end_tag=THINK_END, breaks=(CALLS,), noise=(THINK_END, _END), keep_special_tokens=True
         ),
         form=CallForm(
             one=json_after(f"{CALL}{NAME}NAME{NAME_END}{ARGUMENTS}", ARGUMENTS_END + CALL_END),

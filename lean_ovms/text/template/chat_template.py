@@ -164,12 +164,7 @@ class _CompiledTemplate:
     """One template and its capabilities. error: why it cannot be used, or ""."""
 
     def __init__(
-        self,
-        env: jinja2.Environment,
-        source: str,
-        tokens: Mapping[str, str],
-        content_format: str,
-        probe_s: float,
+        self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str, probe_s: float
     ) -> None:
         self.error = ""
         self._tokens = tokens
@@ -235,12 +230,7 @@ class _CompiledTemplate:
             raise BadRequest(f"the chat template failed: {_reason(error)}", param="messages") from error
 
     def _call(
-        self,
-        messages: list[Json],
-        tools: list[Json],
-        add: bool,
-        kwargs: Json,
-        seconds: float = DEFAULT_RENDER_S,
+        self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json, seconds: float = DEFAULT_RENDER_S
     ) -> str:
         """transformers gives tools and documents always, as none when there are none; templates test for that."""
         variables = {"documents": None, **self._tokens, **kwargs}

@@ -20,7 +20,7 @@ import pytest
 from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.engine.embedding import network
 from lean_ovms.engine.embedding.model import OpenVinoPooler
-from lean_ovms.engine.paged.sampling.reductions import cores
+from lean_ovms.util.resources import allowed_cores
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo
 from lean_ovms.repository.task import detect
@@ -183,9 +183,9 @@ def test_many_texts_are_computed_by_several_passes_at_once(
     assert pooler.slots == 1
     first = rig.ask(*texts)
     streamed = pooler._network._streamed
-    assert (streamed is None) == (cores() < 2)
+    assert (streamed is None) == (allowed_cores() < 2)
     if streamed is not None:
-        assert streamed.get(60).count == min(cores(), 8) == pooler.slots
+        assert streamed.get(60).count == min(allowed_cores(), 8) == pooler.slots
     alone, _, _ = load("bert_mean")
     for _ in range(3):
         second, pairs = rig.ask(*texts), rig.ask(*texts[:9], output=PER_TOKEN)

@@ -160,7 +160,7 @@ def test_a_token_against_the_mask_leaves_none(library):
 
 @pytest.mark.parametrize("cores", [1, 4])
 def test_masks_of_several_texts_are_those_of_each_alone(library, monkeypatch, cores):
-    monkeypatch.setattr(xgrammar_matcher, "cores", lambda: cores)
+    monkeypatch.setattr(xgrammar_matcher, "allowed_cores", lambda: cores)
     made = [begin(library, grammar(f'root ::= "{letter}" "z"')) for letter in "abcdef"]
     made[0].consume(tokens("a")[0])
     xgrammar_matcher.prepare(made)

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....grammar import lark
+from ....util.resources import allowed_cores
 from ...generation import grammar_limits
 from ...generation.grammar_checker import ProcessGrammarChecker
 from ...generation.grammar_limits import GrammarBounds
 from ...generation.pipeline import GrammarCost
 from ..sampling.logits_processors import NoToken
-from ..sampling.reductions import cores
-from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
+from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +83,7 @@ class Guidance:
     """
 
     def __init__(
-        self,
-        pieces: Sequence[bytes],
-        width: int,
-        eos: Sequence[int],
-        reader: ProcessGrammarChecker | None = None,
+        self, pieces: Sequence[bytes], width: int, eos: Sequence[int], reader: ProcessGrammarChecker | None = None
     ) -> None:
         """pieces: the bytes of each token. width: of the logits.
 
@@ -96,8 +92,7 @@ class Guidance:
         self._reader = reader
         self._read: dict[str, Reading] = {}
         self._read_bytes = 0
-        self._pieces = [*pieces, *[b""] * (width - len(pieces))][:width]
-        self._eos = sorted(eos)
+        self._pieces, self._eos = padded(pieces, width), sorted(eos)
         self._tokenizer: Any = None
         self._lock = threading.Lock()
         self._compiled: dict[str, Any] = {}
@@ -230,13 +225,13 @@ def _notice(warning: str) -> str:
 def prepare(matchers: Sequence[Matcher]) -> None:
     """Computes the masks of a step like `prepare` of each matcher, several at a time where that pays."""
     ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
-    if len(ready) < PARALLEL or cores() == 1:
+    if len(ready) < PARALLEL or allowed_cores() == 1:
         for one in ready:
             one.prepare()
         return
     global _executor
     if _executor is None:
-        _executor = llguidance.LLExecutor(min(MASK_THREADS, cores()))
+        _executor = llguidance.LLExecutor(min(MASK_THREADS, allowed_cores()))
     masks = np.zeros((len(ready), len(ready[0].mask)), np.uint32)
     states = [(one.state, place) for place, one in enumerate(ready)]
     _executor.unsafe_compute_mask_ptr(states, masks.ctypes.data, masks.strides[0], len(masks))
@@ -286,12 +281,12 @@ class GuidanceMatcher:
             self._slow = self._slow or time.thread_time() - began > MASK_S
             self._ready = True
 
-    def apply(self, line: NDArray[np.float32]) -> None:
+    def apply(self, row: NDArray[np.float32]) -> None:
         self.prepare()
         if self._slow or self.state.is_error():
             raise NoToken(TOO_COMPLEX)
         ends = self._stops if self.state.is_accepting() else ()
-        forbid(line, self.mask if self._ready else None, ends)
+        forbid(row, self.mask if self._ready else None, ends)
 
     def consume(self, token: int) -> bool:
         """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""

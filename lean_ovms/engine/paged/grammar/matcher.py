@@ -56,7 +56,7 @@ class Matcher(Protocol):
     def prepare(self) -> None:
         """Computes the mask early, while the network computes. Optional before `apply`."""
 
-    def apply(self, line: NDArray[np.float32]) -> None:
+    def apply(self, row: NDArray[np.float32]) -> None:
         """Forbids, in a logits row [vocab], what may not come next. Raises logits.NoToken."""
 
     def consume(self, token: int) -> bool:
@@ -89,12 +89,17 @@ def one_by_one(matchers: Sequence[Matcher]) -> None:
         matcher.prepare()
 
 
-def forbid(line: NDArray[np.float32], mask: NDArray[np.uint32] | None, ends: Collection[int]) -> None:
+def padded(pieces: Sequence[bytes], width: int) -> list[bytes]:
+    """Returns the pieces with as many empty ones, or as few of them, as give one for each logit."""
+    return [*pieces, *[b""] * (width - len(pieces))][:width]
+
+
+def forbid(row: NDArray[np.float32], mask: NDArray[np.uint32] | None, ends: Collection[int]) -> None:
     """Forbids, in a logits row [vocab], all tokens whose bit in a mask is 0 (None: all), but the ends."""
     kept_ids = list(ends)
-    kept = line[kept_ids]
+    kept = row[kept_ids]
     if mask is None:
-        line[:] = -np.inf
+        row[:] = -np.inf
     else:
-        line += FORBIDDEN[mask.view(np.uint8)].reshape(-1)[: len(line)]
-    line[kept_ids] = kept
+        row += FORBIDDEN[mask.view(np.uint8)].reshape(-1)[: len(row)]
+    row[kept_ids] = kept

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import BadRequest, GrammarTooComplex, Unavailable
+from ....util.resources import allowed_cores
 from ...generation.grammar_checker import ProcessGrammarChecker
 from ...generation.grammar_limits import GrammarBounds
 from ...generation.pipeline import GrammarCost
 from ..sampling.logits_processors import NoToken
-from ..sampling.reductions import cores
 from . import xgrammar_core
 from .bounded_calls import LIMIT_S, CallThread
-from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid
+from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
 
 log = logging.getLogger(__name__)
 
@@ -134,11 +134,6 @@ class XGrammar:
             return one
 
 
-def padded(pieces: Sequence[bytes], width: int) -> list[bytes]:
-    """Returns the pieces with as many empty ones, or as few of them, as give one for each logit."""
-    return [*pieces, *[b""] * (width - len(pieces))][:width]
-
-
 class MaskThreads:
     """The threads that compute with the library."""
 
@@ -152,7 +147,7 @@ class MaskThreads:
 
     def run(self, matchers: Sequence[XGrammarMatcher], what: Callable[[XGrammarMatcher], None]) -> None:
         """Calls `what` with each matcher, several at a time where that pays; one whose call takes too long fails."""
-        count = min(MASK_THREADS, cores()) if len(matchers) >= PARALLEL else 1
+        count = min(MASK_THREADS, allowed_cores()) if len(matchers) >= PARALLEL else 1
         parts = [(thread, matchers[place::count]) for place, thread in enumerate(self._threads[:count])]
         begun = [(t, part, t.start([_call(what, one) for one in part])) for t, part in parts]
         for thread, part, calls in begun:
@@ -227,11 +222,11 @@ class XGrammarMatcher:
     def prepare(self) -> None:
         prepare([self])
 
-    def apply(self, line: NDArray[np.float32]) -> None:
+    def apply(self, row: NDArray[np.float32]) -> None:
         self.prepare()
         if self._failed:
             raise NoToken(TOO_COMPLEX)
-        forbid(line, self._mask[0].view(np.uint32), self._stops if self._ends else ())
+        forbid(row, self._mask[0].view(np.uint32), self._stops if self._ends else ())
 
     def consume(self, token: int) -> bool:
         """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""

@@ -63,7 +63,7 @@ def details(
 def _details(logits: Logits, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
     if len(logits) > 1:
         maxima, highest, chosen = None, logits.max(axis=-1), _chosen(logits, tokens)
-        ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(logits, chosen, strict=True)]
+        ranks = [int(np.count_nonzero(row > value)) + 1 for row, value in zip(logits, chosen, strict=True)]
     else:
         body, tail = reductions.table(logits)
         maxima = np.maximum.reduce(body, axis=1)
@@ -85,9 +85,9 @@ def _chosen(logits: Logits, tokens: NDArray[np.int64]) -> Logits:
     return values
 
 
-def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:
+def named(row: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:
     """Returns these tokens of a logits row [vocab] with their log probabilities, in this order."""
-    values = line[list(ids)] - log_sum_exp(line[None])
+    values = row[list(ids)] - log_sum_exp(row[None])
     return list(zip(ids, values.tolist(), strict=True))
 
 

@@ -59,11 +59,11 @@ def _mix(z: Numbers) -> Numbers:
 def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
     """Samples tokens with a top_k, from so many sorted logits of each row. Of equal ones at the border some are in."""
     top_k = np.minimum(sampling.top_k[part], logits.shape[1])
-    most, line = int(top_k.max()), np.arange(len(logits))[:, None]
+    most, rows = int(top_k.max()), np.arange(len(logits))[:, None]
     ids = reductions.largest(logits, most)
-    values = logits[line, ids]
+    values = logits[rows, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
-    ids, values = ids[line, order], values[line, order]
+    ids, values = ids[rows, order], values[rows, order]
     weights = np.exp(((values - values[:, :1]) / sampling.temperature[part]).astype(np.float64))
     weights[np.arange(most) >= top_k] = 0
     weights[weights < sampling.min_p[part]] = 0
@@ -71,7 +71,7 @@ def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Num
     weights[sums - weights >= sampling.top_p[part, None] * sums[:, -1:]] = 0
     sums = weights.cumsum(axis=-1)
     target = uniform(sampling.seeds[part], positions, 0)[:, None] * sums[:, -1:]
-    chosen: Tokens = ids[line[:, 0], np.minimum((sums <= target).sum(axis=-1), most - 1)]
+    chosen: Tokens = ids[rows[:, 0], np.minimum((sums <= target).sum(axis=-1), most - 1)]
     return chosen
 
 

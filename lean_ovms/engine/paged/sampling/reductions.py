@@ -7,7 +7,6 @@ the table, fewer than COLUMN, are the tail.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ....util.resources import allowed_cores
 
 Floats = NDArray[np.float32]
 
@@ -33,12 +34,7 @@ exp(-40 - 40), with all its digits.
 """
 
 
-def cores() -> int:
-    """Returns how many CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-THREADS = min(4, cores())
+THREADS = min(4, allowed_cores())
 
 _local = threading.local()
 _pool: ThreadPoolExecutor | None = None
@@ -126,18 +122,18 @@ def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArr
 
     sums: their column_sums.
     """
-    line, columns, last = np.arange(len(weights)), sums.shape[1] - 1, weights.shape[1] - 1
+    rows, columns, last = np.arange(len(weights)), sums.shape[1] - 1, weights.shape[1] - 1
     edges = sums.cumsum(axis=1, dtype=np.float64)
     target = np.minimum(numbers * edges[:, -1], np.nextafter(edges[:, -1], 0))
     column = np.minimum((edges <= target[:, None]).sum(axis=1), columns)
     place = np.arange(COLUMN)
     ids = np.where(column[:, None] == columns, COLUMN * columns + place, column[:, None] + columns * place)
-    inner = np.where(ids <= last, weights[line[:, None], np.minimum(ids, last)], np.float32(0))
+    inner = np.where(ids <= last, weights[rows[:, None], np.minimum(ids, last)], np.float32(0))
     inside = inner.cumsum(axis=1, dtype=np.float64)
-    rest = target - edges[line, column] + sums[line, column]
+    rest = target - edges[rows, column] + sums[rows, column]
     # The sums of a column in single precision may exceed those in double: then it is its last token that counts.
     final = COLUMN - 1 - (inner[:, ::-1] > 0).argmax(axis=1)
-    chosen: NDArray[np.int64] = np.minimum(ids[line, np.minimum((inside <= rest[:, None]).sum(axis=1), final)], last)
+    chosen: NDArray[np.int64] = np.minimum(ids[rows, np.minimum((inside <= rest[:, None]).sum(axis=1), final)], last)
     return chosen
 
 
@@ -167,14 +163,14 @@ def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[
     return ids
 
 
-def above(line: NDArray[np.float32], maxima: Floats, value: np.float32) -> int:
+def above(row: NDArray[np.float32], maxima: Floats, value: np.float32) -> int:
     """Returns how many logits of a row [vocab] are greater than a value.
 
     maxima: of the row's columns; only columns with a greater maximum are read, unless they are many.
     """
     columns = np.flatnonzero(maxima > value)
-    (body,), (tail,) = table(line[None])
+    (body,), (tail,) = table(row[None])
     if len(columns) > len(maxima) // COLUMN:
-        return int(np.count_nonzero(line > value))
+        return int(np.count_nonzero(row > value))
     inside = body.take(columns, axis=1, mode="clip") > value
     return int(np.count_nonzero(inside)) + int(np.count_nonzero(tail > value))

@@ -50,7 +50,7 @@ class _Near(NamedTuple):
         return np.where(behind, tail, inside)
 
 
-class _Line(NamedTuple):
+class _Row(NamedTuple):
     """What one pass over a row gives. place: in the part. columns: the near ones; values: their logits, [COLUMN, n].
 
     far: as in _Near.
@@ -68,27 +68,27 @@ def sample(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) 
     chosen = np.empty(len(logits), np.int64)
     body, tail = reductions.table(logits)
     bounds = np.empty((len(logits), body.shape[2]), np.float32)
-    by_width: dict[int, list[_Line]] = {width: [] for width in WIDTHS}
+    by_width: dict[int, list[_Row]] = {width: [] for width in WIDTHS}
     # Row by row: what follows the pass over a row finds it in the cache.
     for place in range(len(logits)):
-        line = _look(body[place], tail[place], sampling, part.start + place, place, bounds[place])
-        if line is None:
+        row = _look(body[place], tail[place], sampling, part.start + place, place, bounds[place])
+        if row is None:
             one = slice(part.start + place, part.start + place + 1)
             chosen[place] = sample_full(logits[place : place + 1], sampling, one, positions[place : place + 1])[0]
         else:
-            by_width[next(width for width in WIDTHS if len(line.columns) <= width)].append(line)
+            by_width[next(width for width in WIDTHS if len(row.columns) <= width)].append(row)
     for found in by_width.values():
         if found:
-            _draw(logits, _group(logits, found, sampling, part, bounds), sampling, part, positions, chosen)
+            _choose(logits, _group(logits, found, sampling, part, bounds), sampling, part, positions, chosen)
     return chosen
 
 
-def _look(body: Floats, tail: Floats, sampling: Sampling, row: int, place: int, bounds: Floats) -> _Line | None:
-    """Returns the near columns of a row's table, and writes the bounds of the others to `bounds`. row: in the sampling.
+def _look(body: Floats, tail: Floats, sampling: Sampling, at: int, place: int, bounds: Floats) -> _Row | None:
+    """Returns the near columns of a row's table, and writes the bounds of the others to `bounds`. at: in the sampling.
 
     None for a row with many near columns, or with logits that are not numbers.
     """
-    temperature, min_p = sampling.temperature[row], sampling.min_p[row]
+    temperature, min_p = sampling.temperature[at], sampling.min_p[at]
     np.maximum.reduce(body, out=bounds)
     highest = np.maximum.reduce(bounds)
     if len(tail):
@@ -105,22 +105,22 @@ def _look(body: Floats, tail: Floats, sampling: Sampling, row: int, place: int, 
     if min_p > 0:
         bounds[bounds < min_p] = 0
     far = reductions.COLUMN * float(np.add.reduce(bounds, dtype=np.float64))
-    return _Line(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
+    return _Row(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
 
 
-def _group(logits: Floats, found: list[_Line], sampling: Sampling, part: slice, bounds: Floats) -> _Near:
+def _group(logits: Floats, found: list[_Row], sampling: Sampling, part: slice, bounds: Floats) -> _Near:
     """Puts rows with about equally many near columns together."""
-    place = np.array([line.place for line in found], np.int64)
+    place = np.array([row.place for row in found], np.int64)
     temperature, min_p = sampling.temperature[part][place], sampling.min_p[part][place]
-    highest = np.array([line.highest for line in found], np.float32)
-    far = np.array([line.far for line in found], np.float64)
-    most, tail = max(len(line.columns) for line in found), reductions.table(logits)[1]
+    highest = np.array([row.highest for row in found], np.float32)
+    far = np.array([row.far for row in found], np.float64)
+    most, tail = max(len(row.columns) for row in found), reductions.table(logits)[1]
     columns = np.zeros((len(found), most), np.int64)
     weights = np.full((len(found), reductions.COLUMN * most + tail.shape[1]), -np.inf, np.float32)
     body = weights[:, : reductions.COLUMN * most].reshape(len(found), reductions.COLUMN, most)
-    for row, line in enumerate(found):
-        columns[row, : len(line.columns)] = line.columns
-        body[row, :, : len(line.columns)] = line.values
+    for n, row in enumerate(found):
+        columns[n, : len(row.columns)] = row.columns
+        body[n, :, : len(row.columns)] = row.values
     weights[:, reductions.COLUMN * most :] = tail[place]
     weights -= highest[:, None]
     weights /= temperature
@@ -130,7 +130,7 @@ def _group(logits: Floats, found: list[_Line], sampling: Sampling, part: slice, 
     return _Near(place, columns, weights, highest, bounds, far)
 
 
-def _draw(logits: Floats, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
+def _choose(logits: Floats, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
     place, weights = group.place, group.weights
     seeds, top_p = sampling.seeds[part][place], sampling.top_p[part][place]
     edges = weights.cumsum(axis=1, dtype=np.float64)
@@ -155,18 +155,16 @@ def _draw(logits: Floats, group: _Near, sampling: Sampling, part: slice, positio
             token = _far_token(logits, group, int(left[row]), sampling, part, float(target[row] - low[row]))
             again[row], unsure[row] = token < 0, unsure[row] and token >= 0
             chosen[place[left[row]]] = max(0, token)
-        for line in place[left[unsure]].tolist():
-            one = slice(part.start + line, part.start + line + 1)
-            whole = weights_of(logits[line : line + 1], sampling.temperature[one], sampling.min_p[one])
-            chosen[line] = in_nucleus(whole, chosen[line : line + 1], sampling, one, positions[line : line + 1], trial)[
-                0
-            ]
+        for row in place[left[unsure]].tolist():
+            one = slice(part.start + row, part.start + row + 1)
+            whole = weights_of(logits[row : row + 1], sampling.temperature[one], sampling.min_p[one])
+            (chosen[row],) = in_nucleus(whole, chosen[row : row + 1], sampling, one, positions[row : row + 1], trial)
         left = left[again]
         if not len(left):
             return
-    for line in place[left].tolist():
-        one = slice(part.start + line, part.start + line + 1)
-        chosen[line] = sample_full(logits[line : line + 1], sampling, one, positions[line : line + 1], MAX_TRIALS)[0]
+    for row in place[left].tolist():
+        one = slice(part.start + row, part.start + row + 1)
+        chosen[row] = sample_full(logits[row : row + 1], sampling, one, positions[row : row + 1], MAX_TRIALS)[0]
 
 
 def _outside(
