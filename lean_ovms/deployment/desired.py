@@ -292,8 +292,7 @@ def _from_file(config: Config) -> DesiredState:
     for entry in config_file.read(path).entries:
         files |= {place: file_stat(place) for place in (entry.base, entry.graph)}
         try:
-            options = config_file.options_of(entry, config)
-            models.append(ModelSpec(config=options, stamp=_stamp(entry.graph)))
+            models.append(ModelSpec(config=config_file.options_of(entry, config), stamp=_stamp(entry.graph)))
         except StartError as error:
             unusable = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
             models.append(ModelSpec(config=unusable, problem=error, stamp=_stamp(entry.graph)))

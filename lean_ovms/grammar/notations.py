@@ -122,8 +122,7 @@ class _Values:
         if kind == "string":
             return self.string(schema)
         if kind in ("number", "integer"):
-            bounds = {key: schema[key] for key in _NUMBERS if key in schema}
-            return self.writer.json({"type": kind, **bounds})
+            return self.writer.json({"type": kind, **{key: schema[key] for key in _NUMBERS if key in schema}})
         named = self.words[:2] if kind == "boolean" else self.words[2:]
         return self._either([json.dumps(word) for word in named])
 

@@ -89,8 +89,6 @@ class PoolingModel(TokenModel):
             )
         return model
 
-    # --- requests
-
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """The result of each input, in their order. Inputs are all single or all pairs.
 

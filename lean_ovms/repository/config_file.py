@@ -95,8 +95,7 @@ def options_of(entry: ConfigEntry, config: Config) -> Config:
     """Returns the model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
     base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
-        text = graph.text_of(entry.graph)
-        base = graph.applied(base, text, entry.graph, entry.base)
+        base = graph.applied(base, graph.text_of(entry.graph), entry.graph, entry.base)
     try:
         return replace(base, **entry.options)
     except StartError as error:

@@ -108,8 +108,7 @@ class Header:
     @property
     def logits_width(self) -> int:
         """Rows of the output layer, or of the embedding table if they are tied."""
-        rows = self.tensors.get("output.weight") or self.tensors.get("token_embd.weight") or [0]
-        return rows[-1]
+        return (self.tensors.get("output.weight") or self.tensors.get("token_embd.weight") or [0])[-1]
 
     @property
     def user_defined(self) -> frozenset[int]:
@@ -264,8 +263,7 @@ def _begin(cursor: Cursor) -> tuple[int, int]:
 
 def _entries(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
     for _ in range(count):
-        key = cursor.text()
-        yield key, _value(cursor, cursor.number("I"))
+        yield cursor.text(), _value(cursor, cursor.number("I"))
 
 
 class Cursor:

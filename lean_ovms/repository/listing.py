@@ -31,8 +31,7 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
     except OSError as error:
         problem = "no such directory" if isinstance(error, FileNotFoundError) else error.strerror
         raise StartError(f"--model_repository_path {repository}: {problem}") from None
-    found = _inside(repository, 0, (), visit)
-    return sorted(str(path.relative_to(repository)) for path in found)
+    return sorted(str(path.relative_to(repository)) for path in _inside(repository, 0, (), visit))
 
 
 def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:

@@ -344,8 +344,7 @@ class EngineClient:
         return self._with_retry(Unavailable(text, code="engine_restarted"))
 
     def _with_retry(self, error: Unavailable) -> Unavailable:
-        left_s = self._expected_at - self._clock()
-        error.retry_after_s = max(1, min(60, math.ceil(left_s)))
+        error.retry_after_s = max(1, min(60, math.ceil(self._expected_at - self._clock())))
         return error
 
     # --- the pipe ---

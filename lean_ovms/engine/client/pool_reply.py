@@ -51,8 +51,6 @@ class PoolReply:
             self._router.send(Cancel(self.id))
             raise
 
-    # --- for the router
-
     def receive(self, record: Record) -> None:
         """Takes the results of some inputs. Raises FrameError for a record that does not fit the request."""
         if self._done.done():

@@ -52,8 +52,6 @@ class ContinuousPipeline(GenAiPipeline):
         self.recoverable = settings.speculative != "draft"
         self.describe(config, settings, blocks, defaults)
 
-    # --- pipeline.Pipeline
-
     def add(self, request: PipelineRequest) -> Handle:
         self._next_id += 1  # two live requests with one id poison the pipeline
         tokens = ov.Tensor(np.array([request.tokens], dtype=np.int64))
@@ -77,8 +75,6 @@ class ContinuousPipeline(GenAiPipeline):
         if status == genai.GenerationStatus.RUNNING:
             return "running"
         return "lost" if status == genai.GenerationStatus.IGNORED else "finished"
-
-    # --- loading
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
         """Generates, and drops the outputs; only while loading."""

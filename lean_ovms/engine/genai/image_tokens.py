@@ -101,8 +101,6 @@ class GenAiImageTokens:
         smaller = [count for (height, width), count in self.known.items() if height * width <= area]
         return max(smaller or self.known.values())
 
-    # --- pipeline.ImageTokenCounter
-
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         ids: list[int] = []
         special, start = image_prompt.add_special_tokens, 0

@@ -61,10 +61,9 @@ class VlmContinuous(ContinuousPipeline):
         try:
             handle: Handle = self._pipe.add_request(self._next_id, image_prompt.text, images, config)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise BadRequest(_reason(error), param="messages") from error
+            text = f"the model cannot read this prompt with its images: {last_line(error)}"
+            raise BadRequest(text, param="messages") from error
         return handle
-
-    # --- loading
 
     def _measure(self, settings: PipelineSettings) -> int:
         """Measures the cache as ContinuousPipeline does, with a text of more than one block."""
@@ -119,7 +118,3 @@ def prompt_tokens(handle: Any) -> int:
         return int(handle.get_perf_metrics().get_num_input_tokens())
     except RuntimeError:
         return 0
-
-
-def _reason(error: Exception) -> str:
-    return f"the model cannot read this prompt with its images: {last_line(error)}"

@@ -20,9 +20,10 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, Unavailable
+from ...errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from ...util.child_process import spawn_with_socket
 from .grammar_limits import GrammarBounds, too_complex
 from .pipeline import GrammarCost
@@ -126,7 +127,8 @@ class ProcessGrammarChecker:
         except OSError as error:
             status = self.stop(GRACE_S)
             log.error("the grammar process does not start (status %s): %s", status, error)
-            raise _unavailable() from None
+            text = "Structured output is not available at the moment."
+            raise Unavailable(text, code="grammar_unavailable") from None
 
     def _ask(self, message: dict[str, Any], timeout_s: float, cpu_s: float = math.inf) -> dict[str, Any]:
         """Returns the reply. Raises TimeoutError, or another OSError when the process has ended."""
@@ -153,12 +155,7 @@ class ProcessGrammarChecker:
     def _cpu_s(self) -> float:
         """Returns the CPU time of the process so far, to 10 ms."""
         try:
-            with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
-                fields = stat.read().rpartition(")")[2].split()
+            fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _unavailable() -> RequestError:
-    return Unavailable("Structured output is not available at the moment.", code="grammar_unavailable")

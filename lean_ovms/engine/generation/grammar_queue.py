@@ -54,13 +54,6 @@ class GrammarQueueLimits:
     idle_s: float = 120.0
 
 
-class Waiting(NamedTuple):
-    """A request that waits for its grammar."""
-
-    submit: Submit
-    request: GenerationRequest
-
-
 class GrammarOutcome(NamedTuple):
     """A request that no longer waits. error: None when it may run."""
 
@@ -76,7 +69,7 @@ class GrammarQueue:
         """grammars: None refuses all. wake: ends the loop's wait; called from threads."""
         self._grammars, self._wake = grammars, wake
         self.limits = limits
-        self._waiting: dict[str, list[Waiting]] = {}  # by tag
+        self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # by tag
         self._done: SimpleQueue[tuple[str, str, GrammarCost | RequestError | None]] = SimpleQueue()
         self._unchecked: Turns[str] = Turns()
         self._checking = ""
@@ -93,7 +86,7 @@ class GrammarQueue:
         return sum(map(len, self._waiting.values())) if self._waiting else 0
 
     def waiting_of(self, client: str) -> int:
-        return sum(item.submit.client == client for items in self._waiting.values() for item in items)
+        return sum(submit.client == client for items in self._waiting.values() for submit, _ in items)
 
     @property
     def compiling(self) -> bool:
@@ -101,7 +94,7 @@ class GrammarQueue:
         return bool(self._compiling)
 
     def __contains__(self, request_id: int) -> bool:
-        return any(item.submit.id == request_id for items in self._waiting.values() for item in items)
+        return any(submit.id == request_id for items in self._waiting.values() for submit, _ in items)
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
         """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
@@ -116,19 +109,18 @@ class GrammarQueue:
             return True
         if tag not in self._waiting:
             self._start(tag, result, getattr(request, "client", "") or str(submit.id))
-        self._waiting.setdefault(tag, []).append(Waiting(submit, request))
+        self._waiting.setdefault(tag, []).append((submit, request))
         self._check_next()
         return False
 
     def cancel(self, request_id: int, index: int | None) -> None:
         """The client cancelled a request, or one choice of it. Ids that are not in the queue are ignored."""
         for items in self._waiting.values():
-            for item in items:
-                if item.submit.id == request_id:
-                    request = item.request
+            for submit, request in items:
+                if submit.id == request_id:
                     request.unfinished -= set(request.unfinished) if index is None else {index}
                     request.sequences = [s for s in request.sequences if s.index in request.unfinished]
-            items[:] = [item for item in items if item.request.unfinished]
+            items[:] = [item for item in items if item[1].unfinished]
 
     def refuse(self, tag: str, error: RequestError) -> None:
         """Refuses a grammar from now on, which proved to be too slow."""
@@ -187,9 +179,9 @@ class GrammarQueue:
 
     def _release(self, tag: str, error: RequestError | None) -> list[GrammarOutcome]:
         items = self._waiting.pop(tag, [])
-        for item in items:
-            item.request.cost = self._compiled.get(tag)
-        return [GrammarOutcome(item.submit, item.request, error) for item in items]
+        for _, request in items:
+            request.cost = self._compiled.get(tag)
+        return [GrammarOutcome(submit, request, error) for submit, request in items]
 
     def _compile_next(self) -> None:
         while self._checked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from .sequence import QueuedSequence
 
@@ -12,18 +12,8 @@ MAX_RETRIES = 3
 """Failed steps that one sequence may live through; one that is present every time is probably at fault."""
 
 
-class Suspects(Generic[S]):
-    """The sequences that may have made a step fail."""
-
-    def __init__(self) -> None:
-        self._suspects: set[S] = set()
-
-    def __len__(self) -> int:
-        return len(self._suspects)
-
-    def discard(self, sequence: S) -> None:
-        """Forgets a sequence that has output, or is not wanted any more."""
-        self._suspects.discard(sequence)
+class Suspects(set[S]):
+    """The sequences that may have made a step fail. One that has output, or is not wanted any more, is discarded."""
 
     def blame(self, interrupted: Seq[S]) -> S | None:
         """Returns the one that is to be ended after a failed step; None if each of the suspects is to be tried again.
@@ -40,7 +30,7 @@ class Suspects(Generic[S]):
         elif tried := [s for s in suspects if s.retries >= MAX_RETRIES]:
             at_fault = tried[-1]
         else:
-            self._suspects.update(suspects)
+            self.update(suspects)
         for sequence in interrupted:
             sequence.retries += 1
         return at_fault
@@ -49,14 +39,14 @@ class Suspects(Generic[S]):
         """Suspects are tried one at a time, among sequences with output. Others that were interrupted may resume; new
         ones wait.
         """
-        if not self._suspects:
+        if not self:
             return True
-        if any(s in self._suspects for s in running):
+        if any(s in self for s in running):
             return False
-        if sequence in self._suspects:
+        if sequence in self:
             return all(s.has_output for s in running)
         return sequence.retries > 0
 
     def order(self, interrupted: Seq[S]) -> list[S]:
         """Returns the interrupted sequences in the order in which they resume: suspects last."""
-        return sorted(interrupted, key=lambda sequence: sequence in self._suspects)
+        return sorted(interrupted, key=lambda sequence: sequence in self)

@@ -78,8 +78,6 @@ class DecodeLoop:
         while not silence.done:
             self.step()
 
-    # --- Recognizer
-
     def room(self, soon: bool) -> bool:
         if self._file_queue.size + self._soon_queue.size >= SLOTS:
             return False
@@ -123,8 +121,6 @@ class DecodeLoop:
     def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         before, after = self._tokenizer.single if add_special_tokens else ((), ())
         return [[*before, *ids, *after] for ids in self._tokenizer.encode(texts)]
-
-    # --- internals
 
     def _prompt(self, prompt: str, hotwords: str) -> list[int]:
         """Returns the tokens before <|startoftranscript|>, the last ones of a long text, without special tokens."""

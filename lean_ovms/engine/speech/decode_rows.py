@@ -95,8 +95,7 @@ class DecodeRow:
         penalize(logits, self.tokens, params)
         rules.apply(logits, self.tokens, self.job.times)
         token = sample(logits, self.temperature, params, self._rng)
-        logprob = float(logits[token]) - log_sum(logits)
-        self.add(token, logprob)
+        self.add(token, float(logits[token]) - log_sum(logits))
         return token
 
     def add(self, token: int, logprob: float) -> None:

@@ -90,5 +90,4 @@ def sample(logits: Logits, temperature: float, params: TranscribeParams, rng: np
     if params.top_p < 1.0:
         count = int(np.searchsorted(np.cumsum(shares), params.top_p)) + 1
         order, shares = order[:count], shares[:count] / shares[:count].sum()
-    place = min(int(np.searchsorted(np.cumsum(shares), rng.random(), side="right")), len(order) - 1)
-    return int(order[place])
+    return int(order[min(int(np.searchsorted(np.cumsum(shares), rng.random(), side="right")), len(order) - 1)])

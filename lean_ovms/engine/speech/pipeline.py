@@ -56,8 +56,6 @@ class PipelineRecognizer:
         silence = Job(np.zeros(8000, np.float32), 0.0, TranscribeParams(), max_tokens=1)
         self._pipeline.generate(silence.samples.tolist(), **self._kind.options(silence, Texts()))
 
-    # --- Recognizer
-
     def room(self, soon: bool) -> bool:
         return self._job is None
 
@@ -84,8 +82,6 @@ class PipelineRecognizer:
     def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         before, after = self._tokenizer.single if add_special_tokens else ((), ())
         return [[*before, *ids, *after] for ids in self._tokenizer.encode(texts)]
-
-    # --- in the thread
 
     def _compute(self, job: Job) -> None:
         error: Exception | None = None

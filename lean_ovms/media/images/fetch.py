@@ -78,8 +78,7 @@ class HttpFetcher:
         if literal is not None:
             self._check([literal])
             return [str(literal)]
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         names = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
         self._check([address for name in names if (address := parse_address(name)) is not None])
         return names

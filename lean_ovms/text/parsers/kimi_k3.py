@@ -38,8 +38,7 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
 
 def _attributes(text: str) -> dict[str, str]:
-    found = _ATTRIBUTE.findall(text)
-    return {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in found}
+    return {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in _ATTRIBUTE.findall(text)}
 
 
 class KimiK3Calls(XmlCalls):

@@ -69,7 +69,7 @@ class XmlCalls(Syntax):
         self.out.call(name)
         call = _TypedParameters(self, self.out.schemas.get(name, {}))
         while True:
-            tag = yield from self.scanner.until(self.between, call.stray)
+            tag = yield from self.scanner.until(self.between, call.strays.append)
             if tag not in self.keys:
                 break
             self.scanner.record(tag)
@@ -78,7 +78,7 @@ class XmlCalls(Syntax):
                 self.scanner.forget()
                 yield from call.read(key)
             else:
-                call.stray(self.scanner.recorded())
+                call.strays.append(self.scanner.recorded())
         self._open = tag != self.block_end
         call.finish(complete=bool(tag))
         return True
@@ -100,7 +100,10 @@ _S = TypeVar("_S", bound=Syntax)
 
 
 class Parameters(Generic[_S]):
-    """The parameters of one call while they are read. names: of those so far. strays: text between them."""
+    """The parameters of one call while they are read. names: of those so far.
+
+    strays: text between them, which is content and emitted after the call.
+    """
 
     def __init__(self, syntax: _S, schemas: Mapping[str, Any]) -> None:
         self.syntax = syntax
@@ -128,10 +131,6 @@ class Parameters(Generic[_S]):
 class _TypedParameters(Parameters[XmlCalls]):
     """Parameters of which each is one text."""
 
-    def stray(self, piece: str) -> None:
-        """Keeps text between parameters, which is content and emitted after the call."""
-        self.strays.append(piece)
-
     def read(self, key: str) -> Steps[None]:
         if key in self.names:
             yield from self._inside(ignore, cdata=False)
@@ -154,7 +153,7 @@ class _TypedParameters(Parameters[XmlCalls]):
         if cdata:
             if not (yield from self.scanner.until(_CDATA_END, sink)):
                 return False
-            sink = self.stray
+            sink = self.strays.append
         tag = yield from self.scanner.until(self.syntax.value_ends, sink)
         if tag in self.syntax.value_breaks:
             self.scanner.pos -= len(tag)

@@ -69,8 +69,7 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
         return ""
     if parts or not strings or not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return content
-    texts = (str(part.get("text", "")) for part in content)
-    return "\n".join(dropwhile(lambda text: not text, texts))
+    return "\n".join(dropwhile(lambda text: not text, (str(part.get("text", "")) for part in content)))
 
 
 def _tool_call(call: Any, form: str) -> Any:

@@ -287,8 +287,7 @@ class FakePipeline:
         answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
-            ids = answer[start:-1] + answer[:start] + answer[-1:]
-            outputs[100 + rank] = _output(ids, -float(rank))
+            outputs[100 + rank] = _output(answer[start:-1] + answer[:start] + answer[-1:], -float(rank))
         handle.outputs.append(outputs)
         handle.state = "finished"
 

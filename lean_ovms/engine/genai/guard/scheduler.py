@@ -211,8 +211,7 @@ class GuardedScheduler:
             cached = self._prefixes.cached_tokens(sequence, self._allocated)
             # The pipeline overwrites the free block that was allocated longest ago. Before it comes to one of this
             # sequence's, all others are in use as they are now, or were allocated later.
-            reused_after = self._allocated + self.total_blocks - self.used_blocks - 1
-            self._prefixes.add(sequence, reused_after)
+            self._prefixes.add(sequence, self._allocated + self.total_blocks - self.used_blocks - 1)
         self._book(sequence)
         sequence.prompt_left = sequence.length - cached
         if not sequence.started:

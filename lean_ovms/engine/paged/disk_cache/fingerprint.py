@@ -33,8 +33,7 @@ def fingerprint(
         "machine": [platform.machine(), _processor()],
         **other,
     }
-    text = json.dumps(known, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=32).digest()
+    return hashlib.blake2b(json.dumps(known, sort_keys=True, default=str).encode(), digest_size=32).digest()
 
 
 def _network(file: Path) -> tuple[object, ...]:

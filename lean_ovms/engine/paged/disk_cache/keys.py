@@ -30,29 +30,18 @@ def state_key(key: bytes) -> bytes:
     return next_key(key, b"state")  # no block has tokens of five bytes
 
 
-class BlockKeys:
-    """The keys of the blocks in memory, by their serial numbers."""
+class BlockKeys(dict[int, bytes]):
+    """The keys of the blocks in memory, by their serial numbers, but for those that are not to be stored."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, bytes] = {}
+        super().__init__()
         self._adapters: dict[str, bytes] = {}  # what adapters compute, by Adapter.key
 
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Notes a block that is in the prefix cache from now on."""
         before = self.get(parent) if isinstance(parent, int) else self.root_key(parent)
         if before is not None and (key := block_key(before, tokens)) is not None:
-            self._keys[serial] = key
-
-    def get(self, serial: int) -> bytes | None:
-        """Returns the key of a block in memory; None: it is not to be stored."""
-        return self._keys.get(serial)
-
-    def pop(self, serial: int) -> bytes | None:
-        """Forgets a block; returns its key."""
-        return self._keys.pop(serial, None)
-
-    def clear(self) -> None:
-        self._keys.clear()
+            self[serial] = key
 
     def root_key(self, parent: Parent) -> bytes | None:
         """Returns the key before a sequence's first block; None: its blocks are not to be stored."""

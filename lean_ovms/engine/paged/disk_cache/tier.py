@@ -70,7 +70,7 @@ class DiskTier:
 
     def evicted(self, block: int, serial: int) -> None:
         self.state_evicted(serial)
-        key = self._keys.pop(serial)
+        key = self._keys.pop(serial, None)
         self.writer.evicted(serial)
         if key is not None and key not in self.store:
             self.writer.copy(key, self._network.block_buffers(block))
