@@ -109,11 +109,11 @@ def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tu
     return write
 
 
-def json_after(head: str, tail: str = "", names: re.Pattern[str] = _SIMPLE_NAME) -> CallWriter:
+def json_after(head: str, tail: str = "") -> CallWriter:
     """head has NAME in it."""
 
     def write(tool: Tool) -> Json:
-        start = head.replace("NAME", function_name(tool, names))
+        start = head.replace("NAME", function_name(tool))
         return formats.tag(start, formats.json_value(tool.parameters), tail)
 
     return write

@@ -24,9 +24,9 @@ S = TypeVar("S", bound=QueuedSequence)
 class FairQueue(Generic[S]):
     """Waiting sequences, and the counts of the running ones by client. len, iteration: the waiting ones."""
 
-    def __init__(self, slots: int, *, across: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, *, across: bool = False) -> None:
         """slots: sequences that run at once. across: priorities order the requests of all clients."""
-        self.clock = clock
+        self.clock: Callable[[], float] = time.monotonic
         self.clients: dict[str, ClientQueue] = {}  # those with waiting or running sequences
         self.queued = 0  # requests of which no sequence has started
         self.slots = slots

@@ -161,13 +161,13 @@ class Scanner:
                 return "", ""
             yield
 
-    def word(self, inside: re.Pattern[str], most: int = MAX_NAME) -> Steps[str]:
-        """Reads what `inside` (one repeated class) matches; "", and nothing read, if it is longer than that."""
+    def word(self, inside: re.Pattern[str]) -> Steps[str]:
+        """Reads what `inside` (one repeated class) matches; "", and nothing read, if it is longer than MAX_NAME."""
         while True:
             pos = self.pos
-            found = inside.match(self.text, pos, pos + most + 1)
+            found = inside.match(self.text, pos, pos + MAX_NAME + 1)
             end = found.end() if found else pos
-            if end > pos + most:
+            if end > pos + MAX_NAME:
                 return ""
             if end < len(self.text) or self.ended:
                 self.pos = end
