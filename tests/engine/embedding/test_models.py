@@ -20,10 +20,10 @@ import pytest
 from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.engine.embedding import network
 from lean_ovms.engine.embedding.model import OpenVinoPooler
-from lean_ovms.util.resources import allowed_cores
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo
 from lean_ovms.repository.task import detect
+from lean_ovms.util.resources import allowed_cores
 from tests.engine.embedding.rig import Rig
 
 pytestmark = [pytest.mark.model]
