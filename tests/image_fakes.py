@@ -14,20 +14,20 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.image_generation.fake_pipeline import FakeImagePipeline
 from lean_ovms.engine.image_generation.task import ImageTask
-from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
-from lean_ovms.errors import EngineFailure, Unavailable, from_wire
+from lean_ovms.errors import EngineFailure
 from lean_ovms.image_types import ImageParams
 from lean_ovms.models.image_model import ImageModel
+from tests.engine_client_fakes import FakeTaskClient
 from tools.make_lora import write
 
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
-def unpacked_image_model(folder: Path) -> Path:
-    """The directory of a tiny random Stable Diffusion, in this folder."""
-    with tarfile.open(Path(__file__).parent / "data" / "image_model.tar.xz") as packed:
+def unpacked_image_model(folder: Path, name: str = "stable_diffusion_tiny") -> Path:
+    """The directory of a tiny random model, in this folder."""
+    with tarfile.open(Path(__file__).parent / "data" / f"{name}.tar.xz") as packed:
         packed.extractall(folder, **SAFELY)
-    return folder / "stable_diffusion_tiny"
+    return folder / name
 
 
 def image_adapter(file: Path) -> Path:
@@ -43,38 +43,20 @@ def image_adapter(file: Path) -> Path:
     return write(file, arrays)
 
 
-class FakeImageEngine:
+class FakeImageEngine(FakeTaskClient):
     """What an ImageModel asks of its engine. asked: prompt and parameters of each image, and whether its request had
     begun. sources: the sizes of the images to edit, for each image. cancelled: images that nobody waited for. gate:
     images wait for it, if it is set. failing_seed: that of an image for which the engine fails."""
 
-    vocabulary = Vocabulary(pieces=[], exact=False)
-
     def __init__(self, config: Config) -> None:
-        self.pipeline = FakeImagePipeline()
-        self.task = ImageTask(self.pipeline, config.max_queued_requests, config.max_queued_requests_per_client)
-        self.info: ModelInfo = self.pipeline.info
-        self.state = "loading"
-        self.restarts = 0
-        self.pid = None
+        pipeline = FakeImagePipeline()
+        task = ImageTask(pipeline, config.max_queued_requests, config.max_queued_requests_per_client)
+        super().__init__(task, pipeline.info)
         self.asked: list[tuple[str, ImageParams, bool]] = []
         self.sources: list[list[list[int]]] = []
         self.cancelled = 0
         self.gate: asyncio.Event | None = None
         self.failing_seed = -1
-
-    async def start(self) -> ModelInfo:
-        self.state = "ready"
-        return self.info
-
-    async def stop(self) -> None:
-        self.state = "stopped"
-
-    async def stats(self) -> EngineStats:
-        return EngineStats(**self.task.stats())
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(f"the model is {self.state}")
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: Callable[[bytes], object]) -> bytes:
         command = make(1)
@@ -89,16 +71,10 @@ class FakeImageEngine:
             raise
         if command.params["seed"] == self.failing_seed:
             raise EngineFailure("the engine failed")
-        self.task.handle(command)
-        while not self.task.idle:
-            self.task.step()
-        *partial, record = self.task.out
-        self.task.out.clear()
+        *partial, record = self.run(command)
         for one in partial:
             assert isinstance(one, protocol.PartialImage)
             on_partial(one.data)
-        if isinstance(record, protocol.Refused):
-            raise from_wire(record.error)
         assert isinstance(record, protocol.GeneratedImage)
         return record.data
 

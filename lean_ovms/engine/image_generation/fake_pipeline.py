@@ -26,7 +26,7 @@ class FakeImagePipeline:
         self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
     ) -> Generator[bytes | None, None, bytes]:
         if params.width % MULTIPLE or params.height % MULTIPLE:
-            raise BadRequest(f"Both 'width' and 'height' must be divisible by {MULTIPLE}")
+            raise BadRequest(f"Both 'width' and 'height' must be divisible by {MULTIPLE}", param="size")
         for done in range(1, params.steps + 1):
             shown = params.due(done, params.steps) > params.due(done - 1, params.steps)
             yield bytes([done]) * (3 * params.width * params.height) if shown else None

@@ -4,13 +4,16 @@ What GenAI 2026.4 does (measured): its callback is called for each step, in orde
 steps are computed; calls that come late, after the last step, are left out, and that thread has ended before the image
 is decoded. Returning True ends the work with an empty result; an exception in it ends the process; arguments that the
 model cannot have are a RuntimeError before the first step, whose last line says why; rng_seed is the same for each
-request that has none.
+request that has none. A pipeline that is made of another one has no scheduler in some families, and ends the process.
+A T5 encoder keeps the shape of its first prompt, and every other one is refused from then on.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Generator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
@@ -34,8 +37,10 @@ from ..loading.load_errors import as_start_error
 from ..loading.lora import adapters
 from ..loading.settings import base_properties
 
+log = logging.getLogger(__name__)
 CHECKS = "/image_generation/"
 """What the source path in the message of a refused argument has."""
+SCHEDULER = "scheduler/scheduler_config.json"
 ENCODER = "vae_encoder"
 """The folder of the network that an image to edit needs."""
 
@@ -51,9 +56,13 @@ class GenAiImagePipeline:
             properties["NUM_STREAMS"] = config.num_streams
         if config.lora_modules:
             properties["adapters"] = adapters(config)
+        self._load = partial(_load, config, properties)
         with as_start_error(config):
-            self._pipelines = _load(config, properties)
-            defaults = self._pipelines[0].get_generation_config()
+            self._pipelines = self._load()
+            self._index = Path(config.model_dir, "model_index.json").read_text(encoding="utf-8")
+        self._defaults = [pipeline.get_generation_config() for pipeline in self._pipelines]
+        defaults = self._defaults[0]
+        self._t5_shape: tuple[int, int] | None = None
         self.info = ModelInfo(
             vocab_size=0,
             context_length=0,
@@ -70,7 +79,7 @@ class GenAiImagePipeline:
     def generate(
         self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
     ) -> Generator[bytes | None, None, bytes]:
-        pipeline = self._pipelines[len(images)]
+        pipeline = self._pipeline(len(images), params)
         pixels = [np.frombuffer(one.pixels, np.uint8).reshape(1, one.height, one.width, 3) for one in images]
         steps: SimpleQueue[bytes | Exception | tuple[int, int, ov.Tensor]] = SimpleQueue()
         stops: SimpleQueue[bool] = SimpleQueue()
@@ -110,15 +119,40 @@ class GenAiImagePipeline:
             thread.join()
         if isinstance(found, Exception):
             if not begun and CHECKS in str(found):
-                raise BadRequest(last_line(found))
+                raise _refusal(last_line(found), params)
             raise found
         return found
+
+    def _pipeline(self, images: int, params: ImageParams) -> Any:
+        """Returns the pipeline for this number of images. Loads the model again if its T5 encoder has another shape."""
+        if "T5EncoderModel" in self._index:
+            defaults = self._defaults[images]
+            guidance = params.more.get("guidance_scale", defaults.guidance_scale)
+            guided = "StableDiffusion3Pipeline" in self._index and guidance > 1
+            shape = 1 + guided, params.more.get("max_sequence_length", defaults.max_sequence_length)
+            if self._t5_shape not in (shape, None) or not self._pipelines:
+                log.info("loading the model again, for a batch of %d prompts of %d tokens", *shape)
+                self._pipelines.clear()  # the memory of one model is enough
+                self._pipelines = self._load()
+            self._t5_shape = shape
+        return self._pipelines[images]
+
+
+def _refusal(message: str, params: ImageParams) -> BadRequest:
+    """Returns the error with what a pipeline says of its arguments, and the field that it means."""
+    if "target shape" in message:
+        message = f"this model makes no images of width {params.width} and height {params.height}; multiples of 64 work"
+    named = message.lower().replace(" ", "_")
+    fields = *sorted(params.more, key=len, reverse=True), "num_inference_steps", "width"
+    param = next((name for name in fields if name in named), None)
+    return BadRequest(message, param="size" if param == "width" else param)
 
 
 def _load(config: EngineConfig, properties: dict[str, Any]) -> list[Any]:
     """Returns the pipelines of one loaded model, by the number of images that they take: none, one to edit, its mask.
 
-    A model without an encoder of images, or of a family that cannot be edited, has only the first. Raises RuntimeError.
+    A model without an encoder of images, or of a family that cannot be edited, or whose pipelines do not share their
+    networks, has only the first. Raises RuntimeError.
     """
     kinds = [genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline]
     if not Path(config.model_dir, ENCODER).is_dir():
@@ -127,10 +161,11 @@ def _load(config: EngineConfig, properties: dict[str, Any]) -> list[Any]:
         kind = kinds.pop()
         try:
             found = [kind(config.model_dir, config.target_device, **properties)]
-            break
+            for other in reversed(kinds):
+                found.insert(0, other(found[0]))  # with the same networks, and in some families without a scheduler
+                found[0].set_scheduler(genai.Scheduler.from_config(Path(config.model_dir, SCHEDULER)))
+            return found
         except RuntimeError:
+            found = []
             if not kinds:
                 raise
-    for kind in reversed(kinds):
-        found.insert(0, kind(found[0]))  # with the same networks
-    return found

@@ -1,4 +1,4 @@
-"""A tiny random Stable Diffusion: the images of openvino_genai's own pipeline, and those of diffusers in torch."""
+"""Tiny random models of two families: the images are those of openvino_genai's own pipelines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ from tests.image_fakes import image_adapter, unpacked_image_model
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 PROMPT, WIDTH, HEIGHT, STEPS, SEED = "a red cat", 48, 32, 4, 7
 
+STABLE, FLUX = "stable_diffusion_tiny", "flux_tiny"
+MORE: dict[str, dict[str, Any]] = {STABLE: {"negative_prompt": "a dog"}, FLUX: {"prompt_2": "a dog"}}
+"""What changes an image of each family."""
+
 pytestmark = pytest.mark.model
+of_stable_diffusion = pytest.mark.parametrize("folder", [STABLE], indirect=True)
+of_flux = pytest.mark.parametrize("folder", [FLUX], indirect=True)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked_image_model(tmp_path_factory.mktemp("image_model"))
+@pytest.fixture(scope="module", params=[STABLE, FLUX])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpacked_image_model(tmp_path_factory.mktemp("image_model"), request.param)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +83,7 @@ def made(pipeline: GenAiImagePipeline, prompt: str = PROMPT, images: Sequence[Im
 
 def test_the_images_are_those_of_the_pipeline_called_directly(folder: Path, pipeline: GenAiImagePipeline) -> None:
     direct = genai.Text2ImagePipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
-    for more in ({}, {"negative_prompt": "a dog", "guidance_scale": 3.0}):
+    for more in ({}, {**MORE[folder.name], "guidance_scale": 3.0}):
         found = direct.generate(
             PROMPT, width=WIDTH, height=HEIGHT, num_inference_steps=STEPS, rng_seed=SEED, **more
         ).data
@@ -91,7 +97,7 @@ def test_edits_are_those_of_the_pipelines_called_directly(folder: Path, pipeline
     edit = genai.Image2ImagePipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
     inpaint = genai.InpaintingPipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
     for direct, images in ((edit, [source()]), (edit, [source(20, 30)]), (inpaint, [source(), mask()])):
-        for width, more in ((WIDTH, {}), (2 * WIDTH, {"strength": 0.5, "negative_prompt": "a dog"})):
+        for width, more in ((WIDTH, {}), (2 * WIDTH, {"strength": 0.5, **MORE[folder.name]})):
             found = direct.generate(
                 PROMPT,
                 *map(tensor, images),
@@ -147,6 +153,7 @@ def test_unfinished_images_are_those_of_the_pipeline(
     assert {found is None for place, found in enumerate(steps) if place != 11} == {True}
 
 
+@of_stable_diffusion
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_an_adapter_is_in_images_and_edits(
     folder: Path, pipeline: GenAiImagePipeline, tmp_path: Path, alpha: float
@@ -171,7 +178,11 @@ def test_prompt_seed_and_steps_change_the_image(pipeline: GenAiImagePipeline) ->
     images = [made(pipeline), made(pipeline, "blue"), made(pipeline, seed=8), made(pipeline, steps=5)]
     assert len(set(images)) == 4
     assert made(pipeline) == images[0]
-    assert pipeline.info.images == ImageInfo(width=16, height=16, steps=50, edits=True, masks=True)
+
+
+@pytest.mark.parametrize(("folder", "size", "steps"), [(STABLE, 16, 50), (FLUX, 256, 28)], indirect=["folder"])
+def test_size_and_steps_of_a_model(pipeline: GenAiImagePipeline, size: int, steps: int) -> None:
+    assert pipeline.info.images == ImageInfo(width=size, height=size, steps=steps, edits=True, masks=True)
 
 
 @pytest.mark.parametrize("steps", [0, 1, STEPS])
@@ -183,55 +194,47 @@ def test_an_image_that_is_given_up_changes_none_after_it(pipeline: GenAiImagePip
     assert made(pipeline) == made(pipeline)
 
 
-@pytest.mark.parametrize(("changes", "text"), [
-    ({"width": 33}, "divisible by"),
-    ({"more": {"prompt_2": "x"}}, "Prompt 2 is not used by Stable Diffusion"),
-    ({"more": {"negative_prompt": "x", "guidance_scale": 1.0}}, "ignores negative prompt"),
-])  # fmt: skip
-def test_what_the_model_cannot_do_is_a_bad_request(
-    pipeline: GenAiImagePipeline, changes: dict[str, Any], text: str
+@pytest.mark.parametrize(("folder", "changes", "param", "text"), [
+    (STABLE, {"width": 33}, "size", "divisible by"),
+    (STABLE, {"more": {"prompt_2": "x"}}, "prompt_2", "Prompt 2 is not used by Stable Diffusion"),
+    (STABLE, {"more": {"negative_prompt": "x", "guidance_scale": 1.0}}, "negative_prompt", "ignores negative prompt"),
+    (FLUX, {"width": 33}, "size", "divisible by"),
+    (FLUX, {"width": 34}, "size", "this model makes no images of width 34 and height 32; multiples of 64 work"),
+    (FLUX, {"more": {"negative_prompt": "x"}}, "negative_prompt", "Negative prompt is not used by FluxPipeline"),
+    (FLUX, {"more": {"negative_prompt_2": "x", "prompt_2": "x"}}, "negative_prompt_2", "is not used by FluxPipeline"),
+], indirect=["folder"])  # fmt: skip
+def test_what_the_model_cannot_do_is_a_bad_request_that_names_the_field(
+    pipeline: GenAiImagePipeline, changes: dict[str, Any], param: str, text: str
 ) -> None:
-    with pytest.raises(BadRequest, match=text) as caught:
-        made(pipeline, **changes)
-    assert "/" not in str(caught.value)
-    made(pipeline)
+    for images in ([], [source()], [source(), mask()]):
+        with pytest.raises(BadRequest, match=text) as caught:
+            made(pipeline, images=images, **changes)
+        assert "/" not in str(caught.value)
+        assert caught.value.param == param
+        made(pipeline, images=images)
 
 
+@of_flux
+def test_prompts_of_other_lengths_are_those_of_the_pipeline_called_directly(
+    folder: Path, pipeline: GenAiImagePipeline
+) -> None:
+    for length in (64, 512, 8):
+        direct = genai.Text2ImagePipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
+        size = {"width": WIDTH, "height": HEIGHT, "num_inference_steps": STEPS, "rng_seed": SEED}
+        wanted = direct.generate(PROMPT, **size, max_sequence_length=length).data.tobytes()
+        assert made(pipeline, more={"max_sequence_length": length}) == wanted
+    made(pipeline, images=[source()])
+
+
+@of_stable_diffusion
 def test_too_low_a_strength_is_a_bad_request(pipeline: GenAiImagePipeline) -> None:
+    text = r"^After adjusting the num_inference_steps by strength parameter: 0.1"
     for images in ([source()], [source(), mask()]):
-        with pytest.raises(BadRequest, match=r"^After adjusting the num_inference_steps by strength parameter: 0.1"):
+        with pytest.raises(BadRequest, match=text) as caught:
             made(pipeline, images=images, more={"strength": 0.1})
-        with pytest.raises(BadRequest, match="divisible by"):
-            made(pipeline, images=images, width=33)
+        assert caught.value.param == "strength"
 
 
 def test_a_broken_model_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="the model does not load"):
         GenAiImagePipeline(Config(model_path=str(tmp_path), task="image_generation"))
-
-
-def test_the_images_are_those_of_diffusers(folder: Path, tmp_path: Path, pipeline: GenAiImagePipeline) -> None:
-    diffusers = pytest.importorskip("diffusers")
-    torch = pytest.importorskip("torch")
-    from tools import make_image_model
-
-    tokenizer = make_image_model.tokenizer(tmp_path)
-    text, unet, vae = make_image_model.networks(len(tokenizer))
-    reference = diffusers.StableDiffusionPipeline(
-        vae=vae,
-        text_encoder=text,
-        tokenizer=tokenizer,
-        unet=unet,
-        scheduler=diffusers.DDIMScheduler.from_pretrained(folder / "scheduler"),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
-    )
-    reference.set_progress_bar_config(disable=True)
-    shape = ov.Shape([1, 4, HEIGHT // 2, WIDTH // 2])
-    noise = np.array(genai.CppStdGenerator(SEED).randn_tensor(shape).data)
-    wanted = reference(
-        PROMPT, height=HEIGHT, width=WIDTH, num_inference_steps=STEPS, latents=torch.from_numpy(noise), output_type="np"
-    ).images[0]
-    found = np.frombuffer(made(pipeline), np.uint8).reshape(HEIGHT, WIDTH, 3)
-    assert np.abs(found - wanted * 255).max() <= 2
