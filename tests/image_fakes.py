@@ -58,7 +58,9 @@ class FakeImageEngine(FakeTaskClient):
         self.gate: asyncio.Event | None = None
         self.failing_seed = -1
 
-    async def call(self, make: Callable[[int], protocol.Record], on_partial: Callable[[bytes], object]) -> bytes:
+    async def call(
+        self, make: Callable[[int], protocol.Record], on_partial: Callable[[bytes], object]
+    ) -> protocol.GeneratedImage:
         command = make(1)
         assert isinstance(command, protocol.GenerateImage)
         self.asked.append((command.prompt, ImageParams(**command.params), command.begun))
@@ -76,7 +78,7 @@ class FakeImageEngine(FakeTaskClient):
             assert isinstance(one, protocol.PartialImage)
             on_partial(one.data)
         assert isinstance(record, protocol.GeneratedImage)
-        return record.data
+        return record
 
 
 async def fake_image_model(**options: Any) -> tuple[ImageModel, FakeImageEngine]:

@@ -43,7 +43,8 @@ class PartialImage(DataRecord):
 
 @dataclass(slots=True)
 class GeneratedImage(DataRecord):
-    """The reply to GenerateImage. data: the file; sent as an attachment."""
+    """The reply to GenerateImage. data: the file; sent as an attachment. computed_s: time that it took."""
 
     id: int
+    computed_s: float
     data: bytes = field(default=b"", metadata={"attached": True})

@@ -55,13 +55,16 @@ class ImageModel(Model):
             )
             for number, params in enumerate(wanted):
                 make = partial(record, params=asdict(params), begun=bool(number))
-                left_s = usage.started + limit_s - time.monotonic() if limit_s else None
+                begun = time.monotonic()
+                left_s = usage.started + limit_s - begun if limit_s else None
                 try:
-                    data = await asyncio.wait_for(model.engine.call(make, _unfinished(params, sink)), left_s)
+                    made = await asyncio.wait_for(model.engine.call(make, _unfinished(params, sink)), left_s)
                 except asyncio.TimeoutError:
                     raise too_slow() from None
-                usage.first = usage.first or time.monotonic()
-                await sink.send(ImageFile(data, params))
+                now = time.monotonic()
+                usage.first = usage.first or now
+                model.metrics.image_made(model.name, now - begun - made.computed_s, made.computed_s)
+                await sink.send(ImageFile(made.data, params))
 
 
 def _unfinished(params: ImageParams, sink: Sink[ImageFile]) -> Callable[[bytes], object]:

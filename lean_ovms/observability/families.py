@@ -139,7 +139,11 @@ FAMILIES = (
     Family("lean_ovms_model_unloads_total", "counter", "times the model was unloaded, to be loaded by a request"),
     Family("lean_ovms_model_waiting_requests", "gauge", "requests that wait until the model is loaded"),
     Family("lean_ovms_engine_restarts_total", "counter", "engine children started after the first"),
-    Family("lean_ovms_engine_steps_total", "counter", "steps of the engine since it started"),
+    Family(
+        "lean_ovms_engine_steps_total",
+        "counter",
+        "steps of the engine since it started, of an image its steps and decoding",
+    ),
     Family("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
     Family("lean_ovms_pooling_tokens_total", "counter", "tokens computed by a pooling model since it started"),
     Family("lean_ovms_pooling_padded_tokens_total", "counter", "the same with the padding of its batches"),
@@ -150,6 +154,8 @@ FAMILIES = (
     Family(
         "lean_ovms_audio_real_time_factor", "histogram", "that time by the window's length", _MODEL, REAL_TIME_FACTORS
     ),
+    Family("lean_ovms_image_queue_seconds", "histogram", "wait of an image that is made", _MODEL, SECONDS),
+    Family("lean_ovms_image_seconds", "histogram", "time to make an image; its count: images", _MODEL, SECONDS),
     Family(
         "lean_ovms_prefix_cache_disk_hit_tokens_total",
         "counter",

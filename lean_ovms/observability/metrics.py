@@ -139,6 +139,11 @@ class Metrics:
             self._observe("lean_ovms_audio_window_seconds", labels, computed_s)
             self._observe("lean_ovms_audio_real_time_factor", labels, computed_s / seconds)
 
+    def image_made(self, model: str, queued_s: float, computed_s: float) -> None:
+        """Observes that an image is finished, which waited and took this long."""
+        self._observe("lean_ovms_image_queue_seconds", (model,), queued_s)
+        self._observe("lean_ovms_image_seconds", (model,), computed_s)
+
     def constraint_relaxed(self, model: str) -> None:
         """Observes that a generation runs without all of the structured output of its request."""
         self._add("lean_ovms_structured_output_not_imposed_total", (model,))

@@ -233,11 +233,9 @@ class CallReply:
     def receive(self, record: protocol.Record) -> None:
         answer: Any
         match record:
-            case protocol.Encoded() | protocol.SlotDone() | protocol.BlocksOnDisk():
+            case protocol.Encoded() | protocol.SlotDone() | protocol.BlocksOnDisk() | protocol.GeneratedImage():
                 answer = record
-            case protocol.Decoded(text=answer) | protocol.Pong(stats=answer):
-                pass
-            case protocol.Spoken(data=answer) | protocol.GeneratedImage(data=answer):
+            case protocol.Decoded(text=answer) | protocol.Pong(stats=answer) | protocol.Spoken(data=answer):
                 pass
             case protocol.PartialImage(data=data) if self.on_partial is not None:
                 self.on_partial(data)

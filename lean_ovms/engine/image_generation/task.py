@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import logging
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Protocol
@@ -73,6 +74,7 @@ class ImageTask:
         self._steps_of_image: Generator[bytes | None, None, bytes] | None = None
         self._work: dict[str, int] = {}
         self._steps = self._failures = 0
+        self._began_at = 0.0
 
     @property
     def idle(self) -> bool:
@@ -143,6 +145,7 @@ class ImageTask:
         """Makes one step of an image; after the last one the image is sent."""
         if self._running is None or self._steps_of_image is None:
             command = self._running = self._next()
+            self._began_at = time.monotonic()
             images = [Image(size[0], size[1], data) for size, data in zip(command.images, command.pixels, strict=True)]
             command.pixels = []
             self._steps_of_image = self.pipeline.generate(command.prompt, ImageParams(**command.params), images)
@@ -153,7 +156,8 @@ class ImageTask:
                 self.out.append(PartialImage(command.id, image_file(pixels, ImageParams(**command.params))))
         except StopIteration as done:
             self._end()
-            self.out.append(GeneratedImage(command.id, image_file(done.value, ImageParams(**command.params))))
+            file = image_file(done.value, ImageParams(**command.params))
+            self.out.append(GeneratedImage(command.id, time.monotonic() - self._began_at, file))
         except Exception as error:  # a failure of one image
             self._end()
             self._failures += not isinstance(error, RequestError)

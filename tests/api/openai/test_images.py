@@ -220,6 +220,23 @@ async def test_a_client_that_leaves_cancels_the_image_and_those_after_it(make_im
     assert app.registry.models["e"].in_flight._count == 0
 
 
+async def test_images_are_counted_and_timed(make_images: MakeImages) -> None:
+    app, _ = await make_images(metrics_enable=True)
+    await answered(app, n=2, num_inference_steps=3)
+    response = await get(app, "/metrics")
+    assert isinstance(response.body, bytes)
+    shown = response.body.decode()
+    for line in (
+        'lean_ovms_image_seconds_count{model_name="e"} 2',
+        'lean_ovms_image_queue_seconds_count{model_name="e"} 2',
+        'lean_ovms_engine_steps_total{model_name="e"} 8',  # three of each image, and its decoding
+        'vllm:request_success_total{finished_reason="stop",model_name="e"} 1',
+        'vllm:num_requests_waiting{model_name="e"} 0',
+        'vllm:num_requests_running{model_name="e"} 0',
+    ):
+        assert f"\n{line}\n" in shown
+
+
 async def test_a_request_has_a_time_limit(make_images: MakeImages) -> None:
     app, engine = await make_images(request_timeout_s=0.05)
     engine.gate = asyncio.Event()
