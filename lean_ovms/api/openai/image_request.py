@@ -170,6 +170,8 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
     stream, partial_images = values.get("stream", False), values.get("partial_images", 0)
     if partial_images and not stream:
         raise BadRequest("partial_images needs stream: true", param="partial_images")
+    if values["output_format"] == "png" and values["output_compression"] < 100:
+        raise BadRequest("png files are not compressed with a loss: use jpeg or webp", param="output_compression")
     if record := current_record.get():
         record.stream = stream
     seed = _one_of(values, "rng_seed", "seed")

@@ -90,7 +90,7 @@ async def _answer(images: _Images, services: Services) -> Response:
 
 
 def _form(params: ImageParams) -> Json:
-    return {"output_format": params.format, "size": f"{params.width}x{params.height}"}
+    return {"background": "opaque", "output_format": params.format, "size": f"{params.width}x{params.height}"}
 
 
 async def _events(images: _Images, services: Services) -> AsyncGenerator[bytes, None]:

@@ -72,6 +72,7 @@ async def test_a_png_file_under_every_path(make_images: MakeImages, path: str) -
     with opened(entry) as file:
         assert (file.format, file.size) == ("PNG", (64, 64))
     assert (found["output_format"], found["size"], found["created"] > 1e9) == ("png", "64x64", True)
+    assert found["background"] == "opaque"
     [(prompt, params, begun)] = engine.asked
     assert (prompt, params.steps, params.seed, params.more, begun) == ("a cat", 4, entry["seed"], {}, False)
     assert warnings(response) == ""
@@ -137,6 +138,7 @@ async def test_other_formats(make_images: MakeImages) -> None:
     ({"guidance_scale": -1}, "guidance_scale", "out of range"),
     ({"response_format": "url"}, "response_format", "Unsupported response_format: url. Only b64_json is supported."),
     ({"output_format": "gif"}, "output_format", "should be one of: png, jpeg, webp"),
+    ({"output_compression": 50}, "output_compression", "png files are not compressed with a loss: use jpeg or webp"),
     ({"partial_images": 1}, "partial_images", "partial_images needs stream: true"),
     ({"partial_images": 4, "stream": True}, "partial_images", "out of range"),
     ({"size": "4096x64", "stream": True}, "size", "larger than 2048x2048"),
@@ -153,8 +155,8 @@ async def test_what_is_refused_says_what_is_allowed_before_any_work(
 
 async def test_what_only_the_model_knows_is_its_refusal(make_images: MakeImages) -> None:
     app, _ = await make_images()
-    message, _ = await refused(app, PATH, prompt="a cat", size="65x64")
-    assert "must be divisible by 8" in message
+    message, param = await refused(app, PATH, prompt="a cat", size="65x64")
+    assert ("must be divisible by 8" in message, param) == (True, "size")
     message, _ = await refused(app, PATH, status=500, prompt=RAISE)
     assert message == "The engine could not process this request."
 

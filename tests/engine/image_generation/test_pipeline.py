@@ -226,6 +226,53 @@ def test_prompts_of_other_lengths_are_those_of_the_pipeline_called_directly(
     made(pipeline, images=[source()])
 
 
+@of_flux
+def test_the_model_is_loaded_again_for_another_shape_of_its_t5_encoder_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
+    loads: list[bool] = []
+    load = pipeline._load
+
+    def counted() -> list[Any]:
+        loads.append(not pipeline._pipelines)  # the memory of the model before is free
+        if len(loads) == 1:
+            raise RuntimeError("no memory")
+        return load()
+
+    monkeypatch.setattr(pipeline, "_load", counted)
+    made(pipeline, more={"guidance_scale": 7.0})
+    made(pipeline, more={"guidance_scale": 0.0})
+    assert loads == []
+    with pytest.raises(RuntimeError):
+        made(pipeline, more={"max_sequence_length": 64})
+    made(pipeline)
+    assert loads == [True, True]
+    monkeypatch.setattr(
+        pipeline, "_index", pipeline._index + "StableDiffusion3Pipeline"
+    )  # prompts and negative prompts
+    for guidance in (7.0, 3.0, 1.0, 0.0):
+        pipeline._pipeline(0, params(more={"guidance_scale": guidance}))
+    assert loads == [True] * 4
+
+
+@of_stable_diffusion
+def test_a_family_whose_pipelines_share_no_networks_makes_images_of_texts(
+    folder: Path, pipeline: GenAiImagePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text_to_image = genai.Text2ImagePipeline
+
+    def load(source: Any, *device: str, **properties: Any) -> Any:
+        if not device:
+            raise RuntimeError("Cannot convert specified Image2ImagePipeline to Text2ImagePipeline")
+        return text_to_image(source, *device, **properties)
+
+    monkeypatch.setattr(genai, "Text2ImagePipeline", load)
+    texts = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
+    assert texts.info.images == ImageInfo(width=16, height=16, steps=50)
+    assert made(texts) == made(pipeline)
+
+
 @of_stable_diffusion
 def test_too_low_a_strength_is_a_bad_request(pipeline: GenAiImagePipeline) -> None:
     text = r"^After adjusting the num_inference_steps by strength parameter: 0.1"
