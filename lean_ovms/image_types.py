@@ -10,12 +10,13 @@ from typing import Any
 class ImageInfo:
     """What the engine knows of an image model: size and steps of an image where a request says nothing.
 
-    edits: it edits images; masks: also in the places of a mask only.
+    texts: it makes images of texts alone; edits: it edits images; masks: in the places of a mask only.
     """
 
     width: int
     height: int
     steps: int
+    texts: bool = True
     edits: bool = False
     masks: bool = False
 

@@ -206,13 +206,18 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
 
 def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
     """The image to edit, if the endpoint has one, and its mask. Raises BadRequest."""
+    info, mask = model.images, values.get("mask")
     if "image" not in values:
+        if not info.texts:
+            raise BadRequest(f"the model {model.name} only edits images in the places of a mask", param="model")
         return []
-    if not model.images.edits:
+    if not (info.edits or info.masks):
         raise BadRequest(f"the model {model.name} makes images of texts only", param="image")
     files = [ImageRequest(file=values["image"].data, param="image")]
-    if (mask := values.get("mask")) is not None:
-        if not model.images.masks:
+    if mask is None and not info.edits:
+        raise BadRequest(f"the model {model.name} edits images with a mask only", param="mask")
+    if mask is not None:
+        if not info.masks:
             raise BadRequest(f"the model {model.name} takes no mask", param="mask")
         files.append(ImageRequest(file=mask.data, param="mask", mask=True))
     return files

@@ -60,8 +60,8 @@ class GenAiImagePipeline:
         with as_start_error(config):
             self._pipelines = self._load()
             self._index = Path(config.model_dir, "model_index.json").read_text(encoding="utf-8")
-        self._defaults = [pipeline.get_generation_config() for pipeline in self._pipelines]
-        defaults = self._defaults[0]
+        self._defaults = {count: pipeline.get_generation_config() for count, pipeline in self._pipelines.items()}
+        defaults = self._defaults[min(self._defaults)]
         self._t5_shape: tuple[int, int] | None = None
         self.info = ModelInfo(
             vocab_size=0,
@@ -71,8 +71,9 @@ class GenAiImagePipeline:
                 width=defaults.width,
                 height=defaults.height,
                 steps=defaults.num_inference_steps,
-                edits=len(self._pipelines) > 1,
-                masks=len(self._pipelines) > 2,
+                texts=0 in self._pipelines,
+                edits=1 in self._pipelines,
+                masks=2 in self._pipelines,
             ),
         )
 
@@ -148,24 +149,26 @@ def _refusal(message: str, params: ImageParams) -> BadRequest:
     return BadRequest(message, param="size" if param == "width" else param)
 
 
-def _load(config: EngineConfig, properties: dict[str, Any]) -> list[Any]:
+def _load(config: EngineConfig, properties: dict[str, Any]) -> dict[int, Any]:
     """Returns the pipelines of one loaded model, by the number of images that they take: none, one to edit, its mask.
 
     A model without an encoder of images, or of a family that cannot be edited, or whose pipelines do not share their
-    networks, has only the first. Raises RuntimeError.
+    networks, has only the first; one that was made for inpainting has only the last. Raises RuntimeError.
     """
     kinds = [genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline]
     if not Path(config.model_dir, ENCODER).is_dir():
         del kinds[1:]
     while True:
-        kind = kinds.pop()
+        kind, count = kinds.pop(), len(kinds)
+        found: dict[int, Any] = {}
         try:
-            found = [kind(config.model_dir, config.target_device, **properties)]
-            for other in reversed(kinds):
-                found.insert(0, other(found[0]))  # with the same networks, and in some families without a scheduler
-                found[0].set_scheduler(genai.Scheduler.from_config(Path(config.model_dir, SCHEDULER)))
+            found[count] = kind(config.model_dir, config.target_device, **properties)
+            for fewer in reversed(range(count)):
+                found[fewer] = kinds[fewer](found[fewer + 1])  # with the same networks, but not always a scheduler
+                found[fewer].set_scheduler(genai.Scheduler.from_config(Path(config.model_dir, SCHEDULER)))
             return found
         except RuntimeError:
-            found = []
+            if 2 in found:
+                return {2: found[2]}
             if not kinds:
                 raise

@@ -206,7 +206,7 @@ async def test_models_of_other_tasks(make_images: MakeImages) -> None:
     assert "it is served under /v1/images/generations, /v1/images/edits and /v1/images/variations" in message
     await answered(app)  # without a name: the one that makes images
     model = await whole(await get(app, "/v1/models/e"))
-    known = {"width": 64, "height": 64, "steps": 4, "edits": True, "masks": True}
+    known = {"width": 64, "height": 64, "steps": 4, "texts": True, "edits": True, "masks": True}
     assert (model["output_modalities"], model["images"]) == (["image"], known)
 
 
@@ -470,7 +470,7 @@ async def test_an_edit_counts_as_a_request_of_its_key_until_the_answer(make_imag
 
 
 @in_process
-async def test_a_model_that_edits_nothing_or_without_masks(make_images: MakeImages) -> None:
+async def test_a_model_that_edits_nothing_or_without_masks_or_only_with_them(make_images: MakeImages) -> None:
     app, engine = await make_images()
     assert engine.info.images is not None
     engine.info = replace(engine.info, images=replace(engine.info.images, masks=False))
@@ -478,3 +478,8 @@ async def test_a_model_that_edits_nothing_or_without_masks(make_images: MakeImag
     await edited(app, *EDIT)
     engine.info = replace(engine.info, images=ImageInfo(width=64, height=64, steps=4))
     assert await edited(app, *EDIT, status=400) == ("the model e makes images of texts only", "image")
+    engine.info = replace(engine.info, images=ImageInfo(width=64, height=64, steps=4, texts=False, masks=True))
+    assert await edited(app, *EDIT, status=400) == ("the model e edits images with a mask only", "mask")
+    await edited(app, *EDIT, ("mask", png()))
+    message, param = await refused(app, PATH, prompt="a cat")
+    assert (message, param) == ("the model e only edits images in the places of a mask", "model")

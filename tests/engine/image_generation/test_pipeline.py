@@ -234,7 +234,7 @@ def test_the_model_is_loaded_again_for_another_shape_of_its_t5_encoder_alone(
     loads: list[bool] = []
     load = pipeline._load
 
-    def counted() -> list[Any]:
+    def counted() -> dict[int, Any]:
         loads.append(not pipeline._pipelines)  # the memory of the model before is free
         if len(loads) == 1:
             raise RuntimeError("no memory")
@@ -267,10 +267,27 @@ def test_a_family_whose_pipelines_share_no_networks_makes_images_of_texts(
             raise RuntimeError("Cannot convert specified Image2ImagePipeline to Text2ImagePipeline")
         return text_to_image(source, *device, **properties)
 
+    def unsupported(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Unsupported inpainting pipeline")
+
     monkeypatch.setattr(genai, "Text2ImagePipeline", load)
+    monkeypatch.setattr(genai, "InpaintingPipeline", unsupported)
     texts = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
     assert texts.info.images == ImageInfo(width=16, height=16, steps=50)
     assert made(texts) == made(pipeline)
+
+
+@of_stable_diffusion
+def test_a_model_for_inpainting_takes_an_image_and_its_mask(
+    folder: Path, pipeline: GenAiImagePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Cannot create 'Image2ImagePipeline' from InpaintingPipeline with inpainting model")
+
+    monkeypatch.setattr(genai, "Image2ImagePipeline", load)
+    masked = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
+    assert masked.info.images == ImageInfo(width=16, height=16, steps=50, texts=False, masks=True)
+    assert made(masked, images=[source(), mask()]) == made(pipeline, images=[source(), mask()])
 
 
 @of_stable_diffusion
