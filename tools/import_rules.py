@@ -8,7 +8,7 @@ LOOP = {"engine.worker.loop", "engine.worker.command_queue", "engine.worker.task
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
-    "pooling_types": set(),
+    "pooling_types": {"types"},
     "speech_types": set(),
     "image_types": set(),
     "timing_types": set(),
@@ -53,9 +53,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.genai.guard": BASE | {"engine.generation", "engine.protocol", "engine.errors", "config"},
     "engine.paged": BASE
     | {"repository", "util"}
-    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
+    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"}
+    | {"engine.paged.vision.pixels"},
+    "engine.paged.vision.pixels": BASE,
     "engine.embedding": BASE
-    | {"engine.loading"}
+    | {"engine.loading", "engine.paged.vision.pixels"}
     | {"engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
     "engine.speech": BASE
     | {"engine.loading"}

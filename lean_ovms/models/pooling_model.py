@@ -21,6 +21,7 @@ from ..pooling_types import (
     PoolingInput,
     PoolingParams,
     TextOrTokens,
+    TextWithImages,
 )
 from .model import Model, UsageRecorder, too_slow
 from .token_model import MIN_ENCODE_LIMIT, TokenModel
@@ -135,5 +136,6 @@ class PoolingModel(TokenModel):
         return self._measured[1]
 
 
-def _num_chars(one: TextOrTokens) -> int:
-    return len(one) if isinstance(one, str) else 0
+def _num_chars(one: TextOrTokens | TextWithImages) -> int:
+    text = one.text if isinstance(one, TextWithImages) else one
+    return len(text) if isinstance(text, str) else 0

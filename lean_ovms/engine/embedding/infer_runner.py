@@ -42,8 +42,10 @@ class InferRequestPool:
             self._free.append(request)
 
 
-def _input(name: str, batch: Batch) -> Array:
+def _input(name: str, batch: Batch) -> Array | None:
     match name:
+        case "pixel_values":
+            return batch.pixels
         case "input_ids":
             return batch.ids
         case "attention_mask":

@@ -5,8 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import BadRequest, too_long
-from ...pooling_types import PoolingParams, TextOrTokens
+from ...pooling_types import PoolingParams, TextOrTokens, TextWithImages
+from ...types import IMAGE_TAG, Image
+from ..generation.image_prompts import checked_image
+from ..paged.vision.pixels import check_aspect
+from ..protocol import Pool
 from .pooler import Pooler, Prompt
+
+Input = TextOrTokens | TextWithImages
+"""A single input, or the second half of a pair."""
+NO_IMAGES = "This model reads text only"
+PLACE = (0,)
+"""The ids in the place of an image that is an input of its own; as in vLLM it counts as one token."""
+
+
+def with_images(command: Pool) -> list[Input]:
+    """Returns the inputs of a request, those with images as such. Raises BadRequest."""
+    images: dict[int, list[Image]] = {}
+    for (at, height, width, param), pixels in zip(command.images, command.pixels, strict=True):
+        images.setdefault(at, []).append(checked_image([height, width], pixels, param))
+    return [
+        TextWithImages(one, tuple(images[at])) if at in images and isinstance(one, str) else one
+        for at, one in enumerate(command.inputs)
+    ]
 
 
 def check_ids(tokens: Sequence[int], size: int, param: str | None = None) -> None:
@@ -27,9 +48,7 @@ class InputBuilder:
         self._template = pooler.template
         self._prompt: Prompt | None = pooler.prompt
 
-    def texts(
-        self, inputs: Sequence[TextOrTokens], queries: Sequence[TextOrTokens], params: PoolingParams
-    ) -> list[str]:
+    def texts(self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], params: PoolingParams) -> list[str]:
         """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest.
 
         queries: of pairs: one for each input, or one for all.
@@ -42,12 +61,29 @@ class InputBuilder:
                 self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
                 for at, one in enumerate(inputs)
             ]
+        for one in inputs:
+            if isinstance(one, TextWithImages):
+                self._check_alone(one)
         found = [one for one in (*queries, *inputs) if isinstance(one, str)]
         return [one.lower() for one in found] if self._info.lower_case else found
 
+    def _check_alone(self, one: TextWithImages) -> None:
+        """Raises BadRequest for an image that is not an input of its own."""
+        param = one.images[0].param
+        if not self._info.images:
+            raise BadRequest(NO_IMAGES, param=param)
+        if len(one.images) > 1:
+            raise BadRequest("This model takes one image for each vector", param=one.images[1].param)
+        try:
+            check_aspect((one.images[0].height, one.images[0].width))
+        except BadRequest as error:
+            raise BadRequest(f"{param}: {error}", param=param) from error
+        if one.text.strip() != IMAGE_TAG.format(0):
+            raise BadRequest("This model takes a text or an image for each vector, not both", param=param)
+
     def build(
         self,
-        inputs: Sequence[TextOrTokens],
+        inputs: Sequence[Input],
         queries: Sequence[TextOrTokens],
         encoded: list[list[int]],
         params: PoolingParams,
@@ -59,18 +95,21 @@ class InputBuilder:
         rest = iter(encoded)
         if queries:
             heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
-            bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
+            bodies = [next(rest) if isinstance(one, str) else self._given(one) for one in inputs]
             return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
         prefix, suffix = self._template.single if params.add_special_tokens else ((), ())
         return [
             (
                 self._single(next(rest), params, prefix, suffix, at)
                 if isinstance(one, str)
-                else self._single(self._ids(one), params, (), (), at),
+                else self._single(self._given(one), params, (), (), at),
                 None,
             )
             for at, one in enumerate(inputs)
         ]
+
+    def _given(self, one: list[int] | TextWithImages) -> list[int]:
+        return [*PLACE] if isinstance(one, TextWithImages) else self._ids(one)
 
     def _ids(self, tokens: list[int]) -> list[int]:
         """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""

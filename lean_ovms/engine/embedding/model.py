@@ -18,9 +18,12 @@ from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
-from ...repository import gguf, pooling_dir, safetensors
+from ...repository import gguf, model_config, pooling_dir, safetensors
 from ...repository.pooling_dir import PoolingFiles
+from ...types import Image
 from ..loading.weights import floats
+from ..paged.vision import pixels
+from ..paged.vision.pixels import SquareProcessor
 from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, Prompt
 from .recognize import Shape, recognize
@@ -60,6 +63,10 @@ class OpenVinoPooler:
         self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
         self.vocabulary = replace(self._tokenizer.vocabulary(), exact=False)
         self.info = self._describe(files, self._with_overheads(found.info))
+        self._image_processor: SquareProcessor | None = None
+        if found.info.images:
+            self._image_processor = _image_processor(path)
+            self._network.read_images(found.info.window, self._filling(files))
         if found.causal:
             self._network.compare_tokens(*self._no_and_yes(files))
         else:
@@ -91,6 +98,8 @@ class OpenVinoPooler:
 
     def start(self, batch: Batch, alone: bool) -> None:
         assert self.info.pooling is not None
+        if batch.images:
+            batch.pixels = self._pixels(batch.images[0])
         self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED, alone)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
@@ -112,6 +121,19 @@ class OpenVinoPooler:
                 "1_Dense, in the folder of openvino_model.xml"
             )
         return projection(file, (info.dimensions, shape.width))
+
+    def _filling(self, files: PoolingFiles) -> int | None:
+        """Returns the token that fills up every text to the window: SigLIP was trained so. None: texts are not."""
+        if not str(files.config.get("model_type")).startswith("siglip"):
+            return None
+        token, pieces = _content(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
+        pad = files.config.get("pad_token_id")
+        return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
+
+    def _pixels(self, image: Image) -> Array:
+        assert self._image_processor is not None, "images were checked"
+        found: Array = self._image_processor.scale(self._image_processor.fitted(pixels.pixels(image)))[None]
+        return found
 
     def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
         single = sum(map(len, self.template.single))
@@ -157,15 +179,26 @@ class OpenVinoPooler:
         """Raises StartError: a network that cannot compute is not served."""
         assert self.info.pooling is not None
         window = self.info.pooling.window
-        for rows, size in WARM_SHAPES:
-            ids = np.zeros((rows, min(size, window)), np.int64)
+        batches = [np.zeros((rows, min(size, window)), np.int64) for rows, size in WARM_SHAPES]
+        warm = [Batch(ids, np.ones_like(ids), np.zeros_like(ids), False) for ids in batches]
+        if self._image_processor is not None:
+            warm.append(replace(warm[0], images=(Image(1, 1, bytes(3)),)))
+        for batch in warm:
             try:
-                self._network.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False), False, True)
+                self.start(batch, True)
                 _, output = self._network.wait()
                 if isinstance(output, RuntimeError):
                     raise output
             except RuntimeError as error:
                 raise StartError(f"the network does not compute: {error}") from error
+
+
+def _image_processor(path: Path) -> SquareProcessor:
+    """Raises StartError."""
+    try:
+        return SquareProcessor.read(model_config.processor(path, "image"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StartError(f"{path}/preprocessor_config.json does not say how images are resized: {error!r}") from error
 
 
 def _content(token: Any) -> str:

@@ -21,7 +21,9 @@ from .lazy_compiled_model import LazyCompiledModel
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 
-OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings")
+TEXT, IMAGE = "text_embeds", "image_embeds"
+"""Outputs of a network of two towers, such as CLIP's."""
+OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings", TEXT)
 """Outputs that are used, the first that a network has."""
 HIDDEN = ("last_hidden_state", "token_embeddings")
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx"})
@@ -77,6 +79,7 @@ class PoolingNetwork:
         self._config = config
         self._path = network(config.model_dir)
         self._device, self._properties = device_of(config), properties(config)
+        self.has_images = False
         try:
             self.model = self._read()
         except RuntimeError as error:
@@ -87,13 +90,29 @@ class PoolingNetwork:
         self._short: LazyCompiledModel | None = None
         self._padded_length = PaddedLength()
         self._hidden: InferRequestPool | None = None
+        self._images: InferRequestPool | None = None
         self._passes = InferRunner()
 
     def _read(self) -> ov.Model:
         """Raises StartError and RuntimeError."""
         if is_gguf(self._path):
             return gguf_network.read(self._path, "logits" if self._config.task == "rerank" else HIDDEN[0])
-        return self._core.read_model(self._path)
+        model = self._core.read_model(self._path)
+        self.has_images = IMAGE in pooling_graph.names(model)
+        return pooling_graph.tower(model, TEXT) if self.has_images else model
+
+    def read_images(self, window: int, pad_token: int | None) -> None:
+        """Makes the network compute vectors of images as well. Texts are cut after `window` tokens of padding.
+
+        pad_token: shorter texts are filled up with it, None: they are not. Before `pool`. Raises StartError.
+        """
+        try:
+            pooling_graph.fit(self.model, window, pad_token)
+            images = pooling_graph.tower(self._core.read_model(self._path), IMAGE)
+            compiled = self._core.compile_model(images, self._device, self._properties)
+        except RuntimeError as error:
+            raise StartError(f"the model does not load: {last_line(error)}") from error
+        self._images = InferRequestPool(compiled, MOST_STREAMS)
 
     def shape(self, pooling: str) -> Shape:
         """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
@@ -106,7 +125,7 @@ class PoolingNetwork:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
         form = self.model.output(found).get_partial_shape()
         width = form[len(form) - 1]
-        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0)
+        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, self.has_images)
 
     # --- what it computes
 
@@ -211,6 +230,9 @@ class PoolingNetwork:
     def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
         """Returns the infer requests of the network that computes this batch best."""
         assert self._pooled is not None, "pool() comes first"
+        if batch.pixels is not None:
+            assert self._images is not None, "images were checked"
+            return self._images
         better = None
         if alone and self._short is not None and batch.ids.shape == (1, SHORT):
             better = self._short.get()

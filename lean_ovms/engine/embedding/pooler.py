@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...engine_types import ModelInfo, Vocabulary
+from ...types import Image
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,13 +47,16 @@ class Prompt:
 class Batch:
     """Inputs of one forward pass, padded at the right.
 
-    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input.
+    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input. images: of the only input.
+    pixels: float32 [1, RGB, H, W], what the network takes of the image.
     """
 
     ids: Array
     mask: Array
     types: Array
     per_token: bool
+    images: tuple[Image, ...] = ()
+    pixels: Array | None = None
 
 
 class Pooler(Protocol):

@@ -30,6 +30,35 @@ def only(model: ov.Model, output: ov.Output) -> None:
     model.validate_nodes_and_infer_types()
 
 
+def tower(model: ov.Model, name: str) -> ov.Model:
+    """Returns the part of a network that computes this output, as float32, of the inputs that it depends on."""
+    result = ops.result(_as_float(model.output(name)))
+    needed, nodes = set[str](), [result]
+    while nodes:
+        node = nodes.pop()
+        if node.get_friendly_name() not in needed:
+            needed.add(node.get_friendly_name())
+            nodes += [value.get_node() for value in node.input_values()]
+    inputs = [one for one in model.get_parameters() if one.get_friendly_name() in needed]
+    made = ov.Model([result], inputs, name)
+    made.outputs[0].get_tensor().set_names({name})
+    return made
+
+
+def fit(model: ov.Model, window: int, pad_token: int | None) -> None:
+    """Cut texts after `window` tokens, where their padding may begin. pad_token: shorter ones are filled up with it."""
+    for one in model.inputs:
+        users = one.get_target_inputs()
+        values: Any = one
+        if pad_token is not None and one.get_any_name() == "input_ids":
+            ends = np.array([[0, 0], [0, window]], np.int64)
+            values = ops.pad(one, ends[0], ends[1], "constant", np.int64(pad_token))
+        whole, column = np.array([0], np.int64), np.array([1], np.int64)
+        values = ops.slice(values, whole, np.array([window], np.int64), column, column)
+        for user in users:
+            user.replace_source_output(values.output(0))
+
+
 def projected(output: ov.Output, weights: Array) -> ov.Output:
     return ops.matmul(_as_float(output), ops.constant(weights), False, True).output(0)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
+from ...pooling_types import CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
 from ...repository.pooling_dir import PoolingFiles
 from ...types import Json
 
@@ -43,12 +43,16 @@ FAMILIES = (
 
 
 class Shape(NamedTuple):
-    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic)."""
+    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic).
+
+    images: it makes vectors of images, too.
+    """
 
     inputs: frozenset[str]
     output: str
     rank: int
     width: int
+    images: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,13 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
             pooling=mode,
             pooling_source=source,
             pooling_assumed=assumed,
-            normalize=_normalize(config, files, mode),
+            normalize=shape.images or _normalize(config, files, mode),
             matryoshka=config.matryoshka or files.config.get("is_matryoshka") is True or bool(allowed),
             matryoshka_dimensions=[] if config.matryoshka else sorted(allowed),
             prompts=files.prompts,
             default_prompt_name=files.default_prompt_name,
             lower_case=files.lower_case,
+            images=IMAGES_ALONE if shape.images else "",
         )
     )
 

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....errors import BadRequest
 from ....types import Image
 
 Pixels = NDArray[np.uint8]
 """[height, width, RGB]"""
 Size = tuple[int, int]
 """Height and width."""
+MAX_ASPECT = 200
 LANCZOS, BICUBIC = 1, 3
 """Pillow's numbers of the filters that processors resize with."""
 
@@ -52,6 +54,12 @@ def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
 
     made = Pillow.fromarray(image).resize((size[1], size[0]), Pillow.Resampling(resample))
     return np.asarray(made)
+
+
+def check_aspect(size: Size) -> None:
+    """Raises BadRequest for an image that would be a thousand times as large where its shorter side is resized."""
+    if max(size) > MAX_ASPECT * min(size):
+        raise BadRequest(f"an image is more than {MAX_ASPECT} times as long as wide")
 
 
 def shortest_edge(size: Size, edge: int) -> Size:
@@ -102,3 +110,37 @@ class Scale:
         """Returns [RGB, height, width]."""
         values = (image.astype(np.float64) * self.factor).astype(np.float32)
         return np.ascontiguousarray(((values - self.mean) / self.std).transpose(2, 0, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquareProcessor:
+    """Resizes, crops and scales images of any size to one size, as CLIPImageProcessor and SiglipImageProcessor do.
+
+    edge: of the shorter side after resizing; 0: images are resized to `square`. crop: None: nothing is cut off.
+    """
+
+    edge: int
+    square: Size
+    crop: Size | None
+    resample: int
+    scale: Scale
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> SquareProcessor:
+        """Reads preprocessor_config.json. Raises KeyError, TypeError and ValueError."""
+        size = fields["size"]
+        edge = int(size["shortest_edge"]) if "shortest_edge" in size else 0
+        crop = (fields.get("crop_size") or {}) if fields.get("do_center_crop", bool(edge)) else {}
+        return cls(
+            edge=edge,
+            square=(edge, edge) if edge else (int(size["height"]), int(size["width"])),
+            crop=(int(crop["height"]), int(crop["width"])) if crop else None,
+            resample=int(fields.get("resample", BICUBIC)),
+            scale=Scale.read(fields),
+        )
+
+    def fitted(self, image: Pixels) -> Pixels:
+        """Returns an image resized and cropped."""
+        size = shortest_edge(image.shape[:2], self.edge) if self.edge else self.square
+        image = resized(image, size, self.resample)
+        return center_cropped(image, self.crop) if self.crop is not None else image
