@@ -86,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": OBSERVED | {"models", "hub", "repository", "config", "util", "__version__"},
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
-    "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
+    "api.pooling": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.openai": OBSERVED
     | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"}
     | {"tool_servers"},

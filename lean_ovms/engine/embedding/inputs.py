@@ -8,7 +8,6 @@ from ...errors import BadRequest, too_long
 from ...pooling_types import PoolingParams, TextOrTokens, TextWithImages
 from ...types import IMAGE_TAG, Image
 from ..generation.image_prompts import checked_image
-from ..paged.vision.pixels import check_aspect
 from ..protocol import Pool
 from .pooler import Pooler, Prompt
 
@@ -74,10 +73,6 @@ class InputBuilder:
             raise BadRequest(NO_IMAGES, param=param)
         if len(one.images) > 1:
             raise BadRequest("This model takes one image for each vector", param=one.images[1].param)
-        try:
-            check_aspect((one.images[0].height, one.images[0].width))
-        except BadRequest as error:
-            raise BadRequest(f"{param}: {error}", param=param) from error
         if one.text.strip() != IMAGE_TAG.format(0):
             raise BadRequest("This model takes a text or an image for each vector, not both", param=param)
 

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import BadRequest
 from ....types import Image
 
 Pixels = NDArray[np.uint8]
 """[height, width, RGB]"""
 Size = tuple[int, int]
 """Height and width."""
-MAX_ASPECT = 200
 LANCZOS, BICUBIC = 1, 3
 """Pillow's numbers of the filters that processors resize with."""
 
@@ -54,12 +52,6 @@ def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
 
     made = Pillow.fromarray(image).resize((size[1], size[0]), Pillow.Resampling(resample))
     return np.asarray(made)
-
-
-def check_aspect(size: Size) -> None:
-    """Raises BadRequest for an image that would be a thousand times as large where its shorter side is resized."""
-    if max(size) > MAX_ASPECT * min(size):
-        raise BadRequest(f"an image is more than {MAX_ASPECT} times as long as wide")
 
 
 def shortest_edge(size: Size, edge: int) -> Size:

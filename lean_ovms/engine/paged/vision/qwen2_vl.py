@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....errors import BadRequest
 from ....types import Image, Json
 from . import pixels
 from .family import Files, Layout, Part, Rows
 from .pixels import Pixels, Scale, Size
 
+MAX_ASPECT = 200
 TOKENS_PER_SECOND = 4
 THETA = 10000.0
 
@@ -59,7 +61,8 @@ class Qwen2Vl:
         """
         height, width = size
         least, most = limits
-        pixels.check_aspect(size)
+        if max(size) > MAX_ASPECT * min(size):
+            raise BadRequest(f"an image is more than {MAX_ASPECT} times as long as wide")
         unit = self.unit
         tall, wide = (round(side / unit) * unit for side in size)
         if shown * tall * wide > most:
