@@ -124,15 +124,16 @@ class Pool(Record):
 
     inputs: texts (tokenized by the child) or token ids. queries: [] for single inputs; else the first halves of
     pairs whose second halves are the inputs, one for each input or one for all. params: the fields of
-    pooling_types.PoolingParams. images: the number of an input, height, width and param of each image of its tags.
-    pixels: their bytes, sent as attachments.
+    pooling_types.PoolingParams. images: of each image the number of its input, in which a tag stands for it, height and
+    width. image_params: those of types.Image. pixels: their bytes, sent as attachments.
     """
 
     id: int
     inputs: list[str | list[int]]
     queries: list[str | list[int]]
     params: dict[str, Any]
-    images: list[tuple[int, int, int, str]] = field(default_factory=list)
+    images: list[list[int]] = field(default_factory=list)
+    image_params: list[str] = field(default_factory=list)
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:

@@ -33,8 +33,15 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
     if queries and all(query is queries[0] or query == queries[0] for query in queries):
         del queries[1:]
-    sizes = [(at, image.height, image.width, image.param) for at, image in images]
-    return Pool(number, single, queries, _changed(params), sizes, [image.pixels for _, image in images])
+    return Pool(
+        number,
+        single,
+        queries,
+        _changed(params),
+        [[at, image.height, image.width] for at, image in images],
+        [image.param for _, image in images],
+        [image.pixels for _, image in images],
+    )
 
 
 class PoolReply:

@@ -21,8 +21,8 @@ PLACE = (0,)
 def with_images(command: Pool) -> list[Input]:
     """Returns the inputs of a request, those with images as such. Raises BadRequest."""
     images: dict[int, list[Image]] = {}
-    for (at, height, width, param), pixels in zip(command.images, command.pixels, strict=True):
-        images.setdefault(at, []).append(checked_image([height, width], pixels, param))
+    for (at, *size), pixels, param in zip(command.images, command.pixels, command.image_params, strict=True):
+        images.setdefault(at, []).append(checked_image(size, pixels, param))
     return [
         TextWithImages(one, tuple(images[at])) if at in images and isinstance(one, str) else one
         for at, one in enumerate(command.inputs)
