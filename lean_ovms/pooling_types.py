@@ -42,8 +42,8 @@ class TextWithImages:
 
 PoolingInput = TextOrTokens | Pair | TextWithImages
 """One input of a request. A text of a model of kind "score" is a whole prompt."""
-IMAGES_ALONE = "alone"
-"""The value of PoolingInfo.images of models whose inputs are a text or an image, such as CLIP."""
+IMAGES_ALONE, IMAGES_IN_TEXT = "alone", "in_text"
+"""Values of PoolingInfo.images: an input is a text or an image, as CLIP's; or a text with images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class PoolingInfo:
     sentence-transformers or task_instructions. lower_case: texts are lowered first.
     special_single, special_pair: number of special tokens that one text or a pair gets. pair: how a pair becomes one
     input: "tokens" (the tokenizer's template), "prompt" (a text prompt, such as Qwen3-Reranker's), or "" (not at all).
-    images: IMAGES_ALONE, or "": it reads text only.
+    images: IMAGES_ALONE, IMAGES_IN_TEXT, or "": it reads text only.
     """
 
     kind: str

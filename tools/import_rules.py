@@ -53,11 +53,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine.genai.guard": BASE | {"engine.generation", "engine.protocol", "engine.errors", "config"},
     "engine.paged": BASE
     | {"repository", "util"}
-    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"}
-    | {"engine.paged.vision.pixels"},
-    "engine.paged.vision.pixels": BASE,
+    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.embedding": BASE
-    | {"engine.loading", "engine.paged.vision.pixels"}
+    | {"engine.loading", "engine.paged"}
     | {"engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
     "engine.speech": BASE
     | {"engine.loading"}

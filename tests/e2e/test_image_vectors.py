@@ -18,11 +18,17 @@ from openai import AsyncOpenAI
 from PIL import Image
 
 from tests.e2e.conftest import local_server
+from tests.engine.paged.vision.models import unpacked
 from tests.pictures import data_url, file, part, user
 
 ZIP = Path(__file__).parents[1] / "data" / "pooling_models.zip"
 NAMES = ("clip", "siglip", "bert_mean")
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
+
+TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
+{% for part in message.content %}{{ part.text }}{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -32,6 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models")
     with zipfile.ZipFile(ZIP) as archive:
         archive.extractall(path, [name for name in archive.namelist() if name.startswith(NAMES)])
+    (path / "qwen-embed").mkdir()
+    (Path(unpacked("qwen3_vl", path / "qwen-embed")) / "chat_template.jinja").write_text(TEMPLATE)
     return path
 
 
@@ -137,6 +145,30 @@ async def test_wrong_images_are_named(client: httpx.AsyncClient) -> None:
     await ask(client, "/v1/embeddings", model="clip", input="<ov_genai_image_0>")  # only a text
 
 
+async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClient) -> None:
+    """tests/engine/embedding/test_images_in_text.py has the numbers."""
+
+    async def vector(status: int = 200, **body: Any) -> Any:
+        found = await ask(client, "/v1/embeddings", status, model="qwen-embed", **body)
+        return np.array(found["data"][0]["embedding"]) if status == 200 else found["error"]
+
+    red, blue = part(data_url()), part(data_url("blue"))
+    one = await vector(messages=[user(red, "Which colors?")], add_generation_prompt=True)
+    assert np.linalg.norm(one) == pytest.approx(1, abs=1e-4)
+    assert alike([await vector(messages=[user(red, "Which colors?")], add_generation_prompt=True)], one)
+    for other in ([blue, "Which colors?"], ["Which colors?", red], [red, blue, "Which colors?"], ["Which colors?"]):
+        assert not alike([await vector(messages=[user(*other)], add_generation_prompt=True)], one)
+    embedded = await ask(client, "/v2/embed", model="qwen-embed", images=[data_url()], input_type="image")
+    assert alike(embedded["embeddings"]["float"], await vector(messages=[user(red)]))
+    assert embedded["meta"]["billed_units"]["image_tokens"] > 4
+    error = await vector(400, messages=[user(red, "<|image_pad|>")])
+    assert (error["message"], error["param"]) == (
+        "Message contains <|image_pad|>, which stands for an image",
+        "messages",
+    )
+
+
 async def test_models_say_what_they_read(client: httpx.AsyncClient) -> None:
     listed = {item["id"]: item["input_modalities"] for item in (await client.get("/v1/models")).json()["data"]}
-    assert (listed["clip"], listed["bert_mean"]) == (["text", "image"], ["text"])
+    assert listed["clip"] == listed["qwen-embed"] == ["text", "image"]
+    assert listed["bert_mean"] == ["text"]

@@ -153,7 +153,7 @@ def _conversation(item: Any, param: str) -> ChatPrompt:
     """Returns an input as a message. Raises BadRequest."""
     content = item.get("content") if isinstance(item, dict) else item
     try:
-        return ChatPrompt(read_messages([{"role": "user", "content": content}]))
+        return ChatPrompt(read_messages([{"role": "user", "content": content}]), add_generation_prompt=False)
     except BadRequest as error:
         error.param = (error.param or "").replace("messages[0]", param)
         raise

@@ -37,15 +37,15 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
 
 
 async def load_all_images(
-    prompts: Sequence[ChatPrompt], places: Sequence[str], loader: ImageLoader, offload: Offload
+    prompts: Sequence[ChatPrompt], places: Sequence[str], native: list[str], loader: ImageLoader, offload: Offload
 ) -> list[ChatPrompt]:
     """The prompts of one request with their images loaded, of which it may have as many as a chat. places: see PLACE.
 
-    Raises RequestError.
+    native: as TextModel.image_tokens. Raises RequestError.
     """
 
     def search() -> list[tuple[list[Json], list[ImageRequest]]]:
-        return [_find_images(prompt, [], place) for prompt, place in zip(prompts, places, strict=True)]
+        return [_find_images(prompt, native, place) for prompt, place in zip(prompts, places, strict=True)]
 
     cost = sum(prompt.render_cost for prompt in prompts)
     found = await offload.run(cost, search, inline_below=INLINE_CHARACTERS)

@@ -210,14 +210,19 @@ async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     if prefix:
         if any(isinstance(item, list) for item in items):
             raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
-        items = [prefix + item if isinstance(item, str) else item for item in items]
+        items = [_with_prefix(item, prefix) for item in items]
     return items
+
+
+def _with_prefix(item: PoolingInput, prefix: str) -> PoolingInput:
+    return replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
 
 
 async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[ChatPrompt]:
     """Returns the conversations with their images loaded. Raises RequestError."""
     if info.images:
-        return await load_all_images(inputs.prompts, inputs.places, request.image_loader, request.offload)
+        native = request.model.serving().info.image_tokens
+        return await load_all_images(inputs.prompts, inputs.places, native, request.image_loader, request.offload)
     for prompt, place in zip(inputs.prompts, inputs.places, strict=True):
         refuse_media(prompt.messages, "this model reads text only", place)
     return inputs.prompts

@@ -42,10 +42,10 @@ class InferRequestPool:
             self._free.append(request)
 
 
-def _input(name: str, batch: Batch) -> Array | None:
+def _input(name: str, batch: Batch) -> Array:
+    if name in batch.more:
+        return batch.more[name]
     match name:
-        case "pixel_values":
-            return batch.pixels
         case "input_ids":
             return batch.ids
         case "attention_mask":

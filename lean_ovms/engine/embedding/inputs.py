@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...errors import BadRequest, too_long
 from ...pooling_types import PoolingParams, TextOrTokens, TextWithImages
-from ...types import IMAGE_TAG, Image
+from ...types import Image
 from ..generation.image_prompts import checked_image
 from ..protocol import Pool
 from .pooler import Pooler, Prompt
@@ -14,8 +15,6 @@ from .pooler import Pooler, Prompt
 Input = TextOrTokens | TextWithImages
 """A single input, or the second half of a pair."""
 NO_IMAGES = "This model reads text only"
-PLACE = (0,)
-"""The ids in the place of an image that is an input of its own; as in vLLM it counts as one token."""
 
 
 def with_images(command: Pool) -> list[Input]:
@@ -46,6 +45,7 @@ class InputBuilder:
         self._vocab_size = pooler.info.vocab_size
         self._template = pooler.template
         self._prompt: Prompt | None = pooler.prompt
+        self._vision = pooler.vision
 
     def texts(self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], params: PoolingParams) -> list[str]:
         """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest.
@@ -60,21 +60,15 @@ class InputBuilder:
                 self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
                 for at, one in enumerate(inputs)
             ]
-        for one in inputs:
-            if isinstance(one, TextWithImages):
-                self._check_alone(one)
-        found = [one for one in (*queries, *inputs) if isinstance(one, str)]
+        found = [self._text(one) for one in (*queries, *inputs) if not isinstance(one, list)]
         return [one.lower() for one in found] if self._info.lower_case else found
 
-    def _check_alone(self, one: TextWithImages) -> None:
-        """Raises BadRequest for an image that is not an input of its own."""
-        param = one.images[0].param
-        if not self._info.images:
-            raise BadRequest(NO_IMAGES, param=param)
-        if len(one.images) > 1:
-            raise BadRequest("This model takes one image for each vector", param=one.images[1].param)
-        if one.text.strip() != IMAGE_TAG.format(0):
-            raise BadRequest("This model takes a text or an image for each vector, not both", param=param)
+    def _text(self, one: str | TextWithImages) -> str:
+        if isinstance(one, str):
+            return one
+        if self._vision is None:
+            raise BadRequest(NO_IMAGES, param=one.images[0].param)
+        return self._vision.text(one)
 
     def build(
         self,
@@ -90,24 +84,32 @@ class InputBuilder:
         rest = iter(encoded)
         if queries:
             heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
-            bodies = [next(rest) if isinstance(one, str) else self._given(one) for one in inputs]
+            bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
             return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
-        prefix, suffix = self._template.single if params.add_special_tokens else ((), ())
-        return [
-            (
-                self._single(next(rest), params, prefix, suffix, at)
-                if isinstance(one, str)
-                else self._single(self._given(one), params, (), (), at),
-                None,
-            )
-            for at, one in enumerate(inputs)
-        ]
+        around = self._template.single if params.add_special_tokens else ((), ())
+        return [(self._one(one, rest, params, around, at), None) for at, one in enumerate(inputs)]
 
-    def _given(self, one: list[int] | TextWithImages) -> list[int]:
-        return [*PLACE] if isinstance(one, TextWithImages) else self._ids(one)
+    def _one(
+        self,
+        one: Input,
+        encoded: Iterator[list[int]],
+        params: PoolingParams,
+        around: tuple[tuple[int, ...], tuple[int, ...]],
+        at: int,
+    ) -> list[int]:
+        """Returns the ids of a single input; one with images is not cut. encoded: of `texts`, from this one on."""
+        if isinstance(one, str):
+            return self._single(next(encoded), params, *around, at)
+        if isinstance(one, list):
+            return self._single(self._ids(one), params, (), (), at)
+        assert self._vision is not None, "its text was made"
+        ids = self._vision.ids(next(encoded), one.images)
+        return self._single(ids, replace(params, truncate=None), *(((), ()) if self._vision.alone else around), at)
 
-    def _ids(self, tokens: list[int]) -> list[int]:
+    def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
         """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""
+        if isinstance(tokens, TextWithImages):
+            raise BadRequest("a pair has no images", param=tokens.images[0].param)
         check_ids(tokens, self._vocab_size)
         return tokens
 

@@ -17,17 +17,22 @@ import openvino as ov
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import StartError
-from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
+from ...pooling_types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ...repository import gguf, model_config, pooling_dir, safetensors
 from ...repository.pooling_dir import PoolingFiles
-from ...types import Image
+from ..loading import model_info
+from ..loading.devices import device_of
 from ..loading.weights import floats
-from ..paged.vision import pixels
+from ..paged.sampling.reductions import cores
+from ..paged.vision import families
+from ..paged.vision.networks import VisionNetworks
 from ..paged.vision.pixels import SquareProcessor
-from .network import SHORT, PoolingNetwork
+from ..paged.vision.qwen2_vl import Qwen2Vl
+from .network import SHORT, PoolingNetwork, properties
 from .pooler import Array, Batch, Prompt
 from .recognize import Shape, recognize
 from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
+from .vision import TRIAL, ImagesAlone, ImagesInText, PoolingVision
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +68,12 @@ class OpenVinoPooler:
         self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
         self.vocabulary = replace(self._tokenizer.vocabulary(), exact=False)
         self.info = self._describe(files, self._with_overheads(found.info))
-        self._image_processor: SquareProcessor | None = None
-        if found.info.images:
-            self._image_processor = _image_processor(path)
+        self.vision: PoolingVision | None = None
+        if found.info.images == IMAGES_ALONE:
+            self.vision = ImagesAlone(_image_processor(path))
             self._network.read_images(found.info.window, self._filling(files))
+        elif found.info.images:
+            self.vision = self._images_in_text(config)
         if found.causal:
             self._network.compare_tokens(*self._no_and_yes(files))
         else:
@@ -98,8 +105,8 @@ class OpenVinoPooler:
 
     def start(self, batch: Batch, alone: bool) -> None:
         assert self.info.pooling is not None
-        if batch.images:
-            batch.pixels = self._pixels(batch.images[0])
+        if self.vision is not None:
+            batch.more = self.vision.inputs(batch)
         self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED, alone)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
@@ -130,10 +137,16 @@ class OpenVinoPooler:
         pad = files.config.get("pad_token_id")
         return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
 
-    def _pixels(self, image: Image) -> Array:
-        assert self._image_processor is not None, "images were checked"
-        found: Array = self._image_processor.scale(self._image_processor.fitted(pixels.pixels(image)))[None]
-        return found
+    def _images_in_text(self, config: EngineConfig) -> PoolingVision:
+        """Raises StartError."""
+        networks = VisionNetworks(config.model_dir, device_of(config), properties(config), cores())
+        try:
+            family = families.load(config.model_dir, networks)
+        except families.NotReadable as error:
+            raise StartError(str(error)) from error
+        if not isinstance(family, Qwen2Vl):
+            raise StartError("of models that read images in a text, those of Qwen make embeddings")
+        return ImagesInText(family, self.detokenize([family.token_id], False), *self._network.image_shape())
 
     def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
         single = sum(map(len, self.template.single))
@@ -172,6 +185,7 @@ class OpenVinoPooler:
             bos_token=_content(files.tokenizer_config.get("bos_token")),
             eos_token=_content(files.tokenizer_config.get("eos_token")),
             versions={"openvino": str(ov.get_version())},
+            image_tokens=model_info.image_tokens(lambda text, _: self.tokenize([text])[0]) if info.images else [],
             pooling=info,
         )
 
@@ -181,8 +195,9 @@ class OpenVinoPooler:
         window = self.info.pooling.window
         batches = [np.zeros((rows, min(size, window)), np.int64) for rows, size in WARM_SHAPES]
         warm = [Batch(ids, np.ones_like(ids), np.zeros_like(ids), False) for ids in batches]
-        if self._image_processor is not None:
-            warm.append(replace(warm[0], images=(Image(1, 1, bytes(3)),)))
+        if self.vision is not None:
+            ids = np.array([self.vision.ids([self.vision.token_id], (TRIAL,))], np.int64)
+            warm.append(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False, (TRIAL,)))
         for batch in warm:
             try:
                 self.start(batch, True)

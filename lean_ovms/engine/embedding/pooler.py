@@ -6,13 +6,16 @@ A real model is network.py with tokenizer.py; the fake one is fake_pooler.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...engine_types import ModelInfo, Vocabulary
 from ...types import Image
+
+if TYPE_CHECKING:
+    from .vision import PoolingVision
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -48,7 +51,7 @@ class Batch:
     """Inputs of one forward pass, padded at the right.
 
     ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input. images: of the only input.
-    pixels: float32 [1, RGB, H, W], what the network takes of the image.
+    more: other inputs of the network by their names.
     """
 
     ids: Array
@@ -56,7 +59,7 @@ class Batch:
     types: Array
     per_token: bool
     images: tuple[Image, ...] = ()
-    pixels: Array | None = None
+    more: dict[str, Array] = field(default_factory=dict)
 
 
 class Pooler(Protocol):
@@ -66,6 +69,7 @@ class Pooler(Protocol):
     vocabulary: Vocabulary
     template: Template
     prompt: Prompt | None
+    vision: PoolingVision | None
 
     @property
     def slots(self) -> int:

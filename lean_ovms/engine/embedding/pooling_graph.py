@@ -94,8 +94,8 @@ def _last(rows: Any, mask: ov.Output) -> Any:
     return ops.squeeze(picked, ops.constant(np.array([1], np.int64)))
 
 
-def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
-    """Returns the head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+def _head(model: ov.Model) -> ov.Node:
+    """Returns the matrix product that makes the logits of a causal LM. Raises RuntimeError."""
     node = model.output("logits").get_node().input_value(0).get_node()
     while node.get_type_name() in ("Convert", "Reshape"):
         node = node.input_value(0).get_node()
@@ -103,6 +103,19 @@ def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
         raise RuntimeError(f"the logits are computed by {node.get_type_name()}, not by a matrix product")
     if node.get_attributes().get("transpose_a"):
         raise RuntimeError("the head of the model is transposed")
+    return node
+
+
+def headless(model: ov.Model, name: str) -> None:
+    """Makes the hidden states behind the last layer of a causal LM its only output, with this name. Raises
+    RuntimeError."""
+    only(model, _head(model).input_value(0))
+    model.outputs[0].get_tensor().set_names({name})
+
+
+def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
+    """Returns the head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+    node = _head(model)
     axis = 0 if node.get_attributes().get("transpose_b") else 1
     tokens = ops.constant(np.array([no, yes], np.int64))
     weights = ops.convert(ops.gather(node.input_value(1), tokens, ops.constant(np.int64(axis))), "f32")

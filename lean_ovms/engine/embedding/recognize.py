@@ -45,14 +45,14 @@ FAMILIES = (
 class Shape(NamedTuple):
     """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic).
 
-    images: it makes vectors of images, too.
+    images: as in PoolingInfo.
     """
 
     inputs: frozenset[str]
     output: str
     rank: int
     width: int
-    images: bool = False
+    images: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
             pooling=mode,
             pooling_source=source,
             pooling_assumed=assumed,
-            normalize=shape.images or _normalize(config, files, mode),
+            normalize=shape.images == IMAGES_ALONE or _normalize(config, files, mode),
             matryoshka=config.matryoshka or files.config.get("is_matryoshka") is True or bool(allowed),
             matryoshka_dimensions=[] if config.matryoshka else sorted(allowed),
             prompts=files.prompts,
             default_prompt_name=files.default_prompt_name,
             lower_case=files.lower_case,
-            images=IMAGES_ALONE if shape.images else "",
+            images=shape.images,
         )
     )
 
