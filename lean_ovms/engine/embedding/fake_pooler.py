@@ -18,8 +18,7 @@ from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ..generation import fake_tokenizer as tokenizer
-from .pooler import Array, Batch, Prompt, Template
-from .vision import PoolingVision
+from .pooler import Array, Batch, PoolingVision, Prompt, Template
 
 WINDOW = 512
 DIMENSIONS = 16

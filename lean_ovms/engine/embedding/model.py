@@ -29,10 +29,10 @@ from ..paged.vision.networks import VisionNetworks
 from ..paged.vision.pixels import SquareProcessor
 from ..paged.vision.qwen2_vl import Qwen2Vl
 from .network import SHORT, PoolingNetwork, properties
-from .pooler import Array, Batch, Prompt
+from .pooler import Array, Batch, PoolingVision, Prompt
 from .recognize import Shape, recognize
 from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
-from .vision import TRIAL, ImagesAlone, ImagesInText, PoolingVision
+from .vision import TRIAL, ImagesAlone, ImagesInText
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...engine_types import ModelInfo, Vocabulary
+from ...pooling_types import TextWithImages
 from ...types import Image
-
-if TYPE_CHECKING:
-    from .vision import PoolingVision
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -60,6 +58,25 @@ class Batch:
     per_token: bool
     images: tuple[Image, ...] = ()
     more: dict[str, Array] = field(default_factory=dict)
+
+
+class PoolingVision(Protocol):
+    """alone: an input is a text or an image. token_id: stands for an image."""
+
+    alone: bool
+    token_id: int
+
+    def text(self, one: TextWithImages) -> str:
+        """Returns what is tokenized. Raises BadRequest for what the model cannot read."""
+        ...
+
+    def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
+        """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
+        ...
+
+    def inputs(self, batch: Batch) -> dict[str, Array]:
+        """Returns what the network takes besides the batch's ids, types and mask."""
+        ...
 
 
 class Pooler(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -21,25 +20,6 @@ from .pooler import Array, Batch
 
 TRIAL = Image(64, 64, bytes(3 * 64 * 64))
 """An image that is computed before the model is ready."""
-
-
-class PoolingVision(Protocol):
-    """alone: an input is a text or an image. token_id: stands for an image."""
-
-    alone: bool
-    token_id: int
-
-    def text(self, one: TextWithImages) -> str:
-        """Returns what is tokenized. Raises BadRequest for what the model cannot read."""
-        ...
-
-    def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
-        """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
-        ...
-
-    def inputs(self, batch: Batch) -> dict[str, Array]:
-        """Returns what the network takes besides the batch's ids, types and mask."""
-        ...
 
 
 class ImagesAlone:
