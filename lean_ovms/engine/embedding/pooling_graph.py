@@ -107,9 +107,12 @@ def _head(model: ov.Model) -> ov.Node:
 
 
 def headless(model: ov.Model, name: str) -> None:
-    """Makes the hidden states behind the last layer of a causal LM its only output, with this name. Raises
-    RuntimeError."""
-    only(model, _head(model).input_value(0))
+    """Makes the hidden states behind the last layer of a language model its only output, with this name.
+
+    The outputs of exports for feature-extraction are these states, and have the name of logits. Raises RuntimeError.
+    """
+    logits, width = model.output("logits"), model.input("inputs_embeds").get_partial_shape()[-1]
+    only(model, logits if logits.get_partial_shape()[-1] == width else _head(model).input_value(0))
     model.outputs[0].get_tensor().set_names({name})
 
 

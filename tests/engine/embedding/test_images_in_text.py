@@ -17,6 +17,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding.model import OpenVinoPooler
+from lean_ovms.engine.embedding.pooling_graph import headless
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import TextWithImages
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL
@@ -69,6 +70,20 @@ def test_the_last_token_has_seen_texts_and_images(load: Any, name: str) -> None:
         _, [token, *_], [logprob, *_] = RECORDED[name][kind]
         assert found.argmax() == token
         assert found.max() == pytest.approx(logprob, abs=5e-3)
+
+
+def test_an_export_for_feature_extraction_has_hidden_states_as_logits(load: Any, tmp_path: Path) -> None:
+    other, _ = load("qwen3_vl")
+    folder = Path(unpacked("qwen3_vl", tmp_path))
+    network = ov.Core().read_model(folder / LANGUAGE_MODEL)
+    headless(network, "logits")
+    (folder / "exported").mkdir()
+    ov.save_model(network, folder / "exported" / LANGUAGE_MODEL, compress_to_fp16=False)
+    for file in (folder / "exported").iterdir():
+        file.replace(folder / file.name)
+    config = Config(model_path=str(folder), task="embeddings", plugin_config=json.dumps(F32))
+    [[row]], [[same]] = Rig(pooler=OpenVinoPooler(config)).ask(prompt("two")), other.ask(prompt("two"))
+    assert np.abs(row - same).max() < 1e-4
 
 
 def test_what_cannot_be_read_is_refused(load: Any) -> None:
