@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import BadRequest, too_long
-from ...pooling_types import PoolingParams, TextOrTokens, TextWithImages
+from ...pooling_types import IMAGES_ALONE, PoolingParams, TextOrTokens, TextWithImages
 from ...types import Image
 from ..generation.image_prompts import checked_image
 from ..protocol import Pool
@@ -104,7 +104,8 @@ class InputBuilder:
             return self._single(self._ids(one), params, (), (), at)
         assert self._vision is not None, "its text was made"
         ids = self._vision.ids(next(encoded), one.images)
-        return self._single(ids, replace(params, truncate=None), *(((), ()) if self._vision.alone else around), at)
+        around = ((), ()) if self._info.images == IMAGES_ALONE else around
+        return self._single(ids, replace(params, truncate=None), *around, at)
 
     def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
         """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""

@@ -30,18 +30,8 @@ TEXT, IMAGE = "text_embeds", "image_embeds"
 OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings", TEXT)
 """Outputs that are used, the first that a network has."""
 HIDDEN = ("last_hidden_state", "token_embeddings")
-INPUTS = frozenset(
-    (
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-        "position_ids",
-        "beam_idx",
-        IMAGE_ROWS,
-        IMAGE_PLACES,
-        IMAGE_DEEPER,
-    )
-)
+IMAGE_INPUTS = (IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER)
+INPUTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx", *IMAGE_INPUTS}
 MOST_STREAMS = 8
 """Passes at once, where nobody has said how many: a text takes longer with fewer threads."""
 SMALL_BYTES = (8 << 20, 150 << 20)

@@ -61,9 +61,8 @@ class Batch:
 
 
 class PoolingVision(Protocol):
-    """alone: an input is a text or an image. token_id: stands for an image."""
+    """How a model reads images. token_id: stands for one."""
 
-    alone: bool
     token_id: int
 
     def text(self, one: TextWithImages) -> str:

@@ -232,9 +232,10 @@ class PoolingTask:
             raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
         request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
-        texts = [QueuedText(request, at, ids, types) for at, (ids, types) in enumerate(built)]
-        for text, given in zip(texts, one.inputs, strict=True) if command.images else ():
-            text.images = given.images if isinstance(given, TextWithImages) else ()
+        texts = [
+            QueuedText(request, at, ids, types, given.images if isinstance(given, TextWithImages) else ())
+            for at, ((ids, types), given) in enumerate(zip(built, one.inputs, strict=True))
+        ]
         self.queue.add(request, texts)
 
     # --- from items to results

@@ -25,7 +25,6 @@ TRIAL = Image(64, 64, bytes(3 * 64 * 64))
 class ImagesAlone:
     """A PoolingVision of two towers. As in vLLM an image counts as one token."""
 
-    alone = True
     token_id = 0
 
     def __init__(self, processor: SquareProcessor) -> None:
@@ -48,8 +47,6 @@ class ImagesAlone:
 
 class ImagesInText:
     """A PoolingVision of a language model whose network takes rows of images (paged/vision/input_embeddings.py)."""
-
-    alone = False
 
     def __init__(self, family: VisionFamily, token: str, layers: int, hidden: int) -> None:
         """token: the text of token_id. layers: beyond the first that get embeddings of images. hidden: their length."""
