@@ -136,13 +136,13 @@ def _inputs(values: Values, name: str) -> Inputs:
             return Inputs(given)
         given = [{"content": [{"type": "image_url", "image_url": {"url": url}}]} for url in given]
         place = "images[{}]"
-    if not any(map(_shows, given)):
+    if not any(map(_has_image, given)):
         return Inputs([content_text(item, f"inputs[{i}]") for i, item in enumerate(given)])
     prompts = [_conversation(item, f"inputs[{i}]") for i, item in enumerate(given)]
     return Inputs([], prompts, places=[place.format(i) for i in range(len(given))])
 
 
-def _shows(item: Any) -> bool:
+def _has_image(item: Any) -> bool:
     """Returns whether an input has an image."""
     content = item.get("content") if isinstance(item, dict) else None
     parts = content if isinstance(content, list) else ()
