@@ -119,10 +119,12 @@ class SquareProcessor:
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> SquareProcessor:
-        """Reads preprocessor_config.json. Raises KeyError, TypeError and ValueError."""
-        size = fields["size"]
+        """Reads preprocessor_config.json; older ones have sides. Raises KeyError, TypeError and ValueError."""
+        size, crop = fields["size"], fields.get("crop_size") or {}
+        size = {"shortest_edge": size} if isinstance(size, int) else size
+        crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
         edge = int(size["shortest_edge"]) if "shortest_edge" in size else 0
-        crop = (fields.get("crop_size") or {}) if fields.get("do_center_crop", bool(edge)) else {}
+        crop = crop if fields.get("do_center_crop", bool(edge)) else {}
         return cls(
             edge=edge,
             square=(edge, edge) if edge else (int(size["height"]), int(size["width"])),
