@@ -3,13 +3,15 @@
     api --PoolingInput, PoolingParams--> models.pooling_model --> engine
     api <--------- PooledOutput -------- models.pooling_model <-- engine
 
-This module imports nothing of the package and has no behaviour beyond trivial properties.
+This module imports nothing of the package but types.py, and has no behaviour beyond trivial properties.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+
+from .types import Image
 
 EMBED = "embed"
 SCORE = "score"
@@ -28,8 +30,20 @@ TextOrTokens = str | list[int]
 """A text that the model's tokenizer encodes, or token ids."""
 Pair = tuple[TextOrTokens, TextOrTokens]
 """A query and a document, without special tokens; the engine joins them by the model's own template."""
-PoolingInput = TextOrTokens | Pair
+
+
+@dataclass(frozen=True, slots=True)
+class TextWithImages:
+    """A text in which the tags types.IMAGE_TAG stand for its images, by their numbers from 0."""
+
+    text: str
+    images: tuple[Image, ...]
+
+
+PoolingInput = TextOrTokens | Pair | TextWithImages
 """One input of a request. A text of a model of kind "score" is a whole prompt."""
+IMAGES_ALONE, IMAGES_IN_TEXT = "alone", "in_text"
+"""Values of PoolingInfo.images: an input is a text or an image, as CLIP's; or a text with images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +65,7 @@ class PoolingInfo:
     sentence-transformers or task_instructions. lower_case: texts are lowered first.
     special_single, special_pair: number of special tokens that one text or a pair gets. pair: how a pair becomes one
     input: "tokens" (the tokenizer's template), "prompt" (a text prompt, such as Qwen3-Reranker's), or "" (not at all).
+    images: IMAGES_ALONE, IMAGES_IN_TEXT, or "": it reads text only.
     """
 
     kind: str
@@ -72,6 +87,7 @@ class PoolingInfo:
     special_single: int = 0
     special_pair: int = 0
     pair: str = ""
+    images: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

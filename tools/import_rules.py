@@ -8,7 +8,7 @@ LOOP = {"engine.worker.loop", "engine.worker.command_queue", "engine.worker.task
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
-    "pooling_types": set(),
+    "pooling_types": {"types"},
     "speech_types": set(),
     "image_types": set(),
     "timing_types": set(),
@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"repository", "util"}
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.embedding": BASE
-    | {"engine.loading"}
+    | {"engine.loading", "engine.paged"}
     | {"engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
     "engine.speech": BASE
     | {"engine.loading"}
@@ -84,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": OBSERVED | {"models", "hub", "repository", "config", "util", "__version__"},
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
-    "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
+    "api.pooling": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.openai": OBSERVED
     | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"}
     | {"tool_servers"},

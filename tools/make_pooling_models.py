@@ -9,6 +9,7 @@ the logits}, by transformers and tokenizers in float32. The project's tests need
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import shutil
@@ -18,10 +19,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 import torch
 from openvino_tokenizers import convert_tokenizer
 from optimum.exporters.openvino import main_export
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModel,
@@ -29,11 +32,15 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     BertConfig,
+    CLIPConfig,
+    CLIPImageProcessor,
     ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
     RobertaConfig,
+    SiglipConfig,
+    SiglipImageProcessor,
 )
 
 OUT = Path(__file__).parents[1] / "tests" / "data" / "pooling_models.zip"
@@ -99,6 +106,18 @@ def qwen(*, ends: bool) -> PreTrainedTokenizerFast:
     )
 
 
+def clip() -> PreTrainedTokenizerFast:
+    """CLIP's kind: <|startoftext|> a <|endoftext|>, in lower case."""
+    one = _byte_level(["<|startoftext|>", "<|endoftext|>", "<pad>"])
+    one.normalizer = normalizers.Lowercase()
+    ends = [("<|startoftext|>", 0), ("<|endoftext|>", 1)]
+    one.post_processor = processors.TemplateProcessing(single="<|startoftext|> $A <|endoftext|>", special_tokens=ends)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=one, bos_token="<|startoftext|>", eos_token="<|endoftext|>", pad_token="<pad>",
+        model_max_length=30,
+    )  # fmt: skip
+
+
 def modern() -> PreTrainedTokenizerFast:
     """ModernBERT's kind: [CLS] a [SEP] b [SEP], bytes."""
     one = _byte_level(["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
@@ -155,6 +174,19 @@ MODERN = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "in
           "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 """Sliding windows of 8 tokens in every second layer, as gte-modernbert's of 128."""
 
+TOWERS = {
+    "text_config": {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 30, "projection_size": 32,
+                    "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "initializer_range": 0.2},
+    "vision_config": {**SIZES, "image_size": 32, "patch_size": 8, "initializer_range": 0.2},
+}  # fmt: skip
+"""A window that is no multiple of 16, as CLIP's 77 is none."""
+PROCESSORS = {
+    "clip": CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
+    "siglip": SiglipImageProcessor(size={"height": 32, "width": 32}),
+}
+PICTURES = [(40, 56), (90, 33), (8, 200)]
+"""Heights and widths."""
+
 MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
     "bert_mean": (AutoModel, BertConfig(**BERT), "feature-extraction", wordpiece, "MEAN"),
     "mpnet": (AutoModel, MPNetConfig(**ROBERTA), "feature-extraction", roberta, "CLS"),
@@ -180,6 +212,8 @@ MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
     "bert_tokens": (
         AutoModelForTokenClassification, BertConfig(**BERT, **THREE), "token-classification", wordpiece, "tokens",
     ),
+    "clip": (AutoModel, CLIPConfig(**TOWERS, projection_dim=24), "feature-extraction", clip, "images"),
+    "siglip": (AutoModel, SiglipConfig(**TOWERS), "zero-shot-image-classification", clip, "images"),
 }  # fmt: skip
 """Class, config, optimum's task, tokenizer, and what expected.json holds."""
 
@@ -196,6 +230,8 @@ def make(name: str, root: Path) -> None:
     source, target = root / f"{name}_hf", root / name
     model.save_pretrained(source)
     words.save_pretrained(source)
+    if name in PROCESSORS:
+        PROCESSORS[name].save_pretrained(source)
     stateful = task.startswith("text-generation")
     if "modernbert" in name:
         convert(model, words, target)
@@ -209,7 +245,8 @@ def make(name: str, root: Path) -> None:
         text = json.loads((target / "config.json").read_text())
         text["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
         (target / "config.json").write_text(json.dumps(text))
-    (target / "expected.json").write_text(json.dumps(expected(model, words, what)))
+    found = of_towers(model, words, PROCESSORS[name]) if name in PROCESSORS else expected(model, words, what)
+    (target / "expected.json").write_text(json.dumps(found))
     for file in (*target.glob("*.py"), *target.glob("special_tokens_map.json"), *target.glob("vocab*")):
         file.unlink()
     shutil.rmtree(source)
@@ -260,6 +297,31 @@ def expected(model: Any, words: Any, what: str) -> dict[str, Any]:
             values.append(model(**inputs).logits[0].tolist())
     found = {"ids": [one["input_ids"] for one in encoded], "values": values}
     return {**found, "pairs": PAIRS} if what in ("pairs", "yes") else {**found, "inputs": TEXTS}
+
+
+@torch.no_grad()
+def of_towers(model: Any, words: Any, processor: Any) -> dict[str, Any]:
+    """What expected.json holds of a model of texts and images: [height, width, RGB in base64] of each image."""
+    texts = [text for text in TEXTS if len(words(text)["input_ids"]) <= 30]
+    siglip = model.config.model_type == "siglip"  # its processor fills texts up, and gives no mask
+    values, found = [], []
+    for text in texts:
+        padding = "max_length" if siglip else False
+        inputs = words(text, return_tensors="pt", padding=padding, return_attention_mask=not siglip)
+        values.append(_features(model.get_text_features(**inputs)))
+    for height, width in PICTURES:
+        rows, columns, colors = np.indices((height, width, 3))
+        picture = ((7 * rows + 11 * columns + 5 * colors * rows) % 256).astype(np.uint8)
+        pixels = processor(Image.fromarray(picture), return_tensors="pt")
+        found.append([height, width, base64.b64encode(picture.tobytes()).decode()])
+        values.append(_features(model.get_image_features(**pixels)))
+    ids = [words(text)["input_ids"] for text in texts]
+    return {"inputs": texts, "images": found, "ids": ids, "values": values}
+
+
+def _features(found: Any) -> list[float]:
+    """Newer versions of transformers return an object."""
+    return getattr(found, "pooler_output", found)[0].tolist()
 
 
 def _prompt(words: Any, query: str, document: str) -> dict[str, list[int]]:

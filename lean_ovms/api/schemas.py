@@ -59,6 +59,11 @@ TEXT_PART = object_of({"type": const("text"), "text": STRING})
 _CONTENT = any_of(STRING, array(any_of(STRING, TEXT_PART), 1))
 TEXT_OF_PAIR = any_of(STRING, object_of({"content": _CONTENT}))
 """A text that a pooling model reads."""
+_IMAGE_PART = object_of(
+    {"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}
+)
+TEXT_AND_IMAGES = any_of(TEXT_OF_PAIR, object_of({"content": array(any_of(TEXT_PART, _IMAGE_PART), 1)}))
+"""An input of Cohere's embeddings."""
 DOCUMENT = any_of(
     STRING, object_of({"content": _CONTENT}, text=False), object_of({"text": STRING}, title=any_of(STRING, NULL))
 )
@@ -69,7 +74,7 @@ _PART = any_of(
     *_TEXT_PARTS,
     _AUDIO_PART,
     object_of({"type": const("audio_url"), "audio_url": any_of(STRING, object_of({"url": STRING}))}),
-    object_of({"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}),
+    _IMAGE_PART,
     object_of({"type": const("video_url"), "video_url": any_of(STRING, object_of({"url": STRING}))}),
 )
 

@@ -124,13 +124,23 @@ class Pool(Record):
 
     inputs: texts (tokenized by the child) or token ids. queries: [] for single inputs; else the first halves of
     pairs whose second halves are the inputs, one for each input or one for all. params: the fields of
-    pooling_types.PoolingParams.
+    pooling_types.PoolingParams. images: of each image the number of its input, in which a tag stands for it, height and
+    width. image_params: those of types.Image. pixels: their bytes, sent as attachments.
     """
 
     id: int
     inputs: list[str | list[int]]
     queries: list[str | list[int]]
     params: dict[str, Any]
+    images: list[list[int]] = field(default_factory=list)
+    image_params: list[str] = field(default_factory=list)
+    pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
+
+    def attached(self) -> Iterable[bytes]:
+        return self.pixels
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.pixels = [next(parts) for _ in self.images]
 
 
 @dataclass(slots=True)

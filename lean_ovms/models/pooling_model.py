@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..config import Config
 from ..engine.client.engine import EngineClient
@@ -13,6 +14,7 @@ from ..observability.logging import safe
 from ..pooling_types import (
     CLASSIFY,
     EMBED,
+    IMAGES_ALONE,
     SCORE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
@@ -21,7 +23,9 @@ from ..pooling_types import (
     PoolingInput,
     PoolingParams,
     TextOrTokens,
+    TextWithImages,
 )
+from ..types import ChatPrompt
 from .model import Model, UsageRecorder, too_slow
 from .token_model import MIN_ENCODE_LIMIT, TokenModel
 
@@ -62,6 +66,19 @@ class PoolingModel(TokenModel):
             self.task, self.endpoints = OF_TOKENS
         elif info.pooling is not None and info.pooling.kind == SCORE and info.pooling.outputs > 1:
             self.endpoints = "/rerank, /score and /pooling"  # its classes are not known
+
+    async def _render(self, prompt: ChatPrompt) -> str:
+        """Without any template, the texts of a conversation are one after the other: so it is for CLIP in vLLM."""
+        if self.pooling.images != IMAGES_ALONE or prompt.template or self.chat_format.template.source:
+            return await super()._render(prompt)
+        return "".join(_text(message.get("content")) for message in prompt.messages)
+
+    @property
+    def input_modalities(self) -> tuple[str, ...]:
+        """By its files until it is loaded."""
+        info = self.info.pooling if self.known else None
+        images = bool(info.images if info is not None else self.directory.config.get("vision_config"))
+        return ("text", *["image"] * images)
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
@@ -135,5 +152,10 @@ class PoolingModel(TokenModel):
         return self._measured[1]
 
 
-def _num_chars(one: TextOrTokens) -> int:
-    return len(one) if isinstance(one, str) else 0
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content or ())
+
+
+def _num_chars(one: TextOrTokens | TextWithImages) -> int:
+    text = one.text if isinstance(one, TextWithImages) else one
+    return len(text) if isinstance(text, str) else 0

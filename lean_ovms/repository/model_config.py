@@ -39,6 +39,20 @@ def flat(config: Json) -> Json:
     return {**config, **inner} if isinstance(inner, dict) else config
 
 
+PROCESSORS = {"image": "preprocessor_config.json", "video": "video_preprocessor_config.json"}
+
+
+def processor(model_dir: Path, media: str) -> Json:
+    """Returns the fields of a model's processor of images or videos. media: a key of PROCESSORS.
+
+    They are in a file of their own, or in processor_config.json, where transformers 5 writes them.
+    """
+    if fields := json_file.read_object(model_dir / PROCESSORS[media]):
+        return fields
+    nested = json_file.read_object(model_dir / "processor_config.json").get(f"{media}_processor")
+    return nested if isinstance(nested, dict) else {}
+
+
 def model_type(model_dir: Path) -> object:
     """Returns the architecture, of the whole model where a language model is part of it; None: unknown."""
     if gguf.is_gguf(model_dir):

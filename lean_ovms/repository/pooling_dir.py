@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..types import Json
-from . import gguf, json_file
+from . import gguf, json_file, model_config
 
 POOLING_MODES = (
     ("CLS", "cls", "pooling_mode_cls_token"),
@@ -69,7 +69,7 @@ def read(path: Path) -> PoolingFiles:
     """Returns the files at path; those that are missing or damaged count as empty."""
     if gguf.is_gguf(path):
         return _of_gguf(path, gguf.read(path))
-    config = json_file.read_object(path / "config.json")
+    config = model_config.read(path)
     modules = _modules(path)
     bert = json_file.read_object(path / "sentence_bert_config.json")
     ours = json_file.read_object(path / "config_sentence_transformers.json")

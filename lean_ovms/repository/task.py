@@ -18,7 +18,7 @@ from typing import Any
 from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT
 from . import gguf, json_file
 
-AMBIGUOUS = ("Qwen3ForCausalLM",)
+AMBIGUOUS = ("Qwen3ForCausalLM", "Qwen3VLForConditionalGeneration")
 """Architectures of several tasks: the directory's name decides, and for embeddings the network's inputs."""
 NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
 """A network, and as many bytes of it as have the layers of its inputs."""

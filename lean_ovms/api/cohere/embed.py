@@ -1,7 +1,7 @@
 """POST /v2/embed and /v1/embed: Cohere's embeddings, of several number types at once.
 
 https://docs.cohere.com/reference/embed, with vLLM's fields of the same endpoint. /v1/embed, which langchain-cohere
-uses, returns plain floats unless types are asked for. Images are not supported.
+uses, returns plain floats unless types are asked for.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any
 import orjson
 
 from ...errors import BadRequest
-from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextOrTokens
-from ...types import Json, Request, Response
+from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
+from ...types import ChatPrompt, Json, Request, Response
 from ..fields import Field, FieldSet, Values
+from ..generation.messages import read_messages
 from ..pooling import fields as shared
 from ..pooling.encoding import Encoding
 from ..pooling.inputs import check_count, content_text
-from ..pooling.request import PoolingRequest, dimensions, parse, prompt_text
+from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ..response import json_bytes
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
-from ..schemas import TEXT_OF_PAIR, one_of
+from ..schemas import TEXT_AND_IMAGES, one_of
 from ..services import Services
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
@@ -44,12 +45,12 @@ FIELDS = FieldSet(
     (
         *shared.COMMON,
         Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
-        Field("images", "array", "refused: this server embeds text only", schema={"maxItems": 0}),
+        Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
         Field(
             "inputs",
             "array",
-            'objects with content: parts of type text, each with a "text"',
-            schema={"items": TEXT_OF_PAIR},
+            'objects with content: parts of type text, each with a "text", or image_url',
+            schema={"items": TEXT_AND_IMAGES},
         ),
         Field("input_type", "string", "name of the model's prompt to put before each text"),
         Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
@@ -74,29 +75,29 @@ FIELDS = FieldSet(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
-    """A body. echo: the texts are part of the response. plain: a list of vectors of floats, not lists by type."""
+    """A body. echo: texts that the response has, too. plain: a list of vectors of floats, not lists by type."""
 
     call: PoolingRequest
-    texts: list[str]
-    echo: bool
+    inputs: Inputs
+    echo: list[str]
     types: list[str]
     plain: bool
     version: str
 
 
-@RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "inputs"))
+@RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "images", "inputs"))
 async def handle(request: Request, services: Services) -> Response:
     embed = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
     call = embed.call
     info = call.info((EMBED,))
-    params = _params(call, info)
+    params = _params(call, info, embed.inputs)
     _check_bits(embed.types, params.dimensions or info.dimensions)
-    prefix = prompt_text(call.values, info)
-    texts: list[TextOrTokens] = [prefix + text for text in embed.texts]
-    outputs = await call.encode(texts, params, "texts")
+    items = await items_of(call, embed.inputs, info)
+    outputs = await call.encode(items, params, "texts")
     _check_tokens(call.values, outputs)
     await call.load_numpy()
-    return await call.render(outputs, lambda: full(embed, outputs))
+    images = [isinstance(item, TextWithImages) for item in items]
+    return await call.render(outputs, lambda: full(embed, outputs, images))
 
 
 def _version(request: Request) -> str:
@@ -107,34 +108,58 @@ def _version(request: Request) -> str:
 def _read(body: Json, services: Services, *, ovms: bool, version: str) -> EmbedRequest:
     call = parse(body, services, fields=FIELDS, ovms=ovms)
     values = call.values
-    if values["images"]:
-        raise BadRequest("images are not supported: this server embeds text only", param="images")
-    if bool(values["texts"]) == bool(values["inputs"]):
+    given = [name for name in ("texts", "images", "inputs") if values[name]]
+    if len(given) != 1:
         raise BadRequest(NONE_GIVEN, param="texts")
-    name = "texts" if values["texts"] else "inputs"
+    [name] = given
     check_count(len(values[name]), call.config.max_pooling_inputs, name)
     types = values["embedding_types"]
     return EmbedRequest(
         call=call,
-        texts=_texts(values, name),
-        echo=name == "texts",
+        inputs=_inputs(values, name),
+        echo=values["texts"] or [],
         types=types or ["float"],
         plain=version == "1" and types is None,
         version=version,
     )
 
 
-def _texts(values: Values, name: str) -> list[str]:
-    if name == "inputs":
-        return [content_text(item, f"inputs[{i}]") for i, item in enumerate(values["inputs"])]
-    for index, text in enumerate(values["texts"]):
-        if not isinstance(text, str):
-            raise BadRequest(f"texts[{index}] is not a string", param="texts")
-    texts: list[str] = values["texts"]
-    return texts
+def _inputs(values: Values, name: str) -> Inputs:
+    """Returns texts, or conversations if there are images. Raises BadRequest."""
+    given: list[Any] = values[name]
+    place = "inputs[{}].content[{{part}}].{{kind}}.url"
+    if name != "inputs":
+        for index, text in enumerate(given):
+            if not isinstance(text, str):
+                raise BadRequest(f"{name}[{index}] is not a string", param=name)
+        if name == "texts":
+            return Inputs(given)
+        given = [{"content": [{"type": "image_url", "image_url": {"url": url}}]} for url in given]
+        place = "images[{}]"
+    if not any(map(_has_image, given)):
+        return Inputs([content_text(item, f"inputs[{i}]") for i, item in enumerate(given)])
+    prompts = [_conversation(item, f"inputs[{i}]") for i, item in enumerate(given)]
+    return Inputs([], prompts, places=[place.format(i) for i in range(len(given))])
 
 
-def _params(call: PoolingRequest, info: PoolingInfo) -> PoolingParams:
+def _has_image(item: Any) -> bool:
+    """Returns whether an input has an image."""
+    content = item.get("content") if isinstance(item, dict) else None
+    parts = content if isinstance(content, list) else ()
+    return any(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
+
+
+def _conversation(item: Any, param: str) -> ChatPrompt:
+    """Returns an input as a message. Raises BadRequest."""
+    content = item.get("content") if isinstance(item, dict) else item
+    try:
+        return ChatPrompt(read_messages([{"role": "user", "content": content}]), add_generation_prompt=False)
+    except BadRequest as error:
+        error.param = (error.param or "").replace("messages[0]", param)
+        raise
+
+
+def _params(call: PoolingRequest, info: PoolingInfo, inputs: Inputs) -> PoolingParams:
     """Returns the parameters for the engine, which cuts texts to max_tokens. With truncate NONE nothing is cut."""
     values = call.values
     limit, side = values["max_tokens"], values["truncate"]
@@ -144,6 +169,7 @@ def _params(call: PoolingRequest, info: PoolingInfo) -> PoolingParams:
         dimensions=kept,
         truncate=truncate,
         truncation_side="left" if side == "START" else "right",
+        add_special_tokens=inputs.adds_special(info),
         priority=values["priority"],
     )
 
@@ -164,13 +190,15 @@ def _check_bits(types: Sequence[str], size: int) -> None:
         )
 
 
-def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
-    """Returns Cohere's embeddings_by_type, or embeddings_floats."""
+def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool]) -> Response:
+    """Returns Cohere's embeddings_by_type, or embeddings_floats. images: whether an input has some."""
     envelope = embed.call.envelope("embd")
-    tokens = sum(output.tokens for output in outputs)
-    units = {"input_tokens": tokens, "image_tokens": 0}
+    tokens = [0, 0]
+    for output, image in zip(outputs, images, strict=True):
+        tokens[image] += output.tokens
+    units = {"input_tokens": tokens[False], "image_tokens": tokens[True]}
     rest = {
-        "texts": embed.texts if embed.echo else [],
+        "texts": embed.echo,
         "meta": {"api_version": {"version": embed.version}, "billed_units": units},
         "response_type": "embeddings_floats" if embed.plain else "embeddings_by_type",
     }

@@ -1,7 +1,7 @@
 """POST …/embeddings: a vector for each input.
 
-https://platform.openai.com/docs/api-reference/embeddings, OVMS's /v3/embeddings and vLLM's fields of the same endpoint.
-Images are not supported.
+https://platform.openai.com/docs/api-reference/embeddings, OVMS's /v3/embeddings and vLLM's fields of the same endpoint,
+whose messages may have images.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..pooling.request import (
     Inputs,
     PoolingRequest,
     dimensions,
+    items_of,
     parse,
     parse_inputs,
-    texts_of,
 )
 from ..routes import follows_ovms
 from ..services import Services
@@ -52,8 +52,8 @@ async def embed(parsed: EmbeddingRequest) -> list[PooledOutput]:
     call, inputs = parsed.call, parsed.inputs
     info = call.info((EMBED,))
     size = dimensions(call.values["dimensions"], call, info)
-    params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
-    return await encode_in_pieces(call, await texts_of(call, inputs, info), params, info)
+    params = call.params(info, dimensions=size, add_special_tokens=inputs.adds_special(info))
+    return await encode_in_pieces(call, await items_of(call, inputs, info), params, info)
 
 
 def parse_embeddings(body: Json, services: Services, *, ovms: bool = False) -> EmbeddingRequest:

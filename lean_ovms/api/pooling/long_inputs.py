@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...pooling_types import PooledOutput, PoolingInfo, PoolingParams, TextOrTokens
+from ...pooling_types import PooledOutput, PoolingInfo, PoolingInput, PoolingParams
 from .chunks import Tokens, tokens_of
 from .request import PoolingRequest
 
 
 async def encode_in_pieces(
-    call: PoolingRequest, inputs: Sequence[TextOrTokens], params: PoolingParams, info: PoolingInfo
+    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
 ) -> list[PooledOutput]:
     """Returns one result for each input; a long one is computed in pieces where the model's options say so."""
     if params.truncate is not None or call.model.config.embed_long_inputs != "mean":
@@ -22,7 +22,7 @@ async def encode_in_pieces(
     long = await _long(call, inputs, params, info)
     if not long:
         return await call.encode(inputs, params)
-    parts: list[TextOrTokens] = []
+    parts: list[PoolingInput] = []
     counts = []
     for number, one in enumerate(inputs):
         pieces = long.get(number, [one])
@@ -45,11 +45,11 @@ def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
 
 
 async def _long(
-    call: PoolingRequest, inputs: Sequence[TextOrTokens], params: PoolingParams, info: PoolingInfo
-) -> dict[int, list[TextOrTokens]]:
+    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
+) -> dict[int, list[PoolingInput]]:
     """Returns the pieces of every input that does not fit the window, by its number. Raises RequestError."""
     space = info.window - (info.special_single if params.add_special_tokens else 0)
-    found: dict[int, list[TextOrTokens]] = {}
+    found: dict[int, list[PoolingInput]] = {}
     for number, one in enumerate(inputs):
         if isinstance(one, list) and len(one) > info.window:
             found[number] = [*_pieces(one, info.window)]

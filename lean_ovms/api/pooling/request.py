@@ -10,18 +10,28 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest
+from ...media.images.loader import ImageLoader
 from ...models.pooling_model import PoolingModel
-from ...pooling_types import VECTORS, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
+from ...pooling_types import (
+    IMAGES_ALONE,
+    VECTORS,
+    PooledOutput,
+    PoolingInfo,
+    PoolingInput,
+    PoolingParams,
+    TextOrTokens,
+    TextWithImages,
+)
 from ...types import ChatPrompt, Json, Response
 from ...util.concurrency import Offload
 from ..fields import FieldSet, Values, read
 from ..generation import unsupported
-from ..generation.images import refuse_media
+from ..generation.images import PLACE, load_all_images, refuse_media
 from ..generation.messages import chat_prompt, read_messages
 from ..response import model_name, new_id, now, warning_headers
 from ..services import Services
@@ -51,6 +61,7 @@ class PoolingRequest:
     model: PoolingModel
     config: Config
     offload: Offload
+    image_loader: ImageLoader
     ovms: bool
     headers: list[tuple[str, str]]
 
@@ -120,6 +131,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
         model=model,
         config=services.config,
         offload=services.offload,
+        image_loader=services.image_loader,
         ovms=ovms,
         headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body) + kept),
     )
@@ -144,12 +156,19 @@ def _warnings(values: Values) -> list[str]:
 class Inputs:
     """The inputs of a request. Not changed once it is built.
 
-    items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens.
+    items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens; None:
+    as it is usual. places: of the conversations' images, see images.PLACE.
     """
 
     items: list[TextOrTokens]
-    prompts: list[ChatPrompt]
-    special: bool
+    prompts: list[ChatPrompt] = field(default_factory=list)
+    special: bool | None = None
+    places: Sequence[str] = ()
+
+    def adds_special(self, info: PoolingInfo) -> bool:
+        """Returns whether the tokenizer adds special tokens: to texts, but not to what a template has rendered."""
+        usual = not self.prompts or info.images == IMAGES_ALONE
+        return usual if self.special is None else self.special
 
 
 def parse_inputs(values: Values, config: Config) -> Inputs:
@@ -159,11 +178,12 @@ def parse_inputs(values: Values, config: Config) -> Inputs:
         raise BadRequest("input and messages exclude each other", param="messages")
     if messages is None and not is_conversation(value):
         items = read_inputs(value, config.max_pooling_inputs)
-        return Inputs(items, [], special is not False)
+        return Inputs(items, special=special)
     name, given = ("input", value) if messages is None else ("messages", messages)
     several = conversations(given) if is_conversation(given) else [given]
     check_count(len(several), config.max_pooling_inputs, name)
-    return Inputs([], _conversations(several, values), bool(special))
+    each = [f"{name}[{at}]" for at in range(len(several))] if several is given else [name]
+    return Inputs([], _conversations(several, values), special, [PLACE.replace("messages", one) for one in each])
 
 
 def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
@@ -173,25 +193,39 @@ def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
             param="continue_final_message",
         )
     base = chat_prompt(values, [], [])
-    prompts = []
-    for messages in several:
-        checked = read_messages(messages)
-        refuse_media(checked, "this model reads text only")
-        prompts.append(base.with_messages(checked))
-    return prompts
+    return [base.with_messages(read_messages(messages)) for messages in several]
 
 
-async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
-    """Returns every input as text or token ids, with the named prompt before it. Raises RequestError."""
-    items = inputs.items
+async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
+    """Returns every input as text, maybe with images, or token ids, the named prompt before it. Raises RequestError."""
+    items: list[PoolingInput] = [*inputs.items]
     if inputs.prompts:
-        items = [*await rendered(request, inputs.prompts)]
+        prompts = await _with_images(request, inputs, info)
+        texts = await rendered(request, prompts)
+        items = [
+            TextWithImages(text, prompt.images) if prompt.images else text
+            for text, prompt in zip(texts, prompts, strict=True)
+        ]
     prefix = prompt_text(request.values, info)
     if prefix:
         if any(isinstance(item, list) for item in items):
             raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
-        items = [prefix + item for item in items if isinstance(item, str)]
+        items = [_with_prefix(item, prefix) for item in items]
     return items
+
+
+def _with_prefix(item: PoolingInput, prefix: str) -> PoolingInput:
+    return replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
+
+
+async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[ChatPrompt]:
+    """Returns the conversations with their images loaded. Raises RequestError."""
+    if info.images:
+        native = request.model.serving().info.image_tokens
+        return await load_all_images(inputs.prompts, inputs.places, native, request.image_loader, request.offload)
+    for prompt, place in zip(inputs.prompts, inputs.places, strict=True):
+        refuse_media(prompt.messages, "this model reads text only", place)
+    return inputs.prompts
 
 
 async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:

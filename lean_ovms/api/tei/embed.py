@@ -12,7 +12,7 @@ from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import FLOATS
 from ..pooling.inputs import read_inputs
-from ..pooling.request import Inputs, PoolingRequest, dimensions, parse, texts_of
+from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ..pooling.response import bare_list
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..route_doc import RouteDoc
@@ -44,7 +44,7 @@ async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, _read)
     info = call.info((EMBED,))
     params = call.params(info, dimensions=dimensions(call.values["dimensions"], call, info))
-    outputs = await call.encode(await texts_of(call, inputs, info), params, "inputs")
+    outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
     await call.load_numpy()
     return await call.render(outputs, lambda: full(call, outputs))
 
@@ -52,7 +52,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
     call = parse(body, services, fields=FIELDS)
     call = call.with_values(truncation(call.values))
-    return call, Inputs(read_inputs(call.values["inputs"], call.config.max_pooling_inputs, "inputs"), [], True)
+    return call, Inputs(read_inputs(call.values["inputs"], call.config.max_pooling_inputs, "inputs"))
 
 
 def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:

@@ -11,7 +11,7 @@ from ...types import Json, Request, Response
 from ..fields import FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import FLOATS
-from ..pooling.request import Inputs, PoolingRequest, parse, parse_inputs, texts_of
+from ..pooling.request import Inputs, PoolingRequest, items_of, parse, parse_inputs
 from ..pooling.response import json_list, usage
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
@@ -39,8 +39,8 @@ async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, l
     info = call.info((CLASSIFY, SCORE))
     if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
         call.info((CLASSIFY,))
-    params = call.params(info, add_special_tokens=inputs.special)
-    return info, await call.encode(await texts_of(call, inputs, info), params)
+    params = call.params(info, add_special_tokens=inputs.adds_special(info))
+    return info, await call.encode(await items_of(call, inputs, info), params)
 
 
 def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:

@@ -23,7 +23,7 @@ from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
-from ..pooling.request import Inputs, PoolingRequest, parse, parse_inputs, texts_of
+from ..pooling.request import Inputs, PoolingRequest, items_of, parse, parse_inputs
 from ..routes import follows_ovms
 from ..services import Services
 
@@ -70,9 +70,9 @@ async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
     info = call.info(KINDS)
     per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
-    params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.special)
+    params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
     encoding = Encoding.of(call.values, per_token=per_token)
-    outputs = await call.encode(await texts_of(call, inputs, info), params)
+    outputs = await call.encode(await items_of(call, inputs, info), params)
     if encoding.needs_numpy:
         await call.load_numpy()
     return await call.render(outputs, lambda: full(call, encoding, outputs))

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from ...errors import RequestError
-from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens
+from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens, TextWithImages
+from ...types import Image
 from ...util.changed_fields import changed_fields
 from ..protocol import Cancel, FrameError, Pool, Pooled, Record
 from .replies import ReplyRouter
@@ -19,16 +20,28 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     """Returns the record of a request. Inputs are all single or all pairs; a query of all pairs is sent once."""
     queries: list[TextOrTokens] = []
     single: list[TextOrTokens] = []
-    for one in inputs:
+    images: list[tuple[int, Image]] = []
+    for at, one in enumerate(inputs):
         if isinstance(one, tuple):
             queries.append(one[0])
             single.append(one[1])
+        elif isinstance(one, TextWithImages):
+            images += [(at, image) for image in one.images]
+            single.append(one.text)
         else:
             single.append(one)
     assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
     if queries and all(query is queries[0] or query == queries[0] for query in queries):
         del queries[1:]
-    return Pool(number, single, queries, _changed(params))
+    return Pool(
+        number,
+        single,
+        queries,
+        _changed(params),
+        [[at, image.height, image.width] for at, image in images],
+        [image.param for _, image in images],
+        [image.pixels for _, image in images],
+    )
 
 
 class PoolReply:

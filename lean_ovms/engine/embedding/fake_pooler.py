@@ -18,7 +18,7 @@ from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ..generation import fake_tokenizer as tokenizer
-from .pooler import Array, Batch, Prompt, Template
+from .pooler import Array, Batch, PoolingVision, Prompt, Template
 
 WINDOW = 512
 DIMENSIONS = 16
@@ -40,6 +40,7 @@ class FakePooler:
             types=(0, 0, 0, 1, 1),
         )
         self.prompt: Prompt | None = None
+        self.vision: PoolingVision | None = None
         self.slots = config.streams
         self.info = ModelInfo(
             vocab_size=tokenizer.VOCAB_SIZE,

@@ -43,6 +43,8 @@ class InferRequestPool:
 
 
 def _input(name: str, batch: Batch) -> Array:
+    if name in batch.more:
+        return batch.more[name]
     match name:
         case "input_ids":
             return batch.ids

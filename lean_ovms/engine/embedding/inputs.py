@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...errors import BadRequest, too_long
-from ...pooling_types import PoolingParams, TextOrTokens
+from ...pooling_types import IMAGES_ALONE, PoolingParams, TextOrTokens, TextWithImages
+from ...types import Image
+from ..generation.image_prompts import checked_image
+from ..protocol import Pool
 from .pooler import Pooler, Prompt
+
+Input = TextOrTokens | TextWithImages
+"""A single input, or the second half of a pair."""
+NO_IMAGES = "This model reads text only"
+
+
+def with_images(command: Pool) -> list[Input]:
+    """Returns the inputs of a request, those with images as such. Raises BadRequest."""
+    images: dict[int, list[Image]] = {}
+    for (at, *size), pixels, param in zip(command.images, command.pixels, command.image_params, strict=True):
+        images.setdefault(at, []).append(checked_image(size, pixels, param))
+    return [
+        TextWithImages(one, tuple(images[at])) if at in images and isinstance(one, str) else one
+        for at, one in enumerate(command.inputs)
+    ]
 
 
 def check_ids(tokens: Sequence[int], size: int, param: str | None = None) -> None:
@@ -26,10 +45,9 @@ class InputBuilder:
         self._vocab_size = pooler.info.vocab_size
         self._template = pooler.template
         self._prompt: Prompt | None = pooler.prompt
+        self._vision = pooler.vision
 
-    def texts(
-        self, inputs: Sequence[TextOrTokens], queries: Sequence[TextOrTokens], params: PoolingParams
-    ) -> list[str]:
+    def texts(self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], params: PoolingParams) -> list[str]:
         """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest.
 
         queries: of pairs: one for each input, or one for all.
@@ -42,12 +60,19 @@ class InputBuilder:
                 self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
                 for at, one in enumerate(inputs)
             ]
-        found = [one for one in (*queries, *inputs) if isinstance(one, str)]
+        found = [self._text(one) for one in (*queries, *inputs) if not isinstance(one, list)]
         return [one.lower() for one in found] if self._info.lower_case else found
+
+    def _text(self, one: str | TextWithImages) -> str:
+        if isinstance(one, str):
+            return one
+        if self._vision is None:
+            raise BadRequest(NO_IMAGES, param=one.images[0].param)
+        return self._vision.text(one)
 
     def build(
         self,
-        inputs: Sequence[TextOrTokens],
+        inputs: Sequence[Input],
         queries: Sequence[TextOrTokens],
         encoded: list[list[int]],
         params: PoolingParams,
@@ -61,19 +86,31 @@ class InputBuilder:
             heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
             bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
             return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
-        prefix, suffix = self._template.single if params.add_special_tokens else ((), ())
-        return [
-            (
-                self._single(next(rest), params, prefix, suffix, at)
-                if isinstance(one, str)
-                else self._single(self._ids(one), params, (), (), at),
-                None,
-            )
-            for at, one in enumerate(inputs)
-        ]
+        around = self._template.single if params.add_special_tokens else ((), ())
+        return [(self._one(one, rest, params, around, at), None) for at, one in enumerate(inputs)]
 
-    def _ids(self, tokens: list[int]) -> list[int]:
+    def _one(
+        self,
+        one: Input,
+        encoded: Iterator[list[int]],
+        params: PoolingParams,
+        around: tuple[tuple[int, ...], tuple[int, ...]],
+        at: int,
+    ) -> list[int]:
+        """Returns the ids of a single input; one with images is not cut. encoded: of `texts`, from this one on."""
+        if isinstance(one, str):
+            return self._single(next(encoded), params, *around, at)
+        if isinstance(one, list):
+            return self._single(self._ids(one), params, (), (), at)
+        assert self._vision is not None, "its text was made"
+        ids = self._vision.ids(next(encoded), one.images)
+        around = ((), ()) if self._info.images == IMAGES_ALONE else around
+        return self._single(ids, replace(params, truncate=None), *around, at)
+
+    def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
         """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""
+        if isinstance(tokens, TextWithImages):
+            raise BadRequest("a pair has no images", param=tokens.images[0].param)
         check_ids(tokens, self._vocab_size)
         return tokens
 

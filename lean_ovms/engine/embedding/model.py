@@ -17,14 +17,22 @@ import openvino as ov
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import StartError
-from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
-from ...repository import gguf, pooling_dir, safetensors
+from ...pooling_types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
+from ...repository import gguf, model_config, pooling_dir, safetensors
 from ...repository.pooling_dir import PoolingFiles
+from ...util.resources import allowed_cores
+from ..loading import model_info
+from ..loading.devices import device_of
 from ..loading.weights import floats
-from .network import SHORT, PoolingNetwork
-from .pooler import Array, Batch, Prompt
+from ..paged.vision import families
+from ..paged.vision.networks import VisionNetworks
+from ..paged.vision.pixels import SquareProcessor
+from ..paged.vision.qwen2_vl import Qwen2Vl
+from .network import SHORT, PoolingNetwork, properties
+from .pooler import Array, Batch, PoolingVision, Prompt
 from .recognize import Shape, recognize
 from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
+from .vision import TRIAL, ImagesAlone, ImagesInText
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +68,12 @@ class OpenVinoPooler:
         self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
         self.vocabulary = replace(self._tokenizer.vocabulary(), exact=False)
         self.info = self._describe(files, self._with_overheads(found.info))
+        self.vision: PoolingVision | None = None
+        if found.info.images == IMAGES_ALONE:
+            self.vision = ImagesAlone(_image_processor(path))
+            self._network.read_images(found.info.window, self._filling(files))
+        elif found.info.images:
+            self.vision = self._images_in_text(config)
         if found.causal:
             self._network.compare_tokens(*self._no_and_yes(files))
         else:
@@ -91,6 +105,8 @@ class OpenVinoPooler:
 
     def start(self, batch: Batch, alone: bool) -> None:
         assert self.info.pooling is not None
+        if self.vision is not None:
+            batch.more = self.vision.inputs(batch)
         self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED, alone)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
@@ -112,6 +128,25 @@ class OpenVinoPooler:
                 "1_Dense, in the folder of openvino_model.xml"
             )
         return projection(file, (info.dimensions, shape.width))
+
+    def _filling(self, files: PoolingFiles) -> int | None:
+        """Returns the token that fills up every text to the window: SigLIP was trained so. None: texts are not."""
+        if not str(files.config.get("model_type")).startswith("siglip"):
+            return None
+        token, pieces = _content(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
+        pad = files.config.get("pad_token_id")
+        return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
+
+    def _images_in_text(self, config: EngineConfig) -> PoolingVision:
+        """Raises StartError."""
+        networks = VisionNetworks(config.model_dir, device_of(config), properties(config), allowed_cores())
+        try:
+            family = families.load(config.model_dir, networks)
+        except families.NotReadable as error:
+            raise StartError(str(error)) from error
+        if not isinstance(family, Qwen2Vl):
+            raise StartError("of models that read images in a text, those of Qwen make embeddings")
+        return ImagesInText(family, self.detokenize([family.token_id], False), *self._network.image_shape())
 
     def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
         single = sum(map(len, self.template.single))
@@ -150,6 +185,7 @@ class OpenVinoPooler:
             bos_token=_content(files.tokenizer_config.get("bos_token")),
             eos_token=_content(files.tokenizer_config.get("eos_token")),
             versions={"openvino": str(ov.get_version())},
+            image_tokens=model_info.image_tokens(lambda text, _: self.tokenize([text])[0]) if info.images else [],
             pooling=info,
         )
 
@@ -157,15 +193,27 @@ class OpenVinoPooler:
         """Raises StartError: a network that cannot compute is not served."""
         assert self.info.pooling is not None
         window = self.info.pooling.window
-        for rows, size in WARM_SHAPES:
-            ids = np.zeros((rows, min(size, window)), np.int64)
+        batches = [np.zeros((rows, min(size, window)), np.int64) for rows, size in WARM_SHAPES]
+        warm = [Batch(ids, np.ones_like(ids), np.zeros_like(ids), False) for ids in batches]
+        if self.vision is not None:
+            ids = np.array([self.vision.ids([self.vision.token_id], (TRIAL,))], np.int64)
+            warm.append(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False, (TRIAL,)))
+        for batch in warm:
             try:
-                self._network.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False), False, True)
+                self.start(batch, True)
                 _, output = self._network.wait()
                 if isinstance(output, RuntimeError):
                     raise output
             except RuntimeError as error:
                 raise StartError(f"the network does not compute: {error}") from error
+
+
+def _image_processor(path: Path) -> SquareProcessor:
+    """Raises StartError."""
+    try:
+        return SquareProcessor.read(model_config.processor(path, "image"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StartError(f"{path}/preprocessor_config.json does not say how images are resized: {error!r}") from error
 
 
 def _content(token: Any) -> str:

@@ -10,21 +10,28 @@ import openvino as ov
 from ...config import EngineConfig
 from ...config.options import read_object
 from ...errors import StartError
+from ...pooling_types import IMAGES_ALONE, IMAGES_IN_TEXT
 from ...repository.gguf import is_gguf
+from ...repository.model_dir import LANGUAGE_MODEL
 from ..errors import last_line
 from ..loading.devices import device_of
 from ..loading.load_errors import network
 from ..loading.settings import base_properties, network_bytes
+from ..paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+from ..paged.vision import input_embeddings
 from . import gguf_network, pooling_graph
 from .infer_runner import InferRequestPool, InferRunner
 from .lazy_compiled_model import LazyCompiledModel
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 
-OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings")
+TEXT, IMAGE = "text_embeds", "image_embeds"
+"""Outputs of a network of two towers, such as CLIP's."""
+OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings", TEXT)
 """Outputs that are used, the first that a network has."""
 HIDDEN = ("last_hidden_state", "token_embeddings")
-INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx"})
+IMAGE_INPUTS = (IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER)
+INPUTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx", *IMAGE_INPUTS}
 MOST_STREAMS = 8
 """Passes at once, where nobody has said how many: a text takes longer with fewer threads."""
 SMALL_BYTES = (8 << 20, 150 << 20)
@@ -75,8 +82,10 @@ class PoolingNetwork:
         """Raises StartError."""
         self._core = core
         self._config = config
-        self._path = network(config.model_dir)
+        language = config.model_dir / LANGUAGE_MODEL
+        self._path = language if language.is_file() else network(config.model_dir)
         self._device, self._properties = device_of(config), properties(config)
+        self._has_towers = False
         try:
             self.model = self._read()
         except RuntimeError as error:
@@ -87,13 +96,32 @@ class PoolingNetwork:
         self._short: LazyCompiledModel | None = None
         self._padded_length = PaddedLength()
         self._hidden: InferRequestPool | None = None
+        self._images: InferRequestPool | None = None
         self._passes = InferRunner()
 
     def _read(self) -> ov.Model:
         """Raises StartError and RuntimeError."""
         if is_gguf(self._path):
             return gguf_network.read(self._path, "logits" if self._config.task == "rerank" else HIDDEN[0])
-        return self._core.read_model(self._path)
+        model = self._core.read_model(self._path)
+        if self._path.name == LANGUAGE_MODEL:
+            pooling_graph.headless(model, HIDDEN[0])
+            input_embeddings.connect(model, self._core, self._path.parent, paged=False)
+        self._has_towers = IMAGE in pooling_graph.names(model)
+        return pooling_graph.tower(model, TEXT) if self._has_towers else model
+
+    def read_images(self, window: int, pad_token: int | None) -> None:
+        """Makes the network compute vectors of images as well. Texts are cut after `window` tokens of padding.
+
+        pad_token: shorter texts are filled up with it, None: they are not. Before `pool`. Raises StartError.
+        """
+        try:
+            pooling_graph.fit(self.model, window, pad_token)
+            images = pooling_graph.tower(self._core.read_model(self._path), IMAGE)
+            compiled = self._core.compile_model(images, self._device, self._properties)
+        except RuntimeError as error:
+            raise StartError(f"the model does not load: {last_line(error)}") from error
+        self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
     def shape(self, pooling: str) -> Shape:
         """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
@@ -106,7 +134,16 @@ class PoolingNetwork:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
         form = self.model.output(found).get_partial_shape()
         width = form[len(form) - 1]
-        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0)
+        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, self._images_of(inputs))
+
+    def _images_of(self, inputs: frozenset[str]) -> str:
+        return IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
+
+    def image_shape(self) -> tuple[int, int]:
+        """Returns how many layers get embeddings of images besides the first, and the length of these."""
+        shapes = {one.get_any_name(): one.get_partial_shape() for one in self.model.inputs}
+        layers = shapes[IMAGE_DEEPER][0].get_length() if IMAGE_DEEPER in shapes else 0
+        return layers, shapes[IMAGE_ROWS][1].get_length()
 
     # --- what it computes
 
@@ -211,6 +248,8 @@ class PoolingNetwork:
     def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
         """Returns the infer requests of the network that computes this batch best."""
         assert self._pooled is not None, "pool() comes first"
+        if batch.images and self._images is not None:
+            return self._images
         better = None
         if alone and self._short is not None and batch.ids.shape == (1, SHORT):
             better = self._short.get()

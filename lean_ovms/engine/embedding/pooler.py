@@ -6,12 +6,14 @@ A real model is network.py with tokenizer.py; the fake one is fake_pooler.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from ...engine_types import ModelInfo, Vocabulary
+from ...pooling_types import TextWithImages
+from ...types import Image
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,13 +48,34 @@ class Prompt:
 class Batch:
     """Inputs of one forward pass, padded at the right.
 
-    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input.
+    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input. images: of the only input.
+    more: other inputs of the network by their names.
     """
 
     ids: Array
     mask: Array
     types: Array
     per_token: bool
+    images: tuple[Image, ...] = ()
+    more: dict[str, Array] = field(default_factory=dict)
+
+
+class PoolingVision(Protocol):
+    """How a model reads images. token_id: stands for one."""
+
+    token_id: int
+
+    def text(self, one: TextWithImages) -> str:
+        """Returns what is tokenized. Raises BadRequest for what the model cannot read."""
+        ...
+
+    def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
+        """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
+        ...
+
+    def inputs(self, batch: Batch) -> dict[str, Array]:
+        """Returns what the network takes besides the batch's ids, types and mask."""
+        ...
 
 
 class Pooler(Protocol):
@@ -62,6 +85,7 @@ class Pooler(Protocol):
     vocabulary: Vocabulary
     template: Template
     prompt: Prompt | None
+    vision: PoolingVision | None
 
     @property
     def slots(self) -> int:

@@ -30,6 +30,35 @@ def only(model: ov.Model, output: ov.Output) -> None:
     model.validate_nodes_and_infer_types()
 
 
+def tower(model: ov.Model, name: str) -> ov.Model:
+    """Returns the part of a network that computes this output, as float32, of the inputs that it depends on."""
+    result = ops.result(_as_float(model.output(name)))
+    needed, nodes = set[str](), [result]
+    while nodes:
+        node = nodes.pop()
+        if node.get_friendly_name() not in needed:
+            needed.add(node.get_friendly_name())
+            nodes += [value.get_node() for value in node.input_values()]
+    inputs = [one for one in model.get_parameters() if one.get_friendly_name() in needed]
+    made = ov.Model([result], inputs, name)
+    made.outputs[0].get_tensor().set_names({name})
+    return made
+
+
+def fit(model: ov.Model, window: int, pad_token: int | None) -> None:
+    """Cut texts after `window` tokens, where their padding may begin. pad_token: shorter ones are filled up with it."""
+    for one in model.inputs:
+        users = one.get_target_inputs()
+        values: Any = one
+        if pad_token is not None and one.get_any_name() == "input_ids":
+            ends = np.array([[0, 0], [0, window]], np.int64)
+            values = ops.pad(one, ends[0], ends[1], "constant", np.int64(pad_token))
+        whole, column = np.array([0], np.int64), np.array([1], np.int64)
+        values = ops.slice(values, whole, np.array([window], np.int64), column, column)
+        for user in users:
+            user.replace_source_output(values.output(0))
+
+
 def projected(output: ov.Output, weights: Array) -> ov.Output:
     return ops.matmul(_as_float(output), ops.constant(weights), False, True).output(0)
 
@@ -65,8 +94,8 @@ def _last(rows: Any, mask: ov.Output) -> Any:
     return ops.squeeze(picked, ops.constant(np.array([1], np.int64)))
 
 
-def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
-    """Returns the head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+def _head(model: ov.Model) -> ov.Node:
+    """Returns the matrix product that makes the logits of a causal LM. Raises RuntimeError."""
     node = model.output("logits").get_node().input_value(0).get_node()
     while node.get_type_name() in ("Convert", "Reshape"):
         node = node.input_value(0).get_node()
@@ -74,6 +103,22 @@ def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
         raise RuntimeError(f"the logits are computed by {node.get_type_name()}, not by a matrix product")
     if node.get_attributes().get("transpose_a"):
         raise RuntimeError("the head of the model is transposed")
+    return node
+
+
+def headless(model: ov.Model, name: str) -> None:
+    """Makes the hidden states behind the last layer of a language model its only output, with this name.
+
+    The outputs of exports for feature-extraction are these states, and have the name of logits. Raises RuntimeError.
+    """
+    logits, width = model.output("logits"), model.input("inputs_embeds").get_partial_shape()[-1]
+    only(model, logits if logits.get_partial_shape()[-1] == width else _head(model).input_value(0))
+    model.outputs[0].get_tensor().set_names({name})
+
+
+def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
+    """Returns the head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+    node = _head(model)
     axis = 0 if node.get_attributes().get("transpose_b") else 1
     tokens = ops.constant(np.array([no, yes], np.int64))
     weights = ops.convert(ops.gather(node.input_value(1), tokens, ops.constant(np.int64(axis))), "f32")

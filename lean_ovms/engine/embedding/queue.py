@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...pooling_types import PER_TOKEN, PoolingParams
+from ...types import Image
 from .pooler import Batch
 
 BUCKET = 16
@@ -29,6 +30,10 @@ SMALL_TOKENS = 256
 FIXED_TOKENS = 80
 """A batch takes the time of so many tokens, whatever it holds: weights are read, and a new shape is prepared."""
 AGING = 4
+IMAGE_TOKENS = 256
+"""What an image is charged as: the patches of a usual vision tower."""
+ALONE = 1 << 30
+"""A padded length beyond any batch's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +57,7 @@ class QueuedPooling:
 
 @dataclass(slots=True, eq=False)
 class QueuedText:
-    """One input. types: as many as ids; None: all 0.
+    """One input. types: as many as ids; None: all 0. images: such an input is computed alone.
 
     Lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all where the
     processor's caches hold the network's weights.
@@ -62,11 +67,17 @@ class QueuedText:
     index: int
     ids: list[int]
     types: list[int] | None = None
+    images: tuple[Image, ...] = ()
 
     @property
     def bucket(self) -> int:
         """The text's padded length."""
-        return -(-len(self.ids) // BUCKET) * BUCKET
+        return ALONE if self.images else -(-len(self.ids) // BUCKET) * BUCKET
+
+    @property
+    def cost(self) -> int:
+        """What its request is charged, in tokens."""
+        return len(self.ids) + IMAGE_TOKENS * len(self.images)
 
 
 class TextQueue:
@@ -90,7 +101,7 @@ class TextQueue:
         request = item.request
         self.requests[request.id] = request
         request.buckets.setdefault(item.bucket, []).append(item)
-        request.waiting_tokens += len(item.ids)
+        request.waiting_tokens += item.cost
         self.waiting += 1
         self.padded_tokens += item.bucket
 
@@ -193,9 +204,9 @@ class TextQueue:
 
     def _charge(self, item: QueuedText, sign: int) -> None:
         """Charges for a text that leaves the queue (1), or goes back (-1), after which it is put."""
-        item.request.charged += sign * len(item.ids)
+        item.request.charged += sign * item.cost
         if sign > 0:
-            item.request.waiting_tokens -= len(item.ids)
+            item.request.waiting_tokens -= item.cost
             self.waiting -= 1
             self.padded_tokens -= item.bucket
 
@@ -214,6 +225,9 @@ def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
 
     size: the padded length, at least.
     """
+    if items[0].images:
+        ids = np.array([items[0].ids], np.int64)
+        return Batch(ids, np.ones_like(ids), np.zeros_like(ids), items[0].request.per_token, items[0].images)
     rows, size = _rows(len(items)), max(size, *(item.bucket for item in items))
     ids, mask, types = np.zeros((3, rows, size), np.int64)
     if pad_token:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
+from ...pooling_types import CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
 from ...repository.pooling_dir import PoolingFiles
 from ...types import Json
 
@@ -29,6 +29,8 @@ LABELLED = 2
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
 UNKNOWN_WINDOW = 1024
 """OVMS's, for a config.json without any of WINDOW_KEYS."""
+TOWER_WINDOWS = {"clip_text_model": 77, "siglip_text_model": 64}
+"""transformers' defaults, which a config.json may leave out."""
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "roberta-prelayernorm")
 """Model types whose positions begin after that of the padding token."""
 DECODERS = ("qwen", "llama", "mistral", "gemma", "phi", "gpt")
@@ -43,12 +45,16 @@ FAMILIES = (
 
 
 class Shape(NamedTuple):
-    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic)."""
+    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic).
+
+    images: as in PoolingInfo.
+    """
 
     inputs: frozenset[str]
     output: str
     rank: int
     width: int
+    images: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
     dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
     if mode == ALL:
         dimensions = next((count for key in PROJECTED if (count := _count(files.config, key))), dimensions)
+    alone = shape.images == IMAGES_ALONE
     listed = files.config.get("matryoshka_dimensions")
     allowed = [one for one in listed if type(one) is int] if isinstance(listed, list) else []
     return Recognized(
@@ -81,12 +88,13 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
             pooling=mode,
             pooling_source=source,
             pooling_assumed=assumed,
-            normalize=_normalize(config, files, mode),
+            normalize=alone or _normalize(config, files, mode),
             matryoshka=config.matryoshka or files.config.get("is_matryoshka") is True or bool(allowed),
             matryoshka_dimensions=[] if config.matryoshka else sorted(allowed),
             prompts=files.prompts,
             default_prompt_name=files.default_prompt_name,
-            lower_case=files.lower_case,
+            lower_case=files.lower_case or (alone and files.tokenizer_config.get("do_lower_case") is True),
+            images=shape.images,
         )
     )
 
@@ -191,7 +199,7 @@ def window(config: EngineConfig, files: PoolingFiles) -> int:
     own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
     if own and files.config.get("model_type") in OFFSET_POSITIONS:
         own -= _count(files.config, "pad_token_id") + 1
-    own = own or UNKNOWN_WINDOW
+    own = own or TOWER_WINDOWS.get(str(files.config.get("model_type")), UNKNOWN_WINDOW)
     limits = (
         own,
         config.max_model_len,

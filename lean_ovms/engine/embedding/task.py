@@ -14,10 +14,10 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from ...pooling_types import ONLY_PER_TOKEN, PoolingParams
+from ...pooling_types import ONLY_PER_TOKEN, PoolingParams, TextWithImages
 from ..errors import for_client
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
-from .inputs import InputBuilder, check_ids
+from .inputs import Input, InputBuilder, check_ids, with_images
 from .pooler import Array, Batch, Pooler
 from .queue import QueuedPooling, QueuedText, TextQueue, padded
 from .results import finished
@@ -48,11 +48,15 @@ class PoolingLimits:
 
 @dataclass(slots=True, eq=False)
 class Arriving:
-    """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters."""
+    """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters.
+
+    inputs: of a Pool.
+    """
 
     command: Pool | Encode
     params: PoolingParams
     texts: list[str]
+    inputs: list[Input] = field(default_factory=list)
     encoded: list[list[int]] = field(default_factory=list)
     cost: int = field(init=False)
 
@@ -154,8 +158,9 @@ class PoolingTask:
             text = f"{self.limits.queued} requests are waiting already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         params = PoolingParams(**command.params)
-        texts = self.inputs.texts(command.inputs, command.queries, params)
-        self._arriving[command.id] = Arriving(command, params, texts)
+        inputs = with_images(command)
+        texts = self.inputs.texts(inputs, command.queries, params)
+        self._arriving[command.id] = Arriving(command, params, texts, inputs)
 
     def _decode(self, command: Decode) -> Record:
         check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
@@ -221,13 +226,17 @@ class PoolingTask:
 
     def _enqueue(self, one: Arriving, command: Pool) -> None:
         """Raises RequestError."""
-        built = self.inputs.build(command.inputs, command.queries, one.encoded, one.params)
+        built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
         total = sum([len(ids) for ids, _ in built])
         if total > self.limits.tokens:
             raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
         request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
-        self.queue.add(request, [QueuedText(request, at, ids, types) for at, (ids, types) in enumerate(built)])
+        texts = [
+            QueuedText(request, at, ids, types, given.images if isinstance(given, TextWithImages) else ())
+            for at, ((ids, types), given) in enumerate(zip(built, one.inputs, strict=True))
+        ]
+        self.queue.add(request, texts)
 
     # --- from items to results
 
@@ -249,7 +258,7 @@ class PoolingTask:
     def _start(self) -> None:
         alone = not self._running and self.queue.waiting == 1
         items = self.queue.next_batch(self._batch_tokens())
-        size = self.pooler.padded_length(items[0].bucket) if alone else 0
+        size = self.pooler.padded_length(items[0].bucket) if alone and not items[0].images else 0
         batch = padded(items, self.pooler.info.pad_token_id, size)
         try:
             self.pooler.start(batch, alone)

@@ -7,6 +7,7 @@ front of the prompt. So everything is checked here once more, independently of t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
@@ -45,10 +46,11 @@ def _images(submit: Submit) -> tuple[Image, ...]:
     times = submit.image_times or [[]] * len(submit.images)
     params = submit.image_params or ["messages"] * len(submit.images)
     digests = submit.image_digests or [""] * len(submit.images)
-    return tuple(map(_image, submit.images, times, submit.pixels, params, digests))
+    return tuple(map(checked_image, submit.images, submit.pixels, params, digests, times))
 
 
-def _image(size: list[int], video: list[float], pixels: bytes, param: str, digest: str) -> Image:
+def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", video: Sequence[float] = ()) -> Image:
+    """Returns an image of a record. video: as in protocol.Submit. Raises BadRequest."""
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
     seconds, *times = video or [0.0]
     if not good or len(pixels) != 3 * size[0] * size[1] * (len(times) or 1):

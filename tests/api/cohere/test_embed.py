@@ -65,7 +65,7 @@ async def test_inputs_with_content(make_pooling: MakePooling) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:"}}
     message, param = await refused(app, PATH, inputs=[{"content": [image]}])
     assert "text only" in message
-    assert param == "inputs[0].content[0]"
+    assert param == "inputs[0].content[0].image_url.url"
 
 
 async def test_the_prompt_comes_before_each_text(make_pooling: MakePooling) -> None:
@@ -138,7 +138,7 @@ async def test_dimensions(make_pooling: MakePooling) -> None:
         ({}, "texts"),
         ({"texts": []}, "texts"),
         ({"texts": ["a"], "inputs": [{"content": "b"}]}, "texts"),
-        ({"images": ["data:"]}, "images"),
+        ({"images": ["data:"]}, "images[0]"),
         ({"texts": "a"}, "texts"),
         ({"texts": ["a", 5]}, "texts"),
         ({"texts": ["a"] * 5}, "texts"),

@@ -6,6 +6,7 @@ runs.
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import zipfile
@@ -20,9 +21,11 @@ import pytest
 from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.engine.embedding import network
 from lean_ovms.engine.embedding.model import OpenVinoPooler
+from lean_ovms.engine.protocol import Refused
 from lean_ovms.errors import StartError
-from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo
+from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo, TextWithImages
 from lean_ovms.repository.task import detect
+from lean_ovms.types import IMAGE_TAG, Image
 from lean_ovms.util.resources import allowed_cores
 from tests.engine.embedding.rig import Rig
 
@@ -91,6 +94,47 @@ def test_a_model_is_recognized_and_computes_what_torch_does(load: Load, folder: 
     for rows, values in zip(rig.rows(number), expected["values"], strict=True):
         assert np.abs(rows - np.array(values, np.float32).reshape(rows.shape)).max() < 2e-5
     assert rig.tokens(number) == [len(ids) for ids in expected["ids"]]
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_texts_and_images_have_vectors_in_one_space(load: Load, folder: Path, name: str) -> None:
+    assert detect(folder / name) == "embeddings"
+    rig, info, expected = load(name)
+    assert (info.kind, info.pooling, info.normalize, info.images, info.window) == ("embed", "MODEL", True, "alone", 30)
+    images = [
+        Image(height, width, base64.b64decode(data), f"messages[{at}]")
+        for at, (height, width, data) in enumerate(expected["images"])
+    ]
+    pictures = [TextWithImages(IMAGE_TAG.format(0), (image,)) for image in images]
+    mixed = [pictures[0], *expected["inputs"], *pictures[1:]]
+    rows = rig.ask(*mixed * 3)
+    values = [np.array(one, np.float32) for one in expected["values"]]
+    count = len(expected["inputs"])
+    wanted = [values[count], *values[:count], *values[count + 1 :]]
+    for [row], value in zip(rows, wanted * 3, strict=True):
+        assert row @ value / np.linalg.norm(value) > 0.99999
+    number = rig.submit(*mixed)
+    rig.run()
+    assert rig.tokens(number) == [1, *map(len, expected["ids"]), 1, 1]  # as vLLM counts
+
+
+def test_an_image_is_an_input_of_its_own(load: Load) -> None:
+    rig, _, _ = load("clip")
+    image = Image(4, 4, bytes(48), "messages[0].content[1].image_url.url")
+    wrong = {
+        "a text or an image for each vector, not both": TextWithImages("a <ov_genai_image_0>", (image,)),
+        "one image for each vector": TextWithImages("<ov_genai_image_0>\n<ov_genai_image_1>", (image, image)),
+    }
+    for why, one in wrong.items():
+        number = rig.submit(one)
+        rig.run()
+        assert why in rig.error(number)
+        [refused] = rig.records(Refused, number)
+        assert image.param in refused.error
+    rig, _, _ = load("bert_mean")
+    number = rig.submit(TextWithImages("<ov_genai_image_0>", (image,)))
+    rig.run()
+    assert rig.error(number) == "This model reads text only"
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "qwen3_rerank"])

@@ -64,6 +64,15 @@ def test_pooling_is_decided_by_the_first_evidence(
     assert source in found.pooling_source
 
 
+@pytest.mark.parametrize(("kind", "window"), [("clip", 77), ("siglip", 64)])
+def test_a_model_of_two_towers_needs_no_more_than_the_type_of_its_texts(tmp_path: Path, kind: str, window: int) -> None:
+    config = {"model_type": kind, "text_config": {"model_type": f"{kind}_text_model"}}
+    path = directory(tmp_path / "m", config=config, tokenizer_config={"do_lower_case": True})
+    found = info(path, Shape(INPUTS, "text_embeds", 2, 512, "alone"))
+    assert (found.pooling, found.window, found.images, found.lower_case) == ("MODEL", window, "alone", True)
+    assert not info(path).lower_case
+
+
 def test_a_model_of_late_interaction_keeps_the_vectors_of_its_tokens(tmp_path: Path) -> None:
     path = directory(tmp_path / "m", config={"architectures": ["HF_ColBERT"], "dim": 8})
     found = info(path)

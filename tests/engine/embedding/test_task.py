@@ -12,8 +12,11 @@ from lean_ovms.engine.embedding import task as task_module
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.network import PaddedLength
 from lean_ovms.engine.embedding.task import PoolingLimits
+from lean_ovms.engine.embedding.vision import ImagesAlone
+from lean_ovms.engine.paged.vision.pixels import SquareProcessor
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
-from lean_ovms.pooling_types import PER_TOKEN
+from lean_ovms.pooling_types import PER_TOKEN, TextWithImages
+from lean_ovms.types import Image
 from tests.engine.embedding.rig import LIMITS, Rig, texts, with_info
 
 
@@ -54,6 +57,19 @@ def test_one_text_passes_a_long_list_of_another_request() -> None:
     assert short in rig.batches[-1]
     rig.run()
     assert rig.records(Pooled, short)[0].indices == [0]
+
+
+def test_an_image_is_a_batch_of_its_own_and_counts_as_many_tokens() -> None:
+    pooler = with_info(FakePooler(Config(fake_engine=True, task="embeddings")), images="alone")
+    pooler.vision = ImagesAlone(SquareProcessor.read({"size": {"height": 8, "width": 8}, "do_normalize": False}))
+    rig = Rig(pooler=pooler)
+    image = TextWithImages("<ov_genai_image_0>", (Image(2, 2, bytes(12)),))
+    pictures = rig.submit(image, "a text", image)
+    others = [rig.submit(text) for text in texts(3, 100)]
+    rig.run()
+    assert rig.batches == [others, [pictures], [pictures], [pictures]]
+    assert rig.tokens(pictures) == [1, 8, 1]
+    assert rig.stats().queued == 0
 
 
 def test_lower_priorities_go_first_and_nobody_starves() -> None:

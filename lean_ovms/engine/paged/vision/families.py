@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ....repository import json_file
+from ....repository import json_file, model_config
 from ....types import Json
 from .family import Files, Networks, VisionFamily
 from .gemma3 import Gemma3
@@ -42,8 +42,8 @@ class NotReadable(Exception):
 def load(model_dir: Path, networks: Networks) -> VisionFamily:
     """Reads a model's files. Raises NotReadable."""
     config = json_file.read_object(model_dir / "config.json")
-    processor = _processor(model_dir, "preprocessor_config.json", "image_processor")
-    video = _processor(model_dir, "video_preprocessor_config.json", "video_processor")
+    processor = model_config.processor(model_dir, "image")
+    video = model_config.processor(model_dir, "video")
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise NotReadable(f"images of the type {kind} are not known")
@@ -54,17 +54,6 @@ def load(model_dir: Path, networks: Networks) -> VisionFamily:
         return family(Files(config, processor, video or processor, networks))
     except (KeyError, TypeError, ValueError) as error:
         raise NotReadable(f"config.json or preprocessor_config.json of this {kind}: {error!r}") from error
-
-
-def _processor(model_dir: Path, file: str, name: str) -> Json:
-    """Returns the fields of a model's processor of images or videos.
-
-    They are in a file of their own, or by a name in processor_config.json, where transformers 5 writes them.
-    """
-    if fields := json_file.read_object(model_dir / file):
-        return fields
-    nested = json_file.read_object(model_dir / "processor_config.json").get(name)
-    return nested if isinstance(nested, dict) else {}
 
 
 def _name(processor: Json) -> str:

@@ -30,44 +30,52 @@ def takes_embeddings(model: Any) -> bool:
     return _parameter(model, INPUT) is not None
 
 
-def connect(model: Any, core: Any, folder: Path) -> None:
-    """Puts a folder's networks of embeddings before a language model whose attention is paged, [tokens, hidden]."""
+def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
+    """Puts a folder's networks of embeddings before a language model.
+
+    paged: its attention is, and ids are [tokens]; else they are [batch, tokens], and places are those in all of them.
+    """
     text_embeddings = core.read_model(folder / TEXT_EMBEDDINGS)
     hidden = text_embeddings.outputs[0].get_partial_shape()[-1].get_length()
     deeper = _parameter(model, DEEPER)
     layers = len(deeper.output(0).get_target_inputs()) if deeper is not None else 0
-    ids = _input("input_ids", [-1], np.int64)
+    ids = _input("input_ids", [-1] if paged else [-1, -1], np.int64)
+    columns = ops.unsqueeze(ids, np.int64(1)) if paged else ids
     rows = _input(IMAGE_ROWS, [-1, hidden], np.float32)
     places = _input(IMAGE_PLACES, [-1], np.int64)
-    embeddings = _embedded(text_embeddings, ids)
+    embeddings = _embedded(text_embeddings, columns)
     flat = ops.reshape(embeddings, np.array([-1, hidden], np.int64), special_zero=False)
-    _replace(model, INPUT, ops.scatter_update(flat, places, rows, np.int64(0)))
+    merged = ops.scatter_update(flat, places, rows, np.int64(0))
+    _replace(model, INPUT, merged if paged else ops.reshape(merged, ops.shape_of(embeddings), special_zero=False))
     added = [ids, rows, places]
     if layers:
         added.append(_input(IMAGE_DEEPER, [layers, -1, hidden], np.float32))
         _replace(model, DEEPER, added[-1])
-        _replace(model, OF_IMAGES, ops.convert(_marks(ids, places), "boolean"))
+        _replace(model, OF_IMAGES, ops.convert(_marks(columns, places), "boolean"))
     if _parameter(model, KINDS) is not None:
-        _replace(model, KINDS, _marks(ids, places))
+        _replace(model, KINDS, _marks(columns, places))
     if (per_layer := _parameter(model, PER_LAYER)) is not None:
         if per_layer.output(0).get_target_inputs():
-            _replace(model, PER_LAYER, _embedded(core.read_model(folder / PER_LAYER_EMBEDDINGS), ids))
+            _replace(model, PER_LAYER, _embedded(core.read_model(folder / PER_LAYER_EMBEDDINGS), columns))
         else:
             model.remove_parameter(per_layer)
+    for parameter in added:  # which have got the names of what they replace
+        parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
     model.add_parameters(added)
     model.validate_nodes_and_infer_types()
 
 
 def _embedded(network: Any, ids: Any) -> Any:
-    """Returns what a network makes of ids, [tokens, 1, numbers of each]."""
-    network.get_parameters()[0].output(0).replace(ops.unsqueeze(ids, np.int64(1)).output(0))
+    """Returns what a network makes of ids [rows, columns]: [rows, columns, numbers of each]."""
+    network.get_parameters()[0].output(0).replace(ids.output(0))
     return network.outputs[0].get_node().input_value(0).get_node()
 
 
 def _marks(ids: Any, places: Any) -> Any:
-    """Returns [tokens, 1], 1 for tokens of images and 0 for others."""
-    zeros, ones = ops.multiply(ids, np.int64(0)), ops.add(ops.multiply(places, np.int64(0)), np.int64(1))
-    return ops.unsqueeze(ops.scatter_update(zeros, places, ones, np.int64(0)), np.int64(1))
+    """Returns 1 for tokens of images and 0 for others, in the shape of ids."""
+    flat = ops.reshape(ids, np.array([-1], np.int64), special_zero=False)
+    zeros, ones = ops.multiply(flat, np.int64(0)), ops.add(ops.multiply(places, np.int64(0)), np.int64(1))
+    return ops.reshape(ops.scatter_update(zeros, places, ones, np.int64(0)), ops.shape_of(ids), special_zero=False)
 
 
 def _replace(model: Any, name: str, values: Any) -> None:
@@ -79,6 +87,7 @@ def _replace(model: Any, name: str, values: Any) -> None:
 
 def _input(name: str, shape: list[int], kind: Any) -> Any:
     parameter = ops.parameter(shape, kind, name)
+    parameter.set_friendly_name(name)
     parameter.output(0).get_tensor().set_names({name})
     return parameter
 

@@ -7,7 +7,7 @@ import numpy as np
 from ....types import Image
 from . import pixels
 from .family import Files, Layout, Rows
-from .pixels import Pixels, Scale, Size
+from .pixels import Pixels, Size, SquareProcessor
 
 
 class Llava:
@@ -25,13 +25,7 @@ class Llava:
         self.patches: int = self.side // int(vision["patch_size"])
         self._networks = files.networks
         self._whole = config.get("vision_feature_select_strategy", "default") == "full"  # with the class token
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BICUBIC))
-        size = processor["size"]
-        self._edge = int(size["shortest_edge"]) if "shortest_edge" in size else 0
-        self._square = (self._edge,) * 2 if self._edge else (int(size["height"]), int(size["width"]))
-        crop = processor.get("crop_size", {}) if processor.get("do_center_crop", bool(self._edge)) else {}
-        self._crop = (int(crop["height"]), int(crop["width"])) if crop else None
+        self._processor = SquareProcessor.read(processor)
         if processor.get("do_pad") and not self.pads:
             raise ValueError("its images are padded to squares")
 
@@ -44,16 +38,10 @@ class Llava:
         return Layout(self.tile_tokens)
 
     def encode(self, image: Image) -> Rows:
-        [rows] = self._features([self._fitted(pixels.pixels(image))])
+        [rows] = self._features([self._processor.fitted(pixels.pixels(image))])
         return np.asarray(rows, np.float32)
-
-    def _fitted(self, image: Pixels) -> Pixels:
-        """Returns an image resized and cropped as the network takes it."""
-        size = pixels.shortest_edge(image.shape[:2], self._edge) if self._edge else self._square
-        image = pixels.resized(image, size, self._resample)
-        return pixels.center_cropped(image, self._crop) if self._crop is not None else image
 
     def _features(self, images: list[Pixels]) -> Rows:
         """Returns [images, tokens, hidden]."""
-        inputs = {"pixel_values": np.stack([self._scale(image) for image in images])}
+        inputs = {"pixel_values": np.stack([self._processor.scale(image) for image in images])}
         return self._networks.run("vision_embeddings", inputs)[0]

@@ -38,8 +38,8 @@ class LlavaNext(Llava):
         whole, size = pixels.pixels(image), (image.height, image.width)
         grid = self._grid(size)
         tiles = pixels.tiles(self._padded(whole, grid), self.side)
-        square = pixels.resized(whole, self._square, self._resample)
-        features = self._features([self._fitted(part) for part in (square, *tiles)])
+        square = pixels.resized(whole, self._processor.square, self._processor.resample)
+        features = self._features([self._processor.fitted(part) for part in (square, *tiles)])
         down, across, side = grid[0] // self.side, grid[1] // self.side, self.patches
         joined = features[1:].reshape(down, across, side, side, -1).transpose(0, 2, 1, 3, 4)
         joined = joined.reshape(down * side, across * side, -1)[self._kept(size)]
@@ -79,5 +79,5 @@ class LlavaNext(Llava):
             size = (grid[0], min(math.ceil(width * down), grid[1]))
         made = np.zeros((*grid, 3), np.uint8)
         top, left = (grid[0] - size[0]) // 2, (grid[1] - size[1]) // 2
-        made[top : top + size[0], left : left + size[1]] = pixels.resized(image, size, self._resample)
+        made[top : top + size[0], left : left + size[1]] = pixels.resized(image, size, self._processor.resample)
         return made

@@ -102,3 +102,39 @@ class Scale:
         """Returns [RGB, height, width]."""
         values = (image.astype(np.float64) * self.factor).astype(np.float32)
         return np.ascontiguousarray(((values - self.mean) / self.std).transpose(2, 0, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquareProcessor:
+    """Resizes, crops and scales images of any size to one size, as CLIPImageProcessor and SiglipImageProcessor do.
+
+    edge: of the shorter side after resizing; 0: images are resized to `square`. crop: None: nothing is cut off.
+    """
+
+    edge: int
+    square: Size
+    crop: Size | None
+    resample: int
+    scale: Scale
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> SquareProcessor:
+        """Reads preprocessor_config.json; older ones have sides. Raises KeyError, TypeError and ValueError."""
+        size, crop = fields["size"], fields.get("crop_size") or {}
+        size = {"shortest_edge": size} if isinstance(size, int) else size
+        crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
+        edge = int(size["shortest_edge"]) if "shortest_edge" in size else 0
+        crop = crop if fields.get("do_center_crop", bool(edge)) else {}
+        return cls(
+            edge=edge,
+            square=(edge, edge) if edge else (int(size["height"]), int(size["width"])),
+            crop=(int(crop["height"]), int(crop["width"])) if crop else None,
+            resample=int(fields.get("resample", BICUBIC)),
+            scale=Scale.read(fields),
+        )
+
+    def fitted(self, image: Pixels) -> Pixels:
+        """Returns an image resized and cropped."""
+        size = shortest_edge(image.shape[:2], self.edge) if self.edge else self.square
+        image = resized(image, size, self.resample)
+        return center_cropped(image, self.crop) if self.crop is not None else image

@@ -256,3 +256,12 @@ def test_other_families_are_refused(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text("{}")
     with pytest.raises(NotReadable, match="newest"):
         load(tmp_path, Networks())
+
+
+def test_the_numbers_of_older_processors_are_sides():
+    fields = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    older = pixels.SquareProcessor.read({**fields, "size": 30, "crop_size": 20})
+    newer = {"size": {"shortest_edge": 30}, "crop_size": {"height": 20, "width": 20}}
+    shown = pixels.pixels(image((50, 60)))
+    assert older.fitted(shown).shape == (20, 20, 3)
+    assert np.array_equal(older.fitted(shown), pixels.SquareProcessor.read({**fields, **newer}).fitted(shown))
