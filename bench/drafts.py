@@ -26,7 +26,7 @@ from bench.engines import Round, run
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.paged.model import _last_projection
+from lean_ovms.engine.paged.heads import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 
@@ -69,7 +69,7 @@ def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
     for name in ("openvino_model.xml", "openvino_model.bin"):
         (directory / name).unlink()
     model = ov.Core().read_model(Path(DEMO_MODEL) / "openvino_model.xml")
-    projection, _ = _last_projection(model)
+    projection, _ = last_projection(model)
     projection.input(0).replace_source_output(burdened(projection.input_value(0), ballast_mb, kind))
     model.validate_nodes_and_infer_types()
     ov.save_model(model, directory / "openvino_model.xml", compress_to_fp16=False)

@@ -25,8 +25,8 @@ import openvino as ov
 from bench.drafts import BITS, burdened, load
 from bench.engines import run
 from lean_ovms.cli.arguments import parse
-from lean_ovms.engine.paged.drafting.mtp_head import MtpHead
-from lean_ovms.engine.paged.model import _last_projection
+from lean_ovms.engine.paged.drafting.head import Head
+from lean_ovms.engine.paged.heads import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from lean_ovms.types import SamplingParams
@@ -42,7 +42,7 @@ def unpacked(ballast: dict[str, int], kind: str, directory: Path) -> Path:
             packed.extractall(directory)
     for name, ballast_mb in ballast.items():
         model = ov.Core().read_model(directory / name)
-        last = model.outputs[0].get_node() if name == MTP_HEAD else _last_projection(model)[0]
+        last = model.outputs[0].get_node() if name == MTP_HEAD else last_projection(model)[0]
         last.input(0).replace_source_output(burdened(last.input_value(0), ballast_mb, kind))
         model.validate_nodes_and_infer_types()
         ov.save_model(model, directory / f"new_{name}", compress_to_fp16=False)
@@ -52,7 +52,7 @@ def unpacked(ballast: dict[str, int], kind: str, directory: Path) -> Path:
     return directory
 
 
-class Spoiled(MtpHead):
+class Spoiled(Head):
     """A head whose draft tokens are right as often as is said, where it is right."""
 
     accepted = 1.0
@@ -101,7 +101,7 @@ def main() -> None:
         path = unpacked(ballast, arguments.weights, Path(directory))
         config = replace(parse(rest, {}), model_path=str(path), enable_prefix_caching=False)
         plain, headed = load(replace(config, mtp="false")), load(config)
-        assert isinstance(headed.scheduler.proposer, MtpHead)
+        assert isinstance(headed.scheduler.proposer, Head)
         headed.scheduler.proposer.__class__ = Spoiled
         for streams in map(int, arguments.streams.split(",")):
             compare(plain, headed, streams, arguments)

@@ -52,7 +52,7 @@ class ModelInfo:
     context_length: limit of prompt + generated tokens of one request. kv_blocks: blocks of the KV cache. block_size:
     tokens per block. kv_precision: element type of keys and values, or "u8/u4" where they differ; "" if not known.
     eos_token_ids: every id that ends a text. chat_template: the one stored in the tokenizer, or "".
-    speculative: "", "draft", "mtp" or "prompt_lookup". versions: of the libraries, by name.
+    speculative: "", "draft", "mtp", "eagle3" or "prompt_lookup". versions: of the libraries, by name.
     sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
     reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
     capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of

@@ -119,6 +119,7 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/paged/gguf_network.py",
+        "engine/paged/heads.py",
         "engine/genai/",
         "engine/loading/",
         "engine/paged/lora/adapter_layers.py",

@@ -14,6 +14,8 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from tools.zoo_vision import FIRST_LATER, SPECIAL, network
 
 NAMES = ("qwen3_5", "qwen3_5_moe")
 TEXTS, PROMPT, LENGTH, ROUNDS = 4, 40, 100, 150
+
+Compute = Callable[[Any, Any], tuple[Any, Any]]
+"""A head: of hidden states and tokens it makes logits, and hidden states of its own."""
 
 
 def texts(model: Any) -> Any:
@@ -45,22 +50,22 @@ def logits(model: Any, head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
     return model.lm_head(found), found
 
 
-def draft(model: Any, head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
+def draft(compute: Compute, hidden: Any, ids: Any) -> tuple[Any, Any]:
     """Logits of the first draft token behind each token but the last, and of the second.
 
     The head computes all second tokens at once here, so each sees its own hidden states in the place of the model's.
     """
-    first, again = logits(model, head, hidden[:, :-1], ids[:, 1:])
-    second, _ = logits(model, head, again[:, :-1], ids[:, 2:])
+    first, again = compute(hidden[:, :-1], ids[:, 1:])
+    second, _ = compute(again[:, :-1], ids[:, 2:])
     return first, second
 
 
-def train(model: Any, head: Any, hidden: Any, ids: Any) -> None:
+def train(head: Any, compute: Compute, hidden: Any, ids: Any) -> None:
     import torch
 
     optimizer = torch.optim.Adam(head.parameters(), 3e-3)
     for _ in range(ROUNDS):
-        first, second = draft(model, head, hidden, ids)
+        first, second = draft(compute, hidden, ids)
         loss = torch.nn.functional.cross_entropy(first[:, :-1].flatten(0, 1), ids[:, 2:].flatten())
         loss = loss + torch.nn.functional.cross_entropy(second[:, :-1].flatten(0, 1), ids[:, 3:].flatten())
         optimizer.zero_grad()
@@ -87,9 +92,10 @@ def make(name: str, target: Path) -> dict[str, Any]:
     for weights in head.parameters():
         if weights.ndim > 1:
             torch.nn.init.normal_(weights, std=0.1)
-    train(model, head, hidden, ids)
+    compute = partial(logits, model, head)
+    train(head, compute, hidden, ids)
     with torch.no_grad():
-        first = draft(model, head, hidden, ids)[0].log_softmax(-1).max(-1)
+        first = draft(compute, hidden, ids)[0].log_softmax(-1).max(-1)
     print(f"{name}: {(first.indices[:, :-1] == ids[:, 2:])[:, PROMPT:].float().mean():.0%} of first draft tokens right")
     head.config = copy.deepcopy(head.config)
     head.config.model_type = "qwen3_5_mtp"  # as the exporter's own from_pretrained_model, which reads a checkpoint

@@ -212,6 +212,8 @@ _METHODS: dict[str, dict[str, str]] = {
     "draft-simple": {},
     "eagle3": _EAGLE3,
     "draft-eagle3": _EAGLE3,
+    "dflash": {},
+    "draft-dflash": {},
     "mtp": _MTP,
     "draft-mtp": _MTP,
 }
@@ -229,9 +231,9 @@ def _speculative(text: str) -> dict[str, str]:
     """Reads vLLM's speculative decoding: {"method": "ngram"}, or {"model": a directory or a hub's model}."""
     config = json.loads(text)
     method, model = config.get("method") or "draft_model", config.get("model", "")
-    needs_model = method in ("draft_model", "draft-simple", "eagle3", "draft-eagle3")
+    needs_model = str(method).endswith(("draft_model", "draft-simple", "eagle3", "dflash"))
     if set(config) - _SPECULATIVE or method not in _METHODS or (needs_model and not model):
-        methods = '"ngram", "suffix", "draft_model", "mtp" or "eagle3"'
+        methods = '"ngram", "suffix", "draft_model", "mtp", "eagle3" or "dflash"'
         raise ValueError(f'{{"method": {methods}, "model": of a draft model, "num_speculative_tokens": N}}')
     if "prompt_lookup_min" in config:
         print("lean_ovms: prompt_lookup_min has no effect: matches of three tokens are tried, too", file=sys.stderr)

@@ -160,7 +160,9 @@ class EngineOptions(Options):
         low=0,
         high=4096,
     )
-    draft_eagle3_mode: bool = option(False, "the draft model is an EAGLE-3 head of the model", group="engine")
+    draft_eagle3_mode: bool = option(
+        False, "the draft model is an EAGLE-3 head of the model; PAGED knows it by its config.json, too", group="engine"
+    )
     mtp: str = option(
         "auto",
         "PAGED drafts tokens with the head for multi-token prediction in the model's directory; auto: if there is one, "

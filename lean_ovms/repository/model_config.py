@@ -60,6 +60,12 @@ def model_type(model_dir: Path) -> object:
     return json_file.read_object(model_dir / "config.json").get("model_type")
 
 
+def is_head(model_dir: Path, method: str) -> bool:
+    """Returns whether the model is a head that drafts tokens for another by a method: "eagle3" or "dflash"."""
+    architectures = json_file.read_object(model_dir / "config.json").get("architectures")
+    return isinstance(architectures, list) and any(method in str(name).lower() for name in architectures)
+
+
 def context_length(config: Json) -> int:
     """Returns the context length in tokens; 0: unknown."""
     return next((value for name in CONTEXT_NAMES if (value := _count(config, name))), 0)

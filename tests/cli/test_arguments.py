@@ -100,7 +100,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--tools", "all"], "--tools is not possible: functions are called by clients"),
         (["--mirostat", "2"], "--mirostat is not possible: there is no such sampler"),
         (
-            ["--spec-type", "draft-dflash"],
+            ["--spec-type", "draft-other"],
             "--spec_type takes one of none, ngram, ngram-simple",
         ),
         (["--spec-method", "medusa"], "--spec_method takes one of none, ngram"),
@@ -320,6 +320,8 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
             "override_generation_config": '{"num_assistant_tokens": 16, "max_ngram_size": 24}'}),
         ("/m --spec-method ngram --spec-tokens 4", {"model_path": "/m", "prompt_lookup": True,
             "override_generation_config": '{"num_assistant_tokens": 4}'}),
+        ('/m --speculative-config {"method":"dflash","model":"org/d"}', {
+            "model_path": "/m", "draft_source_model": "org/d"}),
         ("/m --spec-method eagle3 --spec-model /d", {"model_path": "/m", "draft_model_path": "/d",
             "draft_eagle3_mode": True}),
         ("-m /m --spec-type ngram-map-k", {"model_path": "/m", "prompt_lookup": True}),

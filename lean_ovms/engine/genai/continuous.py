@@ -6,6 +6,8 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,11 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import BadRequest
+from ...repository.model_config import is_head
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE
+from ..generation.validation import GREEDY_BELOW
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..loading.lora import adapters
@@ -40,6 +44,11 @@ class ContinuousPipeline(GenAiPipeline):
         """Loads and warms up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve(config, free_memory_bytes())
         check_files(config, self.NETWORK)
+        self._alone = settings.speculative == "draft" and is_head(Path(config.draft_model_path), "dflash")
+        if self._alone:
+            log.warning(
+                "with a DFlash draft model requests are greedy, and computed one at a time, without prefix cache"
+            )
         with as_start_error(config):
             self._pipe = _build(config, settings)
             self._tokenizer = self._pipe.get_tokenizer()
@@ -51,11 +60,20 @@ class ContinuousPipeline(GenAiPipeline):
             self._warm_up(settings)
         self.recoverable = settings.speculative != "draft"
         self.describe(config, settings, blocks, defaults)
+        if self._alone:
+            self.info = replace(self.info, max_sequences=1)
+
+    def check(self, request: PipelineRequest) -> None:
+        if self._alone and request.sampling.temperature > GREEDY_BELOW:
+            raise BadRequest("with a DFlash draft model temperature must be 0", param="temperature")
+        super().check(request)
 
     def add(self, request: PipelineRequest) -> Handle:
         self._next_id += 1  # two live requests with one id poison the pipeline
         tokens = ov.Tensor(np.array([request.tokens], dtype=np.int64))
         try:
+            if self._alone and self.busy():
+                self.step()  # frees what was cancelled
             handle: Handle = self._pipe.add_request(self._next_id, tokens, self._config(request))
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
@@ -101,7 +119,7 @@ class ContinuousPipeline(GenAiPipeline):
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         for prompts in warm_up_prompts(min(settings.context, settings.step_tokens) - 8):
-            self._run(prompts, 4)
+            self._run(prompts[:1] if self._alone else prompts, 4)
 
 
 def _build(config: EngineConfig, settings: PipelineSettings) -> Any:

@@ -16,8 +16,8 @@ from .grammar_limits import GrammarBounds
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
 """OVMS's defaults for speculative decoding."""
-MTP_TOKENS = 3
-"""The same for a head of the model, which was trained to know one token and is right about few more."""
+HEAD_TOKENS = 3
+"""The same for a head of the model, which was trained to know one token or a few."""
 
 
 @dataclass(frozen=True, slots=True)

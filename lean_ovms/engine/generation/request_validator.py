@@ -16,7 +16,7 @@ from ...types import CAPABILITIES, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
 from .backend import Backend
-from .pipeline import ASSISTANT_TOKENS, MTP_TOKENS, NGRAM_SIZE, Thinking
+from .pipeline import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Thinking
 from .sequence import GenerationRequest
 
 LONG_TEXT = 8
@@ -189,7 +189,7 @@ def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingPara
         return replace(sampling, num_assistant_tokens=0, assistant_confidence_threshold=0.0, max_ngram_size=0)
     if info.speculative != "prompt_lookup":
         unset = not sampling.num_assistant_tokens and not sampling.assistant_confidence_threshold
-        most = MTP_TOKENS if info.speculative == "mtp" else ASSISTANT_TOKENS
+        most = HEAD_TOKENS if info.speculative in ("mtp", "eagle3") else ASSISTANT_TOKENS
         return replace(sampling, num_assistant_tokens=most, max_ngram_size=0) if unset else sampling
     return replace(
         sampling,

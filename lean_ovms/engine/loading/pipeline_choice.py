@@ -116,7 +116,7 @@ def only_genai(config: EngineConfig) -> str:
     """Returns what the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
     draft = config.draft_model_path
     needs = {
-        "--draft_eagle3_mode": config.draft_eagle3_mode,
+        "a DFlash draft model": draft and model_config.is_head(Path(draft), "dflash"),
         f"--draft_device {config.draft_device}": draft and config.draft_device not in ("", "CPU"),
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,

@@ -42,7 +42,8 @@ class PipelineSettings:
     """blocks: of the KV cache; 0: cache_gb counts. cache_bytes: for it, and the states of hybrid models.
 
     step_tokens: GenAI's max_num_batched_tokens. draft_blocks: of the draft model's own cache, 0 if it has as many as
-    the main one. draft_context: tokens that it was made for. max_prompt_tokens: the device's limit.
+    the main one. draft_context: tokens that it was made for. head: the file of the head that PAGED drafts with, if one
+    is used. max_prompt_tokens: the device's limit.
     """
 
     device: str
@@ -59,6 +60,7 @@ class PipelineSettings:
     prefix_caching: bool
     draft_blocks: int = 0
     draft_context: int = 0
+    head: Path | None = None
     max_prompt_tokens: int = NO_LIMIT
 
 
@@ -74,7 +76,7 @@ def resolve(
     lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
     if lookup and config.draft_model_path:
         raise StartError("--draft_model_path and prompt lookup exclude each other")
-    speculative = "draft" if config.draft_model_path else "prompt_lookup" if lookup else _head(config, paged)
+    speculative = _draft_kind(config, paged) or ("prompt_lookup" if lookup else _mtp(config, paged))
     if config.mtp == "true" and speculative != "mtp":
         raise StartError("--mtp true excludes --draft_model_path and prompt lookup")
     model = model_config.read(config.model_dir)
@@ -109,11 +111,26 @@ def resolve(
         prefix_caching=config.enable_prefix_caching and not whole,
         draft_blocks=_draft_blocks(config, properties, block_size),
         draft_context=_draft_context(config, context),
+        head=_head(config, speculative),
     )
 
 
-def _head(config: EngineConfig, paged: bool) -> str:
-    """Returns "mtp" where a head of the model drafts tokens, or "". Raises StartError."""
+def _head(config: EngineConfig, speculative: str) -> Path | None:
+    if speculative == "eagle3":
+        return network(Path(config.draft_model_path))
+    return config.model_dir / MTP_HEAD if speculative == "mtp" else None
+
+
+def _draft_kind(config: EngineConfig, paged: bool) -> str:
+    """Returns "eagle3" where a head that PAGED runs drafts tokens, "draft" where another network does, or ""."""
+    if not config.draft_model_path:
+        return ""
+    head = config.draft_eagle3_mode or model_config.is_head(Path(config.draft_model_path), "eagle3")
+    return "eagle3" if paged and head else "draft"
+
+
+def _mtp(config: EngineConfig, paged: bool) -> str:
+    """Returns "mtp" where the head in the model's directory drafts tokens, or "". Raises StartError."""
     file = config.model_dir / MTP_HEAD
     if config.mtp == "true" and not (paged and file.is_file()):
         raise StartError(f"--mtp true: {f'there is no {file}' if paged else 'only PAGED on the CPU drafts with it'}")

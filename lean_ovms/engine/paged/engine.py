@@ -23,7 +23,7 @@ from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
 from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
-from .drafting.mtp_head import MtpHead
+from .drafting.head import Head
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .kv_events import KvEvents
@@ -99,7 +99,7 @@ class Engine(StepRunner):
         self.out = self._outputs.out
         self.blocks = BlockManager(blocks, block_size, self.states.remove)
         if network.head is not None:
-            proposer = MtpHead(network.head, network, self.blocks, tables, context=context, prepare=prepare)
+            proposer = Head(network.head, network, self.blocks, tables, context=context, prepare=prepare)
         self.scheduler = Scheduler(
             network,
             self.blocks,

@@ -22,41 +22,20 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
-from ...errors import StartError
 from ...repository.gguf import is_gguf
-from ...repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from ..errors import last_line
 from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
-from . import gguf_network, positions
+from . import gguf_network, heads, positions
 from .lora import adapter_layers
-from .network import IMAGE_DEEPER, IMAGE_ROWS, LOGITS_INPUT, Part
+from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, Miscounting, NotPageable, Part
 from .vision import input_embeddings
 
-ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
-"""What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
 CACHES = ("key_cache.", "value_cache.")
-STATES = "_state_table."
-"""In the names of inputs with the states of linear attention and short convolutions: a row for each slot."""
 
 Kinds = tuple[tuple[bool, bool], ...]
 """Kinds of steps: (has a row with an adapter, has parts of prompts or draft tokens)."""
 ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
-
-
-class NotPageable(StartError):
-    """Raised for a model that this engine cannot serve. The message is the reason.
-
-    miscounts: with openvino_genai's continuous batching its tokens would be wrong.
-    """
-
-    miscounts = False
-
-
-class Miscounting(NotPageable):
-    """Raised where all tokens of a step would have one position."""
-
-    miscounts = True
 
 
 class PagedModel:
@@ -65,7 +44,7 @@ class PagedModel:
 
     layers: those that take adapters, by name, with the widths of x and y. groups, fixed: as in adapter_layers.Layers.
     position_rows, image_shape: as in Network. block_bytes: of a KV block. state_bytes: of the states of one sequence, 0
-    if the network has none. head: for multi-token prediction; its blocks are part of the network's. vocab_size: width
+    if the network has none. head: its blocks are part of the network's. vocab_size: width
     of the logits, padding included. threads: that compute.
     """
 
@@ -79,10 +58,12 @@ class PagedModel:
         plain: bool = True,
         twice: bool = False,
         head: Path | None = None,
+        target: Path | None = None,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
-        """head: the file of the head. adapted: it takes LoRA adapters. plain: steps in which no row has one have a
-        compiled network without them. twice: such steps with prompts have one of their own too.
+        """head: the file of the model's head. target: of a head, the file of its model. adapted: it takes LoRA
+        adapters. plain: steps in which no row has one have a compiled network without them. twice: such steps with
+        prompts have one of their own too.
 
         The price of each is the weights' memory once more. The operations of adapters are many and small: 35 layers of
         the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks, also 0; they double the
@@ -97,13 +78,13 @@ class PagedModel:
         self.groups, self.fixed = adapter_layers.Layers((), frozenset())
         networks: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
         if adapted:
-            model = _paged(core, xml, headed=head is not None)
+            model = _paged(core, xml, head=head, target=target)
             self.groups, self.fixed = adapter_layers.insert(model, _precision(core, device, properties))
             if not self.groups:
                 raise NotPageable("its linear layers have no names by which adapters could be matched")
             networks.append((model, ALL))
         if plain or not adapted:
-            model = _paged(core, xml, headed=head is not None)
+            model = _paged(core, xml, head=head, target=target)
             networks.append((model, ALL[:2] if adapted else ALL))
             if twice:
                 networks.append((model.clone(), ALL[1:2]))
@@ -123,7 +104,7 @@ class PagedModel:
         self.position_rows = position_shape[0].get_length() if position_shape.rank == 2 else 1
         if not self._cache_names:
             raise NotPageable("no attention of the model could be paged")
-        self.head: PagedModel | None = PagedModel(head, device, properties) if head is not None else None
+        self.head: PagedModel | None = PagedModel(head, device, properties, target=xml) if head is not None else None
         self.block_bytes: int = sum(map(self._bytes, self._cache_names))
         if self.head is not None:
             self.block_bytes += self.head.block_bytes
@@ -249,12 +230,14 @@ class PagedModel:
         return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
 
 
-def _paged(core: Any, xml: Path, *, headed: bool = False) -> Any:
+def _paged(core: Any, xml: Path, *, head: Path | None = None, target: Path | None = None) -> Any:
     """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable.
 
-    headed: what the last projection gets of all tokens is an output too. Of a head, what it gets of wanted tokens.
+    head: the file of the model's head. target: of a head, the file of its model.
     """
     if is_gguf(xml):
+        if head is not None:
+            raise NotPageable("the hidden states of a GGUF file's network are unknown")
         return gguf_network.read(xml)
     model = _transformed(core, xml, connected=False)
     if positions.counted(model):
@@ -262,12 +245,12 @@ def _paged(core: Any, xml: Path, *, headed: bool = False) -> Any:
     if positions.counted(model):
         raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     if input_embeddings.takes_embeddings(model):
+        if target is not None and xml.parent != target.parent:
+            raise NotPageable("Eagle-3 heads of models with vision are not supported")
         input_embeddings.connect(model, core, xml.parent)
-    if xml.name == MTP_HEAD:
-        model = _projected(model, core.read_model(xml.parent / LANGUAGE_MODEL))
-    hidden, wanted = _gather_before_projection(model)
-    if headed or xml.name == MTP_HEAD:
-        model.add_outputs([hidden if headed else wanted])
+    if target is not None:
+        return heads.finish_head(core, model, xml, target)
+    heads.finish(core, model, head)
     return model
 
 
@@ -313,41 +296,3 @@ def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
 def _name(port: Any) -> str:
     """Returns the port's own name; transformations may have added numbers as further names."""
     return str(max(port.get_names(), key=lambda name: (not name.isdigit(), name)))
-
-
-def _projected(head: Any, model: Any) -> Any:
-    """Returns a head with the last projection of its model, which makes logits of its hidden states."""
-    projection, _ = _last_projection(model)
-    projection.input(0).replace_source_output(head.outputs[0].get_node().input_value(0))
-    return ov.Model([model.outputs[0].get_node()], head.get_parameters())
-
-
-def _gather_before_projection(model: Any) -> tuple[Any, Any]:
-    """Makes a network compute logits only for the tokens whose places in the batch are in the input LOGITS_INPUT.
-
-    The exported network has logits for every token; a prompt of 4,000 needs one row of them. Returns what the last
-    projection gets, of all tokens and of wanted ones. Raises NotPageable.
-    """
-    projection, axis = _last_projection(model)
-    wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
-    wanted.output(0).get_tensor().set_names({LOGITS_INPUT})
-    hidden = projection.input_value(0)
-    gather = ops.gather(hidden, wanted, np.array([axis], np.int64))
-    projection.input(0).replace_source_output(gather.output(0))
-    model.add_parameters([wanted])
-    model.validate_nodes_and_infer_types()
-    return hidden, gather.output(0)
-
-
-def _last_projection(model: Any) -> tuple[Any, int]:
-    """Returns the MatMul that makes the logits, and the axis of tokens in its input."""
-    node, axis = model.outputs[0].get_node().input_value(0).get_node(), 0
-    while node.get_type_name() != "MatMul":
-        kind = node.get_type_name()
-        if kind == "Transpose":
-            axis = int(node.input_value(1).get_node().data[axis])
-        elif kind not in ELEMENTWISE:
-            raise NotPageable(f"the logits come out of {kind}: the network has no last projection that is known")
-        constant = node.input_value(0).get_node().get_type_name() == "Constant"
-        node = node.input_value(1 if constant else 0).get_node()
-    return node, axis

@@ -8,17 +8,36 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import StartError
+
 LOGITS_INPUT = "sampled_tokens_indices"
 """The input that names the tokens, by their places in the batch, for which logits are computed."""
 IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER = "image_rows", "image_places", "image_deeper"
 """Inputs of models with vision: embeddings [image tokens, hidden], their places among the tokens of the step, and what
 is added behind the first layers [layers, image tokens + 1, hidden]; its last row is for no token."""
 HIDDEN_INPUT = "hidden_states"
-"""The input of a head of multi-token prediction: what its network knows of each token, [tokens, 1, width]."""
+"""The input of a head: what its model, or the head itself, knows of each token, [tokens, 1, width]."""
 
+STATES = "_state_table."
+"""In the names of inputs with the states of linear attention and short convolutions: a row for each slot."""
 
 Part = tuple[int, int, NDArray[np.float32]]
 """Row and column at which a matrix begins in a larger one."""
+
+
+class NotPageable(StartError):
+    """Raised for a model that this engine cannot serve. The message is the reason.
+
+    miscounts: with openvino_genai's continuous batching its tokens would be wrong.
+    """
+
+    miscounts = False
+
+
+class Miscounting(NotPageable):
+    """Raised where all tokens of a step would have one position."""
+
+    miscounts = True
 
 
 class InferTensor(Protocol):
@@ -33,9 +52,9 @@ class Network(Protocol):
 
     hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
     adapting: set by its user: whether a row of what is in the input tensors has an adapter.
-    head: for multi-token prediction, with a KV cache of the same blocks. hidden: hidden states of the newest step,
-    [tokens, width], valid as long as its logits: of a network with a head, what the last projection gets, for all
-    tokens; of a head, for wanted ones.
+    head: proposes draft tokens, with a KV cache of the same blocks. hidden: hidden states of the newest step, [tokens,
+    width], valid as long as its logits: of a network with a head, what that goes on from, for all tokens; of a head,
+    for wanted ones.
     image_shape: deeper layers that get embeddings of images, and hidden. position_rows: numbers of a token's position:
     1, or 3 (time, row and column) where images have a height and a width, and 4 with the token's place before them.
     """

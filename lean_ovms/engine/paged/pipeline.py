@@ -19,7 +19,7 @@ from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, StartError
 from ...repository import gguf_names
 from ...repository.gguf import is_gguf
-from ...repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
+from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import SamplingParams
 from ...util.resources import allowed_cores
 from ..generation.backend import WaitingRequests
@@ -44,7 +44,8 @@ from .drafting.draft_model import DraftModel
 from .engine import Engine
 from .grammar.matcher import Library, Matcher, Prepare, padded
 from .lora.adapters import Adapter, AdapterTable, fits
-from .model import NotPageable, PagedModel
+from .model import PagedModel
+from .network import NotPageable
 from .params import Params, read
 from .sequence import Sequence
 from .vision import families
@@ -115,7 +116,7 @@ class PagedPipeline(Engine):
                 file,
                 settings.device,
                 settings.properties,
-                head=config.model_dir / MTP_HEAD if settings.speculative == "mtp" else None,
+                head=settings.head,
                 adapted=config.allow_runtime_lora,
                 plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
                 twice=small,
@@ -127,8 +128,8 @@ class PagedPipeline(Engine):
             )
             defaults.stop_token_ids |= in_file.ends if in_file else set()
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
-            if settings.speculative == "mtp":
-                log.info("draft tokens come from the model's head, %s", MTP_HEAD)
+            if settings.head is not None:
+                log.info("draft tokens come from the model's head, %s", settings.head)
             capacity = divide(
                 settings.cache_bytes,
                 blocks=settings.blocks,
@@ -307,12 +308,11 @@ class PagedPipeline(Engine):
         """Gives the prefix cache a tier on disk, which it has not without a directory that can be used, and slots their
         files. Raises StartError for the directory of these."""
         limit, network = int(config.prefix_cache_disk_gb * (1 << 30)), self._model
+        parts = gguf_names.parts(config.model_dir) if is_gguf(config.model_dir) else []
+        networks = {*(parts or config.model_dir.glob("openvino_*model.xml"))}  # of vision models, what embeds tokens
         try:
             valid_for = fingerprint(
-                # Of vision models, what embeds tokens is apart.
-                gguf_names.parts(config.model_dir)
-                if is_gguf(config.model_dir)
-                else config.model_dir.glob("openvino_*model.xml"),
+                networks | ({settings.head} if settings.head is not None else set()),
                 network.layout,
                 settings.properties,
                 precision=network.precision,
@@ -336,7 +336,7 @@ class PagedPipeline(Engine):
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8
-        drafted = ASSISTANT_TOKENS if settings.speculative in ("draft", "mtp") else 0
+        drafted = ASSISTANT_TOKENS if settings.speculative not in ("", "prompt_lookup") else 0
         sampling = SamplingParams(temperature=0.0, ignore_eos=True)
         for prompts in warm_up_prompts(most):
             for number, tokens in enumerate(prompts, 1):

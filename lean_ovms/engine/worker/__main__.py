@@ -58,7 +58,7 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
     log.info("pipeline %s: %s", *choice)
     backend: Backend | None = None
     if choice.pipeline == pipeline_choice.PAGED:
-        from ..paged.model import NotPageable
+        from ..paged.network import NotPageable
         from ..paged.pipeline import PagedPipeline
 
         try:

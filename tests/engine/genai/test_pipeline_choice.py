@@ -72,7 +72,6 @@ def test_half_the_vision_files_are_no_vision(config, tmp_path):
 
 
 OBSTACLES = [
-    ({"draft_model_path": "x", "draft_eagle3_mode": True}, "does not support --draft_eagle3_mode"),
     ({"draft_model_path": "x", "draft_device": "GPU"}, "does not support --draft_device GPU"),
     ({"draft_model_path": "x"}, "not tested with models of the type None"),
     ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
@@ -91,7 +90,13 @@ def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
 
 
 @pytest.mark.parametrize(
-    "options", [{"prompt_lookup": True}, {"draft_model_path": str(DRAFT)}, {"allow_runtime_lora": True}]
+    "options",
+    [
+        {"prompt_lookup": True},
+        {"draft_model_path": str(DRAFT)},
+        {"draft_model_path": str(DRAFT), "draft_eagle3_mode": True},
+        {"allow_runtime_lora": True},
+    ],
 )
 def test_auto_takes_the_paged_engine_with_these_too(config, options):
     assert pipeline_choice.choose(config(**options), ("CPU",)).pipeline == "PAGED"

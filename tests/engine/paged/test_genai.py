@@ -14,7 +14,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.grammar_compiler import stand_in
 from lean_ovms.engine.loading import pipeline_choice, settings
-from lean_ovms.engine.paged.model import NotPageable, PagedModel
+from lean_ovms.engine.paged.model import PagedModel
+from lean_ovms.engine.paged.network import NotPageable
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
@@ -284,7 +285,6 @@ def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, capl
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"draft_model_path": "x", "draft_eagle3_mode": True}, "draft_eagle3_mode"),
         ({"draft_model_path": "x", "draft_device": "GPU"}, "draft_device GPU"),
         ({"cache_eviction_config": "{}"}, "cache_eviction_config"),
         ({"sparse_attention_config": "{}"}, "sparse_attention_config"),

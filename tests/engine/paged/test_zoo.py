@@ -15,7 +15,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
-from lean_ovms.engine.paged.model import Miscounting, NotPageable, PagedModel
+from lean_ovms.engine.paged.model import PagedModel
+from lean_ovms.engine.paged.network import Miscounting, NotPageable
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.real import EXACT, load

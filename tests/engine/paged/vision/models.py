@@ -45,7 +45,8 @@ class ImageRig(Rig):
 
     def run(self, most=5000):
         for _ in range(most):
-            if self.backend.idle and not self.transport.inbox and not self.backend.image_queue.waiting:
+            queue = self.backend.image_queue
+            if self.backend.idle and not self.transport.inbox and not (queue and queue.waiting):
                 return self
             self.turn()
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")

@@ -1,4 +1,4 @@
-"""A head for multi-token prediction as the proposer: one more layer, which goes on from the model's hidden states.
+"""A head as the proposer: one more layer, for multi-token prediction (MTP) or Eagle-3, on the model's hidden states.
 
 From the hidden state behind a token the main model makes the logits of the next token. From the same state and the next
 token the head makes those of the token after it, and so on from its own hidden states. Its keys and values are in the
@@ -27,8 +27,8 @@ from .draft_length import DraftLength
 from .drafter import NO_ROWS, Draft, Drafter
 
 LENGTHS = 1, 1, 1, 64
-"""A head was trained to know one token more, so drafts begin with one and grow by one. A token costs a tenth to a
-fourth of a step, for the last projection is the model's: a head that is never right pauses for long."""
+"""A head was trained to know one token more, or a few, so drafts begin with one and grow by one. A token of an MTP head
+costs a tenth to a fourth of a step, for the last projection is the model's: one that is never right pauses for long."""
 MOST_PENDING = 32
 """Hidden states of a sequence that are kept for the next draft; more are computed without one."""
 
@@ -44,10 +44,10 @@ class Pending:
     rows: NDArray[np.float32]
 
 
-class MtpHead(Drafter):
+class Head(Drafter):
     """A Drafter on the hidden states and the blocks of the main model."""
 
-    name = "MTP head"
+    name = "head"
 
     def __init__(
         self,
