@@ -60,8 +60,8 @@ class ModelInfo:
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
     counts them itself, for each request. "adapters": a request may name a LoRA adapter.
     max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
-    vision: the model reads images. video: and videos. image_tokens: the model's own placeholders for images, refused
-    from clients.
+    vision: the model reads images. video: and videos. audio: and hears. image_tokens: the model's own placeholders for
+    images and audio, refused from clients.
     pooling, speech, voices, images: of a model that does not generate text; it has one of these, and what is only of
     text generation keeps its default.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
@@ -85,6 +85,7 @@ class ModelInfo:
     reports_cached_tokens: bool = False
     vision: bool = False
     video: bool = False
+    audio: bool = False
     image_tokens: list[str] = field(default_factory=list)
     kv_precision: str = ""
     pipeline: str = ""

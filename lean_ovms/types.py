@@ -139,11 +139,10 @@ class ChatPrompt:
 
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
-    template: the client's chat template; "": the model's. images: one for each image tag in the messages.
+    template: the client's chat template; "": the model's. images, audio: one for each of their tags in the messages.
     frames: num_frames (-1: all) and fps of its videos, if given. num_chars: of all messages' texts, but image data.
-    other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
-    construction, because that takes long for many, and prompts of many messages are built in a worker thread.
-    shared_chars: of tools and template_kwargs. has_parts: some content is a list of parts, so there may be images.
+    other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some; shared_chars: of
+    tools and template_kwargs. has_parts: some content is a list of parts. Counted in a worker thread if there are many.
     """
 
     messages: list[Json]
@@ -154,6 +153,7 @@ class ChatPrompt:
     add_special_tokens: bool = False
     template: str = ""
     images: tuple[Image, ...] = ()
+    audio: tuple[bytes, ...] = ()
     frames: Json = field(default_factory=dict)
     num_chars: int = field(init=False)
     other_chars: int = field(init=False)
@@ -179,10 +179,10 @@ class ChatPrompt:
         prompt._count_messages()
         return prompt
 
-    def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
-        """Returns this prompt with an image tag for each image in messages; num_chars stays the client's."""
+    def with_media(self, messages: list[Json], images: tuple[Image, ...], audio: tuple[bytes, ...] = ()) -> ChatPrompt:
+        """Returns this prompt with a tag for each image and audio in messages; num_chars stays the client's."""
         prompt = copy.copy(self)
-        prompt.messages, prompt.images = messages, images
+        prompt.messages, prompt.images, prompt.audio = messages, images, audio
         return prompt
 
     @property

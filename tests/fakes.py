@@ -59,7 +59,7 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
 
 
 class FakeEngine(FakeEngineClient):
-    """The part of EngineClient that models use. submitted, constraints, images, cancelled: what it was called with.
+    """The part of EngineClient that models use. submitted, constraints, images, audio, cancelled: what it was called with.
 
     bad_grammar: the refusal of those with a constraint; notices: what is not imposed of it.
     """
@@ -72,6 +72,7 @@ class FakeEngine(FakeEngineClient):
         self.notices: list[str] = []
         self.constraints: list[str] = []
         self.images: list[tuple[Image, ...]] = []
+        self.audio: list[tuple[bytes, ...]] = []
         self.submitted: list[tuple[Any, SamplingParams]] = []
         self.origins: list[tuple[str, int, int]] = []  # client, group, priority of each
         self.adapters: list[str] = []
@@ -99,7 +100,7 @@ class FakeEngine(FakeEngineClient):
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None,
                      truncation_side: str = "left", want_tokens: bool,
-                     sampling: SamplingParams, constraint: str = "", images: Any = (),
+                     sampling: SamplingParams, constraint: str = "", images: Any = (), audio: Any = (),
                      timeout_s: float = 0.0, client: str = "", group: int = 0,
                      priority: int = 0, adapter: str = "") -> ReplyStream:  # fmt: skip
         if self.state != "ready":
@@ -116,6 +117,7 @@ class FakeEngine(FakeEngineClient):
         self.adapters.append(adapter)
         self.truncated.append((truncate, truncation_side))
         self.images.append(tuple(images))
+        self.audio.append(tuple(audio))
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
         reply = self.mail.open(sampling.n)

@@ -25,7 +25,7 @@ def test_a_prompt_with_images_has_the_size_of_the_clients_messages() -> None:
     tagged = [{"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "text", "text": "<image 0>"}]}]
     image = Image(1, 1, b"rgb")
 
-    shown = prompt.with_images(tagged, (image,))
+    shown = prompt.with_media(tagged, (image,))
 
     assert (shown.messages, shown.images, shown.add_special_tokens) == (tagged, (image,), True)
     assert (shown.num_chars, shown.has_parts) == (prompt.num_chars, prompt.has_parts) == (3, True)

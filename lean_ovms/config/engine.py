@@ -40,10 +40,10 @@ class EngineOptions(Options):
     pipeline_type: str = option(
         "AUTO",
         "what computes the model. PAGED: the server's own engine, on the CPU; LM_CB, "
-        "VLM_CB: openvino-genai's continuous batching; LM, VLM: openvino-genai, one request at a time; "
+        "VLM_CB: openvino-genai's continuous batching; LM, VLM, OMNI: openvino-genai, one request at a time; "
         "ASR: openvino-genai's speech recognition; AUTO: chosen by model, device and options",
         group="engine",
-        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "PAGED", "ASR"),
+        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "OMNI", "PAGED", "ASR"),
     )
     target_device: str = option(
         "CPU",

@@ -83,6 +83,7 @@ class Submit(Record):
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. image_times: a video's seconds and times.
     image_params, image_digests: those of types.Image. pixels: their bytes, sent as attachments.
+    audio: samples (speech_types) of each audio tag, sent as attachments; num_audio: how many.
     texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
     client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
     is shared (generation.fair_queue). priority: the lower one starts first. adapter: a LoRA adapter as
@@ -106,16 +107,19 @@ class Submit(Record):
     adapter: str = ""
     truncation_side: str = "left"
     parts: int = 0
+    num_audio: int = 0
     texts: list[bytes] = field(default_factory=list, metadata={"attached": True})
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
+    audio: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:
-        return [*self.texts, *self.pixels]
+        return [*self.texts, *self.pixels, *self.audio]
 
     def attach(self, parts: Iterator[bytes]) -> None:
         if self.parts:
             self.prompt = joined(parts, self.parts)
         self.pixels = [next(parts) for _ in self.images]
+        self.audio = [next(parts) for _ in range(self.num_audio)]
 
 
 @dataclass(slots=True)

@@ -141,7 +141,13 @@ class TextModel(TokenModel):
         files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
         video = self.known and self.info.video
-        return ("text", *["image"] * images, *["video"] * video, *["audio"] * bool(self.config.audio_input_model))
+        audio = self.hears or bool(self.config.audio_input_model)
+        return ("text", *["image"] * images, *["video"] * video, *["audio"] * audio)
+
+    @property
+    def hears(self) -> bool:
+        """Whether it reads audio itself."""
+        return self.known and self.info.audio
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
@@ -159,7 +165,7 @@ class TextModel(TokenModel):
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt, those of its images included. Raises RequestError."""
         with await self.hold() as model:
-            if prompt.images:
+            if prompt.images or prompt.audio:
                 return await model._count_with_images(await model._render(prompt), prompt)
             return len(await model._token_ids(prompt))
 
@@ -172,6 +178,7 @@ class TextModel(TokenModel):
             want_tokens=False,
             sampling=SamplingParams(max_tokens=1),
             images=prompt.images,
+            audio=prompt.audio,
             **_origin(current_record.get()),
         )
         reply.cancel()
@@ -230,6 +237,7 @@ class TextModel(TokenModel):
                 want_tokens=echo,
                 sampling=sampling,
                 images=prompt.images if isinstance(prompt, ChatPrompt) else (),
+                audio=prompt.audio if isinstance(prompt, ChatPrompt) else (),
                 timeout_s=timeout_s,
                 priority=priority,
                 adapter=model.adapter,

@@ -34,8 +34,9 @@ def read(model_dir: Path) -> Json:
 
 
 def flat(config: Json) -> Json:
-    """Returns config.json with the fields of text_config over those of the top level."""
-    inner = config.get("text_config")
+    """Returns config.json with the fields of text_config over those of the top level. Omni models have it inside."""
+    thinker = config.get("thinker_config")
+    inner = (thinker if isinstance(thinker, dict) else config).get("text_config")
     return {**config, **inner} if isinstance(inner, dict) else config
 
 

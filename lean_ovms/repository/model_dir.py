@@ -26,6 +26,8 @@ from .gguf import is_gguf
 LANGUAGE_MODEL = "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
 """The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
+TALKER = "openvino_talker_model.xml"
+"""The file of such a model's speech, which shows an omni model."""
 MTP_HEAD = "openvino_mtp_model.xml"
 """The file of such a model's head for multi-token prediction, which drafts tokens."""
 WEIGHTS = ("openvino_model.xml", LANGUAGE_MODEL)

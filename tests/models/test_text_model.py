@@ -93,7 +93,7 @@ async def test_tokens_are_counted_also_those_of_images() -> None:
     model, engine = await loaded()
     assert await model.count(HELLO) == len("user:hi;")
     assert engine.submitted == []
-    with_image = HELLO.with_images(HELLO.messages, (PIXEL,))
+    with_image = HELLO.with_media(HELLO.messages, (PIXEL,))
     assert await model.count(with_image) == len("user:hi;")
     assert engine.images == [(PIXEL,)]
     assert not engine.mail.busy  # the request that counted is closed

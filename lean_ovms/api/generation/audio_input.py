@@ -1,4 +1,4 @@
-"""Audio in a conversation for a model that reads text: the transcript of a speech model takes its place.
+"""Audio in a conversation: a model that hears gets its samples, another one the transcript of a speech model.
 
 https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as it is a data URL.
 """
@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BadRequest, RequestError
 from ...models.text_model import TextModel
+from ...speech_types import AUDIO_TAG
 from ...types import ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from ..services import INLINE_BYTES, Services
 
 if TYPE_CHECKING:
+    from ...media.audio.decoder import AudioStream
     from ...models.speech_model import SpeechModel
 
+TOKENS_PER_S = 12.5
+"""Of audio, for a model that hears: Qwen3-Omni's."""
 PARTS = {"input_audio": "data", "audio_url": "url"}
 """Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
 BASE64 = ";base64,"
@@ -47,8 +51,8 @@ def refuse_audio(messages: list[Json]) -> None:
         raise BadRequest("audio is not read here, only where an answer is generated", param=param)
 
 
-async def transcribe_parts(prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-    """The prompt with transcripts in place of its audio, and a line about each. Raises RequestError.
+async def read_audio(prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+    """The prompt with tags or transcripts in place of its audio, and a line about each transcript. Raises RequestError.
 
     Cancelling it stops the transcription.
     """
@@ -59,25 +63,33 @@ async def transcribe_parts(prompt: ChatPrompt, model: TextModel, services: Servi
     if not parts:
         return prompt, []
     texts: list[str] = []
+    heard: list[bytes] = []
     notices: list[str] = []
     total_s, config, param = 0.0, services.config, parts[0][1]
     try:
-        speech = await _speech_model(model, services)
+        speech = None if model.hears else await _speech_model(model, services)
         if len(parts) > (most := config.max_audio_parts):
             param = parts[most][1]
             raise BadRequest(f"{len(parts)} audio parts are more than this server's limit: {most}")
         for part, param in parts:
-            text, seconds = await _transcript(part, speech, services)
-            total_s += seconds
+            samples = await _open(part, services)
+            if speech is None:
+                texts.append(AUDIO_TAG.format(len(heard)))
+                heard.append(await _read(samples, min(config.max_audio_s - total_s, _longest_s(model))))
+            else:
+                texts.append(await _transcript(samples, speech))
+                notices.append(f"{param} is the transcript of {samples.seconds:.1f} s of audio by {speech.name}")
+            total_s += samples.seconds
             if total_s > config.max_audio_s:
                 raise BadRequest(f"all audio together is longer than this server's limit: {config.max_audio_s:g} s")
-            texts.append(text)
-            notices.append(f"{param} is the transcript of {seconds:.1f} s of audio by {speech.name}")
     except RequestError as error:
         error.param = param
         raise
     left = iter(texts)
-    return prompt.with_messages([_with_texts(message, left) for message in prompt.messages]), notices
+    messages = [_with_texts(message, left) for message in prompt.messages]
+    if heard:
+        return prompt.with_media(messages, prompt.images, tuple(heard)), notices
+    return prompt.with_messages(messages), notices
 
 
 async def _speech_model(model: TextModel, services: Services) -> SpeechModel:
@@ -90,20 +102,40 @@ async def _speech_model(model: TextModel, services: Services) -> SpeechModel:
     return await services.when_known(lambda: services.helper("audio_input_model", model, SpeechModel))
 
 
-async def _transcript(part: Json, speech: SpeechModel, services: Services) -> tuple[str, float]:
-    """The text of a part, and its seconds. Raises RequestError."""
+async def _open(part: Json, services: Services) -> AudioStream:
+    """The samples of a part; close it. Raises RequestError."""
     from ...media.audio.decoder import AudioDecoder
-    from ...speech_types import TranscribeParams, WindowDone
 
     audio = part[part["type"]]
     text = audio if isinstance(audio, str) else audio[PARTS[part["type"]]]
     decode = partial(_decoded, text, part["type"] == "audio_url")
     data = await services.offload.run(len(text), decode, inline_below=INLINE_BYTES)
-    samples = await services.get(AudioDecoder).decode(memoryview(data))
-    del data  # the decoder's process has it
+    return await services.get(AudioDecoder).decode(memoryview(data))
+
+
+async def _read(samples: AudioStream, longest_s: float) -> bytes:
+    """All samples. Raises RequestError."""
+    blocks: list[bytes] = []
+    async with aclosing(samples):
+        async for block in samples:
+            blocks.append(block)
+            if samples.seconds > longest_s:
+                raise BadRequest(f"the audio is longer than {longest_s:.1f} s, which this model can read")
+    return b"".join(blocks)
+
+
+def _longest_s(model: TextModel) -> float:
+    """Seconds of audio that fill the context of a model that hears."""
+    return model.info.context_length / TOKENS_PER_S
+
+
+async def _transcript(samples: AudioStream, speech: SpeechModel) -> str:
+    """The text of samples. Raises RequestError."""
+    from ...speech_types import TranscribeParams, WindowDone
+
     async with aclosing(samples), aclosing(speech.transcribe(samples, TranscribeParams())) as events:
         windows = [event.text async for event in events if isinstance(event, WindowDone)]
-    return "".join(windows).strip(), samples.seconds
+    return "".join(windows).strip()
 
 
 def _decoded(text: str, url: bool) -> bytes:

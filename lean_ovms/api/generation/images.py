@@ -31,9 +31,10 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
     native = model.image_tokens
     if native is None and not prompt.has_parts:
         return prompt
-    search = partial(_find_images, prompt, native, videos=native is not None and model.info.video)
+    videos = native is not None and model.info.video
+    search = partial(_find_images, prompt, native, videos=videos, hears=model.hears)
     messages, images = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
-    return prompt.with_images(messages, await _load(images, loader, prompt.frames)) if images else prompt
+    return prompt.with_media(messages, await _load(images, loader, prompt.frames)) if images else prompt
 
 
 async def load_all_images(
@@ -52,7 +53,7 @@ async def load_all_images(
     images = [image for _, own in found for image in own]
     loaded = iter(await _load(images, loader) if images else ())
     return [
-        prompt.with_images(messages, tuple(islice(loaded, len(own)))) if own else prompt
+        prompt.with_media(messages, tuple(islice(loaded, len(own)))) if own else prompt
         for prompt, (messages, own) in zip(prompts, found, strict=True)
     ]
 
@@ -68,13 +69,14 @@ async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json | 
 
 
 def _find_images(
-    prompt: ChatPrompt, native: list[str] | None, place: str = PLACE, *, videos: bool = False
+    prompt: ChatPrompt, native: list[str] | None, place: str = PLACE, *, videos: bool = False, hears: bool = False
 ) -> tuple[list[Json], list[ImageRequest]]:
     """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest.
 
-    videos: whether the model reads them.
+    videos, hears: whether the model reads videos, and audio.
     """
-    refuse_audio(prompt.messages)
+    if not hears:
+        refuse_audio(prompt.messages)
     images = list(_image_requests(prompt.messages, place))
     if native is None and images:
         part, kind, _ = images[0].param.rsplit(".", 2)
@@ -128,7 +130,8 @@ def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:
                 raise BadRequest("Message contains restricted <ov_genai_image> tag", param=place)
             found = next((token for token in native if token in text), None) if "<" in text else None
             if found is not None:
-                raise BadRequest(f"Message contains {found}, which stands for an image", param=place)
+                what = "audio" if "audio" in found else "an image"
+                raise BadRequest(f"Message contains {found}, which stands for {what}", param=place)
 
 
 def _texts(value: Any) -> Iterator[str]:

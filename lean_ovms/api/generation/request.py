@@ -18,7 +18,7 @@ from ..fields import Values, read
 from ..response import warning_headers
 from ..services import Services
 from . import unsupported
-from .audio_input import transcribe_parts
+from .audio_input import read_audio
 from .common_fields import stream_options
 from .images import load_images
 from .logprobs_request import LogprobsRequest, check_many
@@ -87,10 +87,13 @@ class GenerationBody:
         return generation
 
     async def _with_media(self, prompt: ChatPrompt) -> tuple[ChatPrompt, list[str]]:
-        """The prompt with transcripts of its audio and its images loaded, and lines about the former. Raises
-        RequestError."""
-        prompt, notices = await transcribe_parts(prompt, self.model, self.services)
-        return await load_images(prompt, self.model, self.services.image_loader), notices
+        """The prompt with its audio, or transcripts of it, and its images loaded, and lines about the transcripts.
+        Raises RequestError."""
+        images = partial(load_images, model=self.model, loader=self.services.image_loader)
+        if self.model.hears:  # a client may not write the tags of audio, so they come in after that is checked
+            return await read_audio(await images(prompt), self.model, self.services)
+        prompt, notices = await read_audio(prompt, self.model, self.services)
+        return await images(prompt), notices
 
     async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
         """Starts a generation for each prompt, or none. Raises RequestError."""

@@ -212,6 +212,7 @@ class EngineClient:
         sampling: SamplingParams,
         constraint: str = "",
         images: Sequence[Image] = (),
+        audio: Sequence[bytes] = (),
         timeout_s: float = 0.0,
         client: str = "",
         group: int = 0,
@@ -220,7 +221,7 @@ class EngineClient:
     ) -> ReplyStream:
         """Starts a generation and waits until the engine has accepted it; the caller closes the stream.
 
-        truncate, truncation_side, constraint: as in protocol.Submit. images: those of the tags in the prompt's text.
+        truncate, truncation_side, constraint: as in protocol.Submit. images, audio: those of the prompt's tags.
         timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter: as in protocol.Submit.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
@@ -233,11 +234,10 @@ class EngineClient:
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
             record.image_times = [[image.seconds, *image.times] if image.times else [] for image in images]
-            record.image_params = [image.param for image in images]
-            record.image_digests = [image.digest for image in images]
-            record.client, record.group, record.priority, record.adapter = client, group, priority, adapter
-            record.truncation_side = truncation_side
-            record.pixels = [image.pixels for image in images]
+            record.image_params, record.image_digests = [i.param for i in images], [i.digest for i in images]
+            record.client, record.group, record.priority = client, group, priority
+            record.adapter, record.truncation_side = adapter, truncation_side
+            record.pixels, record.audio, record.num_audio = [i.pixels for i in images], list(audio), len(audio)
             if texts:
                 record.texts, record.parts, record.prompt = texts, len(texts), ""
             self._send(record)

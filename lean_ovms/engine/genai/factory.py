@@ -11,17 +11,20 @@ from ...config import EngineConfig
 from ..loading.settings import free_memory_bytes, resolve, resolve_stateful
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Pipeline
+from .omni import OmniPipeline
 from .stateful import StatefulPipeline
 from .vlm_continuous import VlmContinuous
 from .vlm_stateful import VlmStateful
 
 
 def load(config: EngineConfig, kind: str, available: Sequence[str]) -> Pipeline:
-    """Returns the loaded pipeline; kind: LM, LM_CB, VLM or VLM_CB. Raises StartError with the reason in one line."""
+    """Returns the loaded pipeline; kind: as in Choice, but PAGED. Raises StartError with the reason in one line."""
     if kind == "LM":
         return StatefulPipeline(config, resolve_stateful(config, available))
     if kind == "LM_CB":
         return ContinuousPipeline(config, resolve(config, free_memory_bytes(), available))
     if kind == "VLM_CB":
         return VlmContinuous(config, resolve(config, free_memory_bytes(), available))
+    if kind == "OMNI":
+        return OmniPipeline(config, resolve_stateful(config, available))
     return VlmStateful(config, resolve_stateful(config, available))

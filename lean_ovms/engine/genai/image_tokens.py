@@ -62,6 +62,8 @@ class GenAiImageTokens:
     """A pipeline.ImageTokenCounter for openvino_genai's pipelines."""
 
     takes_ids = False
+    audio_tokens: Callable[[bytes], int] | None = None
+    """The tokens of audio, those around it included; None: the model does not hear."""
 
     def __init__(
         self,
@@ -106,8 +108,11 @@ class GenAiImageTokens:
         special, start = image_prompt.add_special_tokens, 0
         for tag in TAG.finditer(image_prompt.text):
             ids += self._words(image_prompt.text[start : tag.start()], special)
-            image = image_prompt.images[int(tag[1])]
-            ids += [-1 - (hash(image.pixels) >> 1 & (1 << 62) - 1)] * self.tokens((image.height, image.width))
+            if tag[2] and self.audio_tokens is not None:
+                ids += [-1] * self.audio_tokens(image_prompt.audio[int(tag[2])])
+            else:
+                image = image_prompt.images[int(tag[1])]
+                ids += [-1 - (hash(image.pixels) >> 1 & (1 << 62) - 1)] * self.tokens((image.height, image.width))
             special, start = False, tag.end()
         return ids + self._words(image_prompt.text[start:], special)
 

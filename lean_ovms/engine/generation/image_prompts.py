@@ -14,13 +14,13 @@ from ...types import IMAGE_TAG_START, Image
 from ..protocol import Submit
 from .pipeline import ImagePlaceholders, ImagePrompt
 
-TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>)?")
-"""An image tag, or the beginning of other text that openvino_genai might read as one."""
+TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>|audio_(\d{1,6})>)?")
+"""The tag of an image or of audio, or the beginning of other text that openvino_genai might read as one."""
 
 
 def refuse_images(submit: Submit) -> None:
     """Raises BadRequest if there are images, for a model that reads text only."""
-    if submit.images or submit.pixels:
+    if submit.images or submit.pixels or submit.audio:
         raise BadRequest("This servable supports only text input, but image_url has been provided", param="messages")
 
 
@@ -34,10 +34,14 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
     if len(text) > max_characters:
         raise too_many_characters(len(text), context)
     images = _images(submit)
-    numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
-    if sorted(numbers) != list(range(len(images))):
-        raise BadRequest("the image tags of the prompt are not those of its images", param="messages")
-    return ImagePrompt(text, submit.add_special_tokens, images, submit.sampling.get("cache_salt", ""))
+    tags = list(TAG.finditer(text))
+    numbers = sorted(int(tag[1] or -1) for tag in tags if not tag[2]), sorted(int(tag[2]) for tag in tags if tag[2])
+    if numbers != (list(range(len(images))), list(range(len(submit.audio)))):
+        raise BadRequest(
+            "the image tags and audio tags of the prompt are not those of its images and audio", param="messages"
+        )
+    salt = submit.sampling.get("cache_salt", "")
+    return ImagePrompt(text, submit.add_special_tokens, images, salt, tuple(submit.audio))
 
 
 def _images(submit: Submit) -> tuple[Image, ...]:

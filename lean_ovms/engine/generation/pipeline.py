@@ -24,6 +24,8 @@ HEAD_TOKENS = 3
 class ImagePrompt:
     """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images.
 
+    audio: the samples (speech_types) of <ov_genai_audio_0>, ...
+
     salt: what is kept of its images is shared with prompts of the same salt.
     """
 
@@ -31,6 +33,7 @@ class ImagePrompt:
     add_special_tokens: bool
     images: tuple[Image, ...] = ()
     salt: str = ""
+    audio: tuple[bytes, ...] = ()
 
 
 class Thinking(NamedTuple):

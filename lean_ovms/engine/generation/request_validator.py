@@ -60,6 +60,8 @@ class RequestValidator:
             request.thinking = self._thinking(sampling, sampling.thinking_token_budget)
         if any(submit.image_times) and not info.video:
             raise BadRequest(NO_VIDEO, param="messages")
+        if submit.audio and not info.audio:
+            raise BadRequest("this model does not hear", param="messages")
         placeholders, images = backend.image_placeholders, bool(submit.images or submit.pixels)
         if placeholders is None or (placeholders.takes_ids and not images):
             if placeholders is None:

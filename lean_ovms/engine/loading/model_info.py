@@ -25,8 +25,9 @@ IMAGE_TOKENS = (
     *("<|vision_pad|>", "<|vision_start|>", "<|vision_end|>", "<image_soft_token>", "<start_of_image>"),
     *("<end_of_image>", "<IMG_CONTEXT>", "<fake_token_around_image>", "<global-img>", "<slice>", "</slice>"),
     *("<image_id>", "</image_id>", "<video>", "<|endoftext10|>"),
+    *("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"),
 )
-"""How the families of models with vision write an image, where it is one token."""
+"""How the families of models with vision write an image, where it is one token, and omni models audio."""
 _BREAK = re.compile(r"\S\n\S")
 
 

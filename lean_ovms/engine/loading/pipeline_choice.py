@@ -15,13 +15,13 @@ from typing import NamedTuple
 from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import gguf, model_config
-from ...repository.model_dir import TEXT_EMBEDDINGS
+from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
 from . import devices
 
 log = logging.getLogger(__name__)
 
 VISION_FILES = (TEXT_EMBEDDINGS, "openvino_vision_embeddings_model.xml")
-PAGED, CONTINUOUS, STATEFUL, VISION = "PAGED", "LM_CB", "LM", "VLM_CB"
+PAGED, CONTINUOUS, STATEFUL, VISION, OMNI = "PAGED", "LM_CB", "LM", "VLM_CB", "OMNI"
 XGRAMMAR_INSTALL = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 XGRAMMAR_MODULES = ("xgrammar", "tvm_ffi")
 XGRAMMAR_MISSING = "--structured_output_backend xgrammar without the package xgrammar"
@@ -50,7 +50,7 @@ its stateful pipeline."""
 
 
 class Choice(NamedTuple):
-    """pipeline: LM, LM_CB, VLM, VLM_CB or PAGED. reason: part of a sentence, for the log."""
+    """pipeline: LM, LM_CB, VLM, VLM_CB, OMNI or PAGED. reason: part of a sentence, for the log."""
 
     pipeline: str
     reason: str
@@ -72,14 +72,19 @@ def _choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     vision, pipeline_type = has_vision(config.model_dir), config.pipeline_type
     if pipeline_type == "ASR":
         raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
+    omni = (config.model_dir / TALKER).is_file()
+    if pipeline_type == OMNI and not omni:
+        raise StartError(f"--pipeline_type OMNI: {config.model_dir} has no {TALKER}")
     if pipeline_type != "AUTO":
-        if pipeline_type.startswith("VLM") != vision and pipeline_type != PAGED:
+        if (pipeline_type.startswith("VLM") or pipeline_type == OMNI) != vision and pipeline_type != PAGED:
             what = "a model with vision" if vision else "a text model"
             raise StartError(f"--pipeline_type {pipeline_type}: {config.model_dir} is {what}")
         wrong = _miscomputed(config) if pipeline_type == CONTINUOUS else ""
         if wrong:
             log.warning("%s; LM and PAGED do not", wrong)
         return Choice(pipeline_type, f"as --pipeline_type says, but {wrong}" if wrong else "as --pipeline_type says")
+    if omni and vision:
+        return Choice(OMNI, "the model hears and speaks")
     if devices.is_npu(devices.members(config.target_device, available)):
         return Choice("VLM" if vision else "LM", "an NPU computes one request at a time")
     obstacle = _obstacle(config, vision)

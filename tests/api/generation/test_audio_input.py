@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, get, post, whole
 from tests.api.test_keys import written
-from tests.fakes import FakeEngine, say
+from tests.fakes import INFO, FakeEngine, say
 from tests.recordings import plain_wav
 from tests.speech_scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
 
@@ -243,3 +244,24 @@ async def test_a_key_for_the_text_model_is_heard_and_its_tokens_count(
     text, speech = sorted(bucket["results"], key=lambda one: -one["num_model_requests"])
     assert (text["model"], text["input_tokens"]) == ("m", counts["prompt_tokens"])
     assert (speech["num_model_requests"], speech["input_tokens"]) == (0, 4), "the speech model's own prompt"
+
+
+async def test_a_model_that_hears_gets_the_samples(make_hearing: MakeHearing) -> None:
+    app, engine, speech = await make_hearing(max_audio_s=2.0, max_audio_parts=2)
+    engine.info = replace(INFO, vision=True, audio=True, image_tokens=["<|audio_pad|>"])
+    response = await chat(app, text("a"), heard(LONG), text("b"), link(SHORT))
+    assert (response.status, warned(response), speech.asked) == (200, [], [])
+    assert engine.submitted[0][0] == "user:a\n<ov_genai_audio_0>\nb\n<ov_genai_audio_1>;"
+    assert [len(samples) for samples in engine.audio[0]] == [48_000, 16_000]
+    counted = await chat(app, heard(LONG), path="/v1/chat/completions/input_tokens")
+    assert counted.status == 200
+    assert engine.audio[1] == engine.audio[0][:1]
+    for parts, said in (
+        ([heard(LONG)] * 2, "longer than"),
+        ([heard(SHORT)] * 3, "3 audio parts are more"),
+        ([text("<ov_genai_audio_0>"), heard(SHORT)], "restricted"),
+        ([text("<|audio_pad|>"), heard(SHORT)], "stands for audio"),
+        ([heard(b"hello world")], "unsupported audio file"),
+    ):
+        status, message, _ = await refusal(await chat(app, *parts))
+        assert (status, said in message) == (400, True), message

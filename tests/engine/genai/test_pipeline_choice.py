@@ -46,6 +46,15 @@ def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
     assert pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",)) == (asked, "as --pipeline_type says")
 
 
+def test_a_model_that_speaks_is_an_omni_model(config):
+    with pytest.raises(StartError, match="openvino_talker_model"):
+        pipeline_choice.choose(config(True, pipeline_type="OMNI"), ("CPU",))
+    (Path(config(True).model_path) / "openvino_talker_model.xml").touch()
+    assert pipeline_choice.choose(config(True), ("CPU",)).pipeline == "OMNI"
+    assert pipeline_choice.choose(config(True, pipeline_type="OMNI"), ("CPU",)).pipeline == "OMNI"
+    assert pipeline_choice.choose(config(True, pipeline_type="VLM_CB"), ("CPU",)).pipeline == "VLM_CB"
+
+
 @pytest.mark.parametrize(("asked", "vision"), [("LM", True), ("LM_CB", True), ("VLM", False), ("VLM_CB", False)])
 def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
     with pytest.raises(StartError, match=f"--pipeline_type {asked}"):

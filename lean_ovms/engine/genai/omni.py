@@ -1,0 +1,102 @@
+"""openvino_genai's OmniPipeline as a pipeline.Pipeline: it reads text, images and audio, one request at a time.
+
+openvino_genai would put audio before the prompt. Here it is where its tag is, as the model was trained: the tag becomes
+the model's own tokens, which openvino_genai fills in order. The encoder gets at most one of its windows at once: what
+is behind the first one it encodes twice (2026.4.1).
+"""
+
+from __future__ import annotations
+
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+import openvino_genai as genai
+
+from ...config import EngineConfig
+from ...errors import StartError
+from ...repository import json_file
+from ...speech_types import AUDIO_TAG, SAMPLE_RATE
+from ..generation.pipeline import ImagePrompt
+from ..loading.settings import PipelineSettings
+from .image_tokens import GenAiImageTokens
+from .scheduler_config import scheduler
+from .stateful import Streamer
+from .vlm_continuous import IDENTITY_TEMPLATE, tensor
+from .vlm_stateful import VlmStateful
+
+AUDIO_TOKENS = "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"
+FRAME = SAMPLE_RATE // 100
+"""Samples of a frame of the encoder's input."""
+DEFAULT_WINDOW = 400
+"""Frames of its window where config.json has no n_window_infer."""
+SHORTEST = 400
+"""Samples below which there is nothing to encode."""
+NO_AUDIO = np.zeros(0, np.float32)
+"""Given where a request has none: without any, openvino_genai (2026.4.1) takes that of the request before."""
+
+
+class OmniPipeline(VlmStateful):
+    """A pipeline.Pipeline with a pipeline.ImageTokenCounter that counts audio, too."""
+
+    def __init__(self, config: EngineConfig, settings: PipelineSettings) -> None:
+        thinker = json_file.read_object(config.model_dir / "config.json").get("thinker_config") or {}
+        self._window = FRAME * thinker.get("audio_config", {}).get("n_window_infer", DEFAULT_WINDOW)
+        super().__init__(config, settings)
+        self.info = replace(self.info, audio=True)
+        assert isinstance(self.image_token_counter, GenAiImageTokens)
+        self.image_token_counter.audio_tokens = self._audio_tokens
+
+    def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
+        if config.lora_modules:
+            raise StartError("adapters are not possible with a model that hears")
+        path, device = str(config.model_dir), settings.device
+        whole = scheduler(config, replace(settings, step_tokens=settings.context))
+        pipe = genai.VLMPipeline(path, device, ATTENTION_BACKEND="PA", scheduler_config=whole, **settings.properties)
+        self._omni = genai.OmniPipeline(pipe, genai.Talker(path, device, **settings.properties))
+        tokenizer = pipe.get_tokenizer()
+        self._template = tokenizer.get_original_chat_template()
+        tokenizer.set_chat_template(IDENTITY_TEMPLATE)
+        return pipe
+
+    def _generate_with_images(self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        text, start, pad, end = image_prompt.text, *AUDIO_TOKENS
+        parts: list[npt.NDArray[np.float32]] = []
+        for number, samples in enumerate(image_prompt.audio):
+            own = self._parts(samples)
+            text = text.replace(AUDIO_TAG.format(number), start + pad * sum(map(_tokens, own)) + end)
+            parts += own
+        speech = genai.OmniTalkerSpeechConfig()
+        speech.return_audio = False
+        return self._omni.generate(
+            text,
+            images=[tensor(image) for image in image_prompt.images],
+            audios=[ov.Tensor(part) for part in parts or [NO_AUDIO]],
+            text_config=config,
+            talker_speech_config=speech,
+            **({} if streamer is None else {"streamer": streamer}),
+        )
+
+    def _audio_tokens(self, samples: bytes) -> int:
+        """Returns the tokens of audio, those around it included."""
+        return 2 + sum(map(_tokens, self._parts(samples)))
+
+    def _parts(self, samples: bytes) -> list[npt.NDArray[np.float32]]:
+        """Returns audio as the encoder takes it, no part longer than a window."""
+        signal = np.frombuffer(samples, "<i2").astype(np.float32) / 32768
+        parts = [signal[start : start + self._window] for start in range(0, len(signal), self._window)]
+        return [np.pad(part, (0, max(0, SHORTEST - len(part)))) for part in parts]
+
+
+def _tokens(part: npt.NDArray[np.float32]) -> int:
+    """Returns the tokens of a part: three convolutions halve the frames, rounded up."""
+    length = len(part) // FRAME
+    for _ in range(3):
+        length = (length + 1) // 2
+    return length
