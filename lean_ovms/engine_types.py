@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
 """clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
 
+CAPABILITIES = {
+    "top_logprobs": "alternatives",
+    "logprob_token_ids": "alternatives",
+    "prompt_top_logprobs": "alternatives",
+    "logit_bias": "logit_edits",
+    "allowed_token_ids": "logit_edits",
+    "bad_words": "logit_edits",
+    "thinking_token_budget": "logit_edits",
+    "early_stopping": "beam_control",
+    "cache_salt": "cache_salt",
+    "report_progress": "progress",
+    "speaker": "speech",
+}
+"""Fields of SamplingParams that not every engine supports, with the member of ModelInfo.capabilities that they need."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
@@ -58,12 +73,13 @@ class ModelInfo:
     capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
     generated tokens and of the prompt's, also with the prefix cache. "logit_edits", "cache_salt", "progress": see
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
-    counts them itself, for each request. "adapters": a request may name a LoRA adapter.
+    counts them itself, for each request. "adapters": a request may name a LoRA adapter. "speech": the model
+    speaks its answers.
     max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
     vision: the model reads images. video: and videos. audio: and hears. image_tokens: the model's own placeholders for
     images and audio, refused from clients.
     pooling, speech, voices, images: of a model that does not generate text; it has one of these, and what is only of
-    text generation keeps its default.
+    text generation keeps its default. voices: also of one that speaks its answers.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 

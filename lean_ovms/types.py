@@ -249,8 +249,9 @@ class SamplingParams:
     longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
     of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
     ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only. id_slot:
-    llama.cpp's. report_progress: after each step, how much of the prompt is computed. num_assistant_tokens,
-    assistant_confidence_threshold, max_ngram_size: for drafts, ignored without; 0: the engine's default.
+    llama.cpp's. report_progress: after each step, how much of the prompt is computed. speaker: the voice in which the
+    model speaks the answer, "": its own; None: it does not. num_assistant_tokens, assistant_confidence_threshold,
+    max_ngram_size: for drafts, ignored without; 0: the engine's default.
     """
 
     max_tokens: int | None = None
@@ -284,24 +285,10 @@ class SamplingParams:
     cache_salt: str = ""
     id_slot: int = 0
     report_progress: bool = False
+    speaker: str | None = None
     num_assistant_tokens: int = 0
     assistant_confidence_threshold: float = 0.0
     max_ngram_size: int = 0
-
-
-CAPABILITIES = {
-    "top_logprobs": "alternatives",
-    "logprob_token_ids": "alternatives",
-    "prompt_top_logprobs": "alternatives",
-    "logit_bias": "logit_edits",
-    "allowed_token_ids": "logit_edits",
-    "bad_words": "logit_edits",
-    "thinking_token_budget": "logit_edits",
-    "early_stopping": "beam_control",
-    "cache_salt": "cache_salt",
-    "report_progress": "progress",
-}
-"""Fields of SamplingParams that not every engine supports, with the member of ModelInfo.capabilities that they need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,8 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
 
 
 class FakeEngine(FakeEngineClient):
-    """The part of EngineClient that models use. submitted, constraints, images, audio, cancelled: what it was called with.
+    """The part of EngineClient that models use. submitted, constraints, images, audio, cancelled: what it
+    was called with.
 
     bad_grammar: the refusal of those with a constraint; notices: what is not imposed of it.
     """
@@ -140,7 +141,7 @@ class FakeEngine(FakeEngineClient):
             self.mail.deliver([protocol.Failed(number, step.to_wire())])
             return
         records: list[protocol.Record] = []
-        if isinstance(step, protocol.Prefilled | protocol.Progress | protocol.Drafted):
+        if isinstance(step, protocol.Prefilled | protocol.Progress | protocol.Drafted | protocol.SpokenTokens):
             step.id = number
             records.append(step)
             step = []

@@ -46,7 +46,8 @@ def assert_complete(params: SamplingParams) -> None:
     assert params.allowed_token_ids is None or params.allowed_token_ids
     assert all(type(token) is int for token in params.allowed_token_ids or ())
     assert all(type(token) is int and abs(bias) <= 100 for token, bias in params.logit_bias)
-    assert all(type(word) is str for word in (*params.bad_words, *params.thinking_tags, params.cache_salt))
+    texts = (*params.bad_words, *params.thinking_tags, params.cache_salt, params.speaker or "")
+    assert all(type(text) is str for text in texts)
     assert params.early_stopping is True or params.early_stopping in (False, "never")
     if params.repetition is not None:
         shortest, longest, times = params.repetition

@@ -166,7 +166,7 @@ def make() -> None:
             ov.save_model(converted, small / f"openvino_{name}.xml")
         for name in ("config.json", "preprocessor_config.json"):
             (small / name).write_text((exported / name).read_text())
-        generation = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 4, "talker_max_new_tokens": 64}
+        generation = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 4}
         (small / "generation_config.json").write_text(json.dumps(generation))
         (small / "chat_template.jinja").write_text(CHAT_TEMPLATE)
         pack(sorted(small.iterdir()), OUT)

@@ -234,6 +234,19 @@ class DetailedTokens(Tokens):
 
 
 @dataclass(slots=True)
+class SpokenTokens(Tokens):
+    """Tokens of an answer that the model speaks; its final comes after all audio. audio: as in Spoken."""
+
+    audio: bytes = field(default=b"", metadata={"attached": True})
+
+    def attached(self) -> Iterable[bytes]:
+        return [self.audio]
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.audio = next(parts)
+
+
+@dataclass(slots=True)
 class Counted(Record):
     """The prompt's exact number of tokens, where Accepted had an estimate because of its images."""
 

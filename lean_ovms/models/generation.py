@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from ..engine.client.engine import EngineClient, ReplyStream
-from ..engine.protocol import Progress, Tokens
+from ..engine.protocol import Progress, SpokenTokens, Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
@@ -168,6 +168,8 @@ class Generation:
 
     def _checked(self, decoder: OutputDecoder, record: Tokens, delta: Delta) -> Delta:
         """The delta of a record; the choice ends where it completed a stop string, which the engine does not know."""
+        if isinstance(record, SpokenTokens):
+            delta.audio = record.audio
         if decoder.finish and record.reason is None:
             self._reply.cancel(decoder.index)
         return delta

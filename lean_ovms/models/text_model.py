@@ -28,6 +28,7 @@ from .generation import Generation
 from .token_model import TokenModel
 
 if TYPE_CHECKING:
+    from ..speech_types import VoiceInfo
     from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models.text_model")
@@ -151,7 +152,12 @@ class TextModel(TokenModel):
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
-        return ("text", *["audio"] * bool(self.config.audio_output_model))
+        return ("text", *["audio"] * (self.voices is not None or bool(self.config.audio_output_model)))
+
+    @property
+    def voices(self) -> VoiceInfo | None:
+        """The voices in which it speaks its answers itself; None: it does not."""
+        return self.info.voices if self.known else None
 
     @property
     def capabilities(self) -> Collection[str]:

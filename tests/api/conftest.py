@@ -13,9 +13,10 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
+from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template import chat_template
-from lean_ovms.types import CAPABILITIES, Request, Response
+from lean_ovms.types import Request, Response
 from tests.fakes import FakeEngine, Script
 from tests.pooling_fakes import FakePoolingEngine, fake_model
 from tests.streams import pieces

@@ -8,8 +8,9 @@ import pytest
 from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, query_integer, read, read_one
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.openai import chat_request
+from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
-from lean_ovms.types import CAPABILITIES, Json, Request
+from lean_ovms.types import Json, Request
 from tests.api.conftest import MakeApp, MakePooling
 from tests.api.conftest import post as ask_json
 from tests.fakes import say
@@ -229,4 +230,8 @@ def test_a_field_needs_what_its_sampling_parameter_needs() -> None:
     names = {"prompt_logprobs": "prompt_top_logprobs", "return_progress": "report_progress"}
     needs = {names.get(name, name): need for name, need in chat_request.ALL_FIELDS.needs.items()}
     assert needs.items() <= CAPABILITIES.items()
-    assert CAPABILITIES.keys() - needs.keys() == {"top_logprobs", "cache_salt"}  # they have warnings of their own
+    assert CAPABILITIES.keys() - needs.keys() == {
+        "top_logprobs",
+        "cache_salt",
+        "speaker",
+    }  # they have warnings of their own

@@ -39,11 +39,13 @@ WHOLE = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioOutput:
-    """How an answer is spoken. format: one of media.audio.encoder's. most: characters that are spoken."""
+    """How an answer is spoken. model: None: the one that answers speaks itself. format: one of media.audio.encoder's.
+    rate: of the samples. most: characters that are spoken."""
 
-    model: VoiceModel
+    model: VoiceModel | None
     params: SpeakParams
     format: str
+    rate: int
     most: int
 
     def message(self, transcript: str, samples: bytes) -> Json:
@@ -58,9 +60,8 @@ class AudioOutput:
 
     def file(self, samples: bytes) -> bytes:
         """The complete file. Raises BadRequest where its format is not available."""
-        rate = self.params.sample_rate or self.model.voices.sample_rate
         try:
-            encoder = open_encoder(self.format, rate, len(samples) // SAMPLE_BYTES)
+            encoder = open_encoder(self.format, self.rate, len(samples) // SAMPLE_BYTES)
         except BadRequest as error:
             error.param = "audio.format"
             raise
@@ -76,7 +77,8 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
         return None
     if values["modalities"] != ["audio"]:
         raise BadRequest('modalities must be ["text"] or ["text", "audio"]', param="modalities")
-    if not text_model.config.audio_output_model:
+    own = text_model.voices
+    if own is None and not text_model.config.audio_output_model:
         why = "this model does not speak; the server's option --audio_output_model names a text2speech model that does"
         raise BadRequest(why, param="modalities", code="not_supported")
     if audio is None or audio.get("format") is None:
@@ -91,17 +93,21 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
         )
     if generation.sampling.n > 1:
         raise BadRequest("only an answer of one choice is spoken", param="n")
-    model = services.helper("audio_output_model", text_model, VoiceModel)
+    if own is not None and generation.output.stop:
+        raise BadRequest("an answer that the model speaks itself cannot have stop strings", param="stop")
+    model = services.helper("audio_output_model", text_model, VoiceModel) if own is None else None
+    voices = own if model is None else model.voices
+    assert voices is not None
     try:
-        voice = audio.get("voice")
-        voice = voice_of(None if voice is None else read_voice(voice), model.voices, generation.notices)
+        voice = "" if audio.get("voice") is None else read_voice(audio["voice"])
+        voice = voice_of(voice if own is None else voice.lower(), voices, generation.notices)
     except BadRequest as error:
         error.param = "audio.voice"
         raise
     raw = audio["format"] == STREAMED
     params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
-    most = model.config.max_speech_characters
-    return AudioOutput(model=model, params=params, format="pcm" if raw else audio["format"], most=most)
+    rate, most = params.sample_rate or voices.sample_rate, (model or text_model).config.max_speech_characters
+    return AudioOutput(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
 
 
 class SpokenStream:
@@ -110,9 +116,10 @@ class SpokenStream:
     An answer ends with "length" at the most characters that are spoken.
     """
 
-    def __init__(self, stream: DeltaStream, output: AudioOutput) -> None:
+    def __init__(self, stream: DeltaStream, output: AudioOutput, model: VoiceModel) -> None:
         self._stream = stream
         self._output = output
+        self._model = model
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()  # None: it has ended
         self._left = output.most
         self._end: Delta | None = None
@@ -163,7 +170,7 @@ class SpokenStream:
         self._texts.put_nowait(event.text)
 
     async def _push_audio(self, sink: Sink[list[Delta]]) -> None:
-        async with aclosing(self._output.model.speak(self._written(), self._output.params)) as blocks:
+        async with aclosing(self._model.speak(self._written(), self._output.params)) as blocks:
             async for samples in blocks:
                 for start in range(0, len(samples), PIECE_BYTES):
                     await sink.send([Delta(0, audio=samples[start : start + PIECE_BYTES])])
@@ -196,7 +203,8 @@ class AudioDeltas:
             samples = self._samples + delta.audio
             end = len(samples) - len(samples) % WHOLE
             self._samples = samples[end:]
-            yield self._with({"data": b64encode(samples[:end]).decode()})
+            for start in range(0, end, PIECE_BYTES):
+                yield self._with({"data": b64encode(samples[start : min(start + PIECE_BYTES, end)]).decode()})
         if delta.finish and not self._head:
             rest = {"data": b64encode(self._samples).decode()} if self._samples else {}
             yield self._with({**rest, "expires_at": now()})

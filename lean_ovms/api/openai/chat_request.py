@@ -79,7 +79,7 @@ FIELDS = (
     CHAT_TEMPLATE,
     replace(
         UNSUPPORTED.named("modalities"),
-        help='["text", "audio"]: the model of --audio_output_model speaks the answer',
+        help='["text", "audio"]: the model, or that of --audio_output_model, speaks the answer',
         schema={"items": {"enum": ["text", "audio"]}},
     ),
     Field(
@@ -112,11 +112,11 @@ class ChatRequest:
     def deltas(self, generation: Generation) -> DeltaStream:
         """The deltas of a started generation, spoken if that is asked for."""
         deltas = self.generation.deltas(generation)
-        if self.audio is None:
+        if self.audio is None or self.audio.model is None:
             return deltas
         from .chat_audio import SpokenStream
 
-        return SpokenStream(deltas, self.audio)
+        return SpokenStream(deltas, self.audio, self.audio.model)
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
@@ -139,7 +139,10 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     )
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     options = ChunkOptions.of(values, generation, services.config, single=generation.sampling.n == 1)
-    return ChatRequest(prompt, generation, options, functions, _audio_output(values, generation, services))
+    audio = _audio_output(values, generation, services)
+    if audio is not None and audio.model is None:
+        generation = replace(generation, sampling=replace(generation.sampling, speaker=audio.params.voice))
+    return ChatRequest(prompt, generation, options, functions, audio)
 
 
 def _audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:

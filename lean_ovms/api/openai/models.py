@@ -65,14 +65,16 @@ def describe(model: Model, name: str) -> Json:
 
 def _known(info: ModelInfo) -> Json:
     """What the engine reported."""
-    if info.voices is not None:
-        return {"voices": asdict(info.voices)}
+    voices = {} if info.voices is None else {"voices": asdict(info.voices)}
+    if voices and "speech" not in info.capabilities:
+        return voices
     if info.images is not None:
         return {"images": asdict(info.images)}
     if info.speech is not None:
         return {"speech": asdict(info.speech)}
     return {
         "max_model_len": info.context_length,
+        **voices,
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
         **({"generates_by": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }

@@ -176,6 +176,8 @@ class ReplyStream:
                 waiting.logprobs = (waiting.logprobs or []) + record.logprobs
                 if isinstance(waiting, protocol.DetailedTokens) and isinstance(record, protocol.DetailedTokens):
                     waiting.top += record.top
+            if isinstance(waiting, protocol.SpokenTokens) and isinstance(record, protocol.SpokenTokens):
+                waiting.audio += record.audio
             waiting.reason = record.reason
         if record.reason is not None:
             self._running.discard(index)
@@ -209,7 +211,7 @@ class ReplyStream:
             case protocol.Progress():
                 self.progress, self._progressed = record, True
                 self.flush()
-            case protocol.DetailedTokens():
+            case protocol.DetailedTokens() | protocol.SpokenTokens():
                 self.add(record)
                 self.flush()
             case _:

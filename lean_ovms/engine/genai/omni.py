@@ -21,12 +21,12 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import json_file
-from ...speech_types import AUDIO_TAG, SAMPLE_RATE
+from ...speech_types import AUDIO_TAG, SAMPLE_RATE, VoiceInfo
 from ..generation.pipeline import ImagePrompt
 from ..loading.settings import PipelineSettings
 from .image_tokens import GenAiImageTokens
 from .scheduler_config import scheduler
-from .stateful import Streamer
+from .stateful import StatefulHandle, StatefulPipeline, Streamer
 from .vlm_continuous import IDENTITY_TEMPLATE, tensor
 from .vlm_stateful import VlmStateful
 
@@ -37,8 +37,25 @@ DEFAULT_WINDOW = 400
 """Frames of its window where config.json has no n_window_infer."""
 SHORTEST = 400
 """Samples below which there is nothing to encode."""
+VOICE_RATE = 24_000
+CHUNK_FRAMES = 24
+"""Of speech in one piece, about 2 s: where it ends, the network loses 23 ms."""
+FRAMES_PER_TOKEN = 25
+"""Most of speech (80 ms each) for one token of the text: a talker that does not end is stopped."""
 NO_AUDIO = np.zeros(0, np.float32)
 """Given where a request has none: without any, openvino_genai (2026.4.1) takes that of the request before."""
+
+
+class _LastTokenStreamer(Streamer):
+    """Keeps the last tokens: with them an answer ends, which is when all of it is spoken."""
+
+    def __init__(self, pipeline: StatefulPipeline, handle: StatefulHandle) -> None:
+        super().__init__(pipeline, handle)
+        self.last: list[int] = []
+
+    def write(self, tokens: list[int]) -> Any:
+        before, self.last = self.last, list(tokens)
+        return super().write(before)
 
 
 class OmniPipeline(VlmStateful):
@@ -48,7 +65,8 @@ class OmniPipeline(VlmStateful):
         thinker = json_file.read_object(config.model_dir / "config.json").get("thinker_config") or {}
         self._window = FRAME * thinker.get("audio_config", {}).get("n_window_infer", DEFAULT_WINDOW)
         super().__init__(config, settings)
-        self.info = replace(self.info, audio=True)
+        voices = VoiceInfo(sample_rate=VOICE_RATE, voices=self._omni.get_talker().list_speakers())
+        self.info = replace(self.info, audio=True, voices=voices, capabilities=[*self.info.capabilities, "speech"])
         assert isinstance(self.image_token_counter, GenAiImageTokens)
         self.image_token_counter.audio_tokens = self._audio_tokens
 
@@ -64,7 +82,28 @@ class OmniPipeline(VlmStateful):
         tokenizer.set_chat_template(IDENTITY_TEMPLATE)
         return pipe
 
-    def _generate_with_images(self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
+    def _compute(self, handle: StatefulHandle) -> list[int]:
+        sampling = handle.request.sampling
+        if sampling.speaker is None:
+            return super()._compute(handle)
+        assert handle.request.image_prompt is not None
+        streamer, speech = _LastTokenStreamer(self, handle), genai.OmniTalkerSpeechConfig()
+        speech.speaker, speech.rng_seed, speech.audio_chunk_frames = sampling.speaker, handle.request.seed, CHUNK_FRAMES
+        speech.max_new_tokens = FRAMES_PER_TOKEN * (handle.request.max_tokens + 1)
+        result = self._generate_with_images(
+            handle.request.image_prompt,
+            handle.config,
+            streamer,
+            talker_speech_config=speech,
+            speech_streamer=lambda chunk: self.receive(handle, [], _samples(chunk)),
+        )
+        handle.prompt_tokens = int(result.perf_metrics.get_num_input_tokens())
+        self.receive(handle, streamer.last)
+        return []
+
+    def _generate_with_images(
+        self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None, **speech: Any
+    ) -> Any:
         config.apply_chat_template = not image_prompt.add_special_tokens
         text, start, pad, end = image_prompt.text, *AUDIO_TOKENS
         parts: list[npt.NDArray[np.float32]] = []
@@ -72,14 +111,16 @@ class OmniPipeline(VlmStateful):
             own = self._parts(samples)
             text = text.replace(AUDIO_TAG.format(number), start + pad * sum(map(_tokens, own)) + end)
             parts += own
-        speech = genai.OmniTalkerSpeechConfig()
-        speech.return_audio = False
+        if not speech:
+            silent = genai.OmniTalkerSpeechConfig()
+            silent.return_audio = False
+            speech["talker_speech_config"] = silent
         return self._omni.generate(
             text,
             images=[tensor(image) for image in image_prompt.images],
             audios=[ov.Tensor(part) for part in parts or [NO_AUDIO]],
             text_config=config,
-            talker_speech_config=speech,
+            **speech,
             **({} if streamer is None else {"streamer": streamer}),
         )
 
@@ -92,6 +133,12 @@ class OmniPipeline(VlmStateful):
         signal = np.frombuffer(samples, "<i2").astype(np.float32) / 32768
         parts = [signal[start : start + self._window] for start in range(0, len(signal), self._window)]
         return [np.pad(part, (0, max(0, SHORTEST - len(part)))) for part in parts]
+
+
+def _samples(chunk: Any) -> bytes:
+    """Returns new audio as in protocol.Spoken."""
+    signal = np.clip(np.asarray(chunk.data).reshape(-1), -1, 1)
+    return bytes((signal * 32767).round().astype("<i2").tobytes())
 
 
 def _tokens(part: npt.NDArray[np.float32]) -> int:

@@ -39,12 +39,13 @@ STEP_S = 0.02
 
 @dataclass(slots=True, eq=False)
 class StatefulHandle:
-    """One request. The generating thread writes `new_tokens`, `finished` and `error`, under the pipeline's lock."""
+    """One request. The generating thread writes `new_…`, `finished` and `error`, under the pipeline's lock."""
 
     request: PipelineRequest
     config: Any
     outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
     new_tokens: list[int] = field(default_factory=list)
+    new_audio: bytes = b""
     num_received: int = 0
     cancelled: bool = False
     finished: bool = False
@@ -133,9 +134,9 @@ class StatefulPipeline(GenAiPipeline):
                 if handle.cancelled and handle in self._queue:
                     self._queue.remove(handle)
                     handle.finished = True
-                elif handle.new_tokens:
-                    handle.outputs.append({0: GuardedOutput(handle.new_tokens)})
-                    handle.new_tokens = []
+                elif handle.new_tokens or handle.new_audio:
+                    handle.outputs.append({0: GuardedOutput(handle.new_tokens, audio=handle.new_audio)})
+                    handle.new_tokens, handle.new_audio = [], b""
             done = [h for h in self._live if h.finished]
             self._live = [h for h in self._live if not h.finished]
         for handle in done:
@@ -170,15 +171,17 @@ class StatefulPipeline(GenAiPipeline):
 
     def _has_news(self) -> bool:
         return any(
-            h.finished or (h.new_tokens and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live
+            h.finished or ((h.new_tokens or h.new_audio) and not h.cancelled) or (h.cancelled and h in self._queue)
+            for h in self._live
         )
 
     # --- the thread that generates
 
-    def receive(self, handle: StatefulHandle, tokens: list[int]) -> Any:
-        """Takes new tokens of a handle from the streamer; returns whether to continue."""
+    def receive(self, handle: StatefulHandle, tokens: list[int], audio: bytes = b"") -> Any:
+        """Takes new tokens or audio of a handle from the streamer; returns whether to continue."""
         with self._changed:
             handle.new_tokens += tokens
+            handle.new_audio += audio
             handle.num_received += len(tokens)
             self._last_token_at = time.monotonic()
             self._changed.notify_all()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from typing import TypeVar
 
-from ...engine_types import ModelInfo
+from ...engine_types import CAPABILITIES, ModelInfo
 from ...errors import NO_VIDEO, BadRequest, prompt_too_long, too_long, too_many_characters
-from ...types import CAPABILITIES, SamplingParams
+from ...types import SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
 from .backend import Backend

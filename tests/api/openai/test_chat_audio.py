@@ -8,17 +8,20 @@ import io
 import wave
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.engine.protocol import SpokenTokens
 from lean_ovms.errors import EngineFailure
 from lean_ovms.observability.records import RequestRecord
-from lean_ovms.speech_types import SpeakParams
+from lean_ovms.speech_types import SpeakParams, VoiceInfo
 from lean_ovms.types import Request, Response
-from tests.api.conftest import MakeApp, events, parts, post, whole
+from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.voice_fakes import FakeVoiceEngine, fake_voice
 
@@ -282,3 +285,64 @@ async def test_the_text_model_is_free_before_the_speech_has_ended(make_speaking:
     assert app.registry.get("v").in_flight
     voice.gate.set()
     assert (await request).status == 200
+
+
+# --- a model that speaks itself
+
+OWN = VoiceInfo(sample_rate=24_000, voices=["chelsie", "ethan"])
+SECOND = bytes(range(200)) * 240
+"""Samples of one second."""
+
+
+@pytest.fixture
+async def own(make_app: MakeApp) -> tuple[App, FakeEngine]:
+    script = [
+        SpokenTokens(0, 0, list(b"Hell"), None, None, b""),
+        SpokenTokens(0, 0, [], None, None, SECOND),
+        SpokenTokens(0, 0, [], None, None, SECOND[:1000]),
+        SpokenTokens(0, 0, list(b"o"), None, "length", b""),
+    ]
+    app, engine = await make_app(lambda *_: list(map(copy, script)))
+    engine.info = replace(engine.info, voices=OWN, capabilities=["speech"])
+    return app, engine
+
+
+async def test_a_model_speaks_itself(own: tuple[App, FakeEngine]) -> None:
+    app, engine = own
+    found = await whole(await chat(app, audio={"format": "wav", "voice": "Ethan"}, max_tokens=5))
+    [choice] = found["choices"]
+    assert choice["message"]["audio"]["transcript"] == "Hello"
+    assert frames(base64.b64decode(choice["message"]["audio"]["data"])) == (24_000, (len(SECOND) + 1000) // 2)
+    await chat(app)
+    assert [sampling.speaker for _, sampling in engine.submitted] == ["ethan", ""]
+    [listed] = (await whole(await get(app, "/v1/models")))["data"]
+    assert (listed["output_modalities"], listed["voices"]["voices"]) == (["text", "audio"], OWN.voices)
+    assert listed["max_model_len"]
+
+
+async def test_a_stream_of_a_model_that_speaks_itself(own: tuple[App, FakeEngine]) -> None:
+    app, _ = own
+    chunks = (await events(await chat(app, "pcm16", stream=True)))[:-1]
+    deltas = [chunk["choices"][0]["delta"].get("audio", {}) for chunk in chunks]
+    assert "".join(delta.get("transcript", "") for delta in deltas) == "Hello"
+    pieces = [base64.b64decode(delta["data"]) for delta in deltas if "data" in delta]
+    assert b"".join(pieces) == SECOND + SECOND[:1000]
+    assert max(map(len, pieces)) <= 24_000
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "said"),
+    [
+        ({"audio": {"format": "wav", "voice": "alloy"}}, "audio.voice", "available voices: chelsie, ethan"),
+        ({"stop": ["."]}, "stop", "stop strings"),
+        ({"n": 2}, "n", "one choice"),
+    ],
+)
+async def test_refusals_of_a_model_that_speaks_itself(
+    own: tuple[App, FakeEngine], more: Any, param: str, said: str
+) -> None:
+    app, engine = own
+    status, message, where = await refusal(await chat(app, **more))
+    assert (status, where, said in message) == (400, param, True), message
+    assert engine.submitted == []

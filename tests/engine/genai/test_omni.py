@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.protocol import Cancel, Submit
+from lean_ovms.engine.protocol import Cancel, SpokenTokens, Submit
 from lean_ovms.errors import StartError
 from lean_ovms.speech_types import AUDIO_TAG
 from lean_ovms.types import SamplingParams
@@ -20,6 +20,7 @@ from tests.pictures import COLOURS
 from tests.recordings import pcm, tone
 
 pytestmark = pytest.mark.model
+CHUNK_FRAMES, FRAMES_PER_TOKEN = 24, 25
 DATA = Path(__file__).parents[2] / "data" / "omni_model.tar.xz"
 SIZE = (48, 64)
 LOW, HIGH = (pcm(tone(1.0, hertz=hertz)) for hertz in (440.0, 3000.0))
@@ -138,6 +139,55 @@ def test_long_audio_has_a_token_for_80_ms(pipeline):
     short = ask(rig, chat(sounds(1)), (), (LOW[:200],))
     rig.run()
     assert told(rig, request)[1] - told(rig, short)[1] == 250 - 1
+
+
+def spoken(rig, **more):
+    """Runs a request for a spoken answer: its tokens, its audio, and what each record had, in order."""
+    request = ask(rig, chat("Hello!"), **{"speaker": "", "max_tokens": 4, **more})
+    rig.run()
+    records = [r for frame in rig.transport.frames for r in frame if isinstance(r, SpokenTokens) and r.id == request]
+    order = ["audio" if record.audio else record.reason or "tokens" for record in records]
+    return [t for r in records for t in r.tokens], b"".join(r.audio for r in records), order
+
+
+def test_an_answer_is_spoken_before_its_last_token(pipeline):
+    rig = Rig(pipeline=pipeline)
+    silent = ask(rig, chat("Hello!"), max_tokens=4)
+    tokens, audio, order = spoken(rig)
+    assert tokens == rig.answer(silent).tokens[0]
+    assert order == sorted(order, key=["tokens", "audio", "length"].index)
+    assert order[-1] == "length"
+    assert len(audio) % 2 == 0
+    assert 0 < len(audio) / 48_000 <= 5 * FRAMES_PER_TOKEN * 0.08
+    assert spoken(rig)[:2] == (tokens, audio)  # the same seed
+    assert spoken(rig, speaker="ethan")[1] != spoken(rig, speaker="chelsie")[1]
+    assert_empty(rig)
+
+
+def test_the_audio_is_that_of_openvino_genai(pipeline, folder):
+    import openvino_genai as genai
+
+    config, speech = genai.GenerationConfig(), genai.OmniTalkerSpeechConfig()
+    config.max_new_tokens, config.apply_chat_template, config.ignore_eos = 4, False, True
+    config.set_eos_token_id(2)
+    speech.audio_chunk_frames, speech.max_new_tokens = CHUNK_FRAMES, 5 * FRAMES_PER_TOKEN
+    result = genai.OmniPipeline(str(folder), "CPU").generate(
+        chat("Hello!"), text_config=config, talker_speech_config=speech, speech_streamer=lambda chunk: None
+    )
+    expected = result.speech_result.waveforms[0].data.reshape(-1)
+    found = np.frombuffer(spoken(Rig(pipeline=pipeline))[1], "<i2") / 32767
+    assert np.abs(found - np.clip(expected, -1, 1)).max() < 1e-4
+
+
+def test_a_client_that_leaves_ends_the_speech(pipeline):
+    rig = Rig(pipeline=pipeline)
+    request = ask(rig, chat("Hello!"), speaker="", max_tokens=900)
+    rig.turn(3)
+    rig.put(Cancel(request))
+    after = ask(rig, chat("Hello!"), max_tokens=1)
+    rig.run()
+    assert rig.answer(after).reasons == {0: "length"}
+    assert_empty(rig)
 
 
 def test_requests_wait_for_each_other_and_are_cancelled(pipeline):

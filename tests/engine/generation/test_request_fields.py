@@ -8,7 +8,8 @@ import pytest
 from lean_ovms.engine.generation.repetition import repeats
 from lean_ovms.engine.paged.sampling.thinking_budget import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
-from lean_ovms.types import CAPABILITIES, SamplingParams
+from lean_ovms.engine_types import CAPABILITIES
+from lean_ovms.types import SamplingParams
 from tests.engine.paged.scripted import line_for
 from tests.engine.rig import Rig
 
@@ -24,6 +25,7 @@ VALUES = {
     "early_stopping": True,
     "cache_salt": "mine",
     "report_progress": True,
+    "speaker": "ada",
 }
 
 

@@ -7,9 +7,8 @@ from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.params import read
-from lean_ovms.engine_types import ModelInfo
+from lean_ovms.engine_types import CAPABILITIES, ModelInfo
 from lean_ovms.errors import BadRequest
-from lean_ovms.types import CAPABILITIES
 from tests.engine.paged.network import FakeNetwork
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...generation.repetition import repeats
-from ...protocol import ABSENT, REPETITION, PromptLogprobs, Record, Tokens
+from ...protocol import ABSENT, REPETITION, PromptLogprobs, Record, SpokenTokens, Tokens
 from .pipeline import GuardedOutput
 from .sequence import GuardedSequence
 
 
 class Diverged(Exception):
-    """A sequence that was started again generated other tokens than those already sent."""
+    """A sequence that was started again generated other tokens than those already sent, or speaks a second time."""
 
 
 def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> bool:
@@ -30,7 +30,8 @@ def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: l
         sequence.echo, size = False, len(request.prompt)
         out.append(PromptLogprobs(request.id, [None, *logprobs[1:size]]))
         ids, logprobs = ids[size:], logprobs[size:]
-    if not ids:
+    audio = output.audio if request.sampling.speaker is not None else b""
+    if not ids and not audio:
         return False
     sequence.generated += ids
     reason = _cut(sequence, ids)
@@ -38,8 +39,15 @@ def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: l
     if sequence.already_sent:
         known = _already_sent(sequence, ids)
         ids, logprobs = ids[known:], logprobs[known:]
-        if not ids:
+        if not ids and not audio:
             return False
+    if audio:
+        if sequence.spoken_at not in (-1, sequence.retries):
+            raise Diverged
+        sequence.spoken_at = sequence.retries
+    if request.sampling.speaker is not None:
+        out.append(SpokenTokens(request.id, sequence.index, ids, None, reason, audio))
+        return reason is not None
     out.append(Tokens(request.id, sequence.index, ids, logprobs if request.sampling.logprobs else None, reason))
     return reason is not None
 

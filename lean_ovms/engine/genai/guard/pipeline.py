@@ -44,11 +44,14 @@ class PipelineRequest:
 
 @dataclass(slots=True)
 class GuardedOutput:
-    """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty)."""
+    """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty).
+
+    audio: new samples of the spoken answer, as in protocol.Spoken."""
 
     generated_ids: list[int]
     generated_log_probs: list[float] = field(default_factory=list)
     score: float = 0.0
+    audio: bytes = b""
 
 
 class Handle(Protocol):

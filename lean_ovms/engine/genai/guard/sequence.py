@@ -32,6 +32,7 @@ class GuardedSequence(QueuedSequence):
     prompt_left: int = 0  # tokens that are probably not computed
     last_output_step: int = 0
     cancel_pending: bool = False  # cancelled; it is removed when its prompt is computed
+    spoken_at: int = -1  # `retries` when audio was sent
 
     @property
     def length(self) -> int:
