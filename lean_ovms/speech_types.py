@@ -19,9 +19,6 @@ WINDOW_S = 30.0
 AHEAD_S = 60.0
 """Audio that the front end sends beyond what the engine has transcribed; then it waits."""
 
-AUDIO_TAG = "<ov_genai_audio_{}>"
-"""The placeholder of audio in a prompt's text, by its number from 0; types.IMAGE_TAG is that of an image."""
-
 TRANSCRIBE = "transcribe"
 TRANSLATE = "translate"
 

@@ -131,6 +131,8 @@ IMAGE_TAG_START = "<ov_genai_"
 """How every placeholder begins that openvino_genai knows; no other text of a prompt may hold it."""
 IMAGE_TAG = IMAGE_TAG_START + "image_{}>"
 """The placeholder of an image in a prompt's text, by its number from 0 (openvino_genai's notation)."""
+AUDIO_TAG = IMAGE_TAG_START + "audio_{}>"
+"""The same of audio (a notation of this package)."""
 
 
 @dataclass(slots=True)

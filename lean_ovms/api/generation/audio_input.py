@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BadRequest, RequestError
 from ...models.text_model import TextModel
-from ...speech_types import AUDIO_TAG
-from ...types import ChatPrompt, Json
+from ...types import AUDIO_TAG, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from ..services import INLINE_BYTES, Services
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ...models.speech_model import SpeechModel
 
 TOKENS_PER_S = 12.5
-"""Of audio, for a model that hears: Qwen3-Omni's."""
+"""Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
 PARTS = {"input_audio": "data", "audio_url": "url"}
 """Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
 BASE64 = ";base64,"
@@ -75,7 +74,7 @@ async def read_audio(prompt: ChatPrompt, model: TextModel, services: Services) -
             samples = await _open(part, services)
             if speech is None:
                 texts.append(AUDIO_TAG.format(len(heard)))
-                heard.append(await _read(samples, min(config.max_audio_s - total_s, _longest_s(model))))
+                heard.append(await _read(samples, model.info.context_length / TOKENS_PER_S))
             else:
                 texts.append(await _transcript(samples, speech))
                 notices.append(f"{param} is the transcript of {samples.seconds:.1f} s of audio by {speech.name}")
@@ -114,19 +113,14 @@ async def _open(part: Json, services: Services) -> AudioStream:
 
 
 async def _read(samples: AudioStream, longest_s: float) -> bytes:
-    """All samples. Raises RequestError."""
+    """All samples. longest_s: what fills the model's context. Raises RequestError."""
     blocks: list[bytes] = []
     async with aclosing(samples):
         async for block in samples:
             blocks.append(block)
             if samples.seconds > longest_s:
-                raise BadRequest(f"the audio is longer than {longest_s:.1f} s, which this model can read")
+                raise BadRequest(f"the audio is longer than the {longest_s:.1f} s that this model can read")
     return b"".join(blocks)
-
-
-def _longest_s(model: TextModel) -> float:
-    """Seconds of audio that fill the context of a model that hears."""
-    return model.info.context_length / TOKENS_PER_S
 
 
 async def _transcript(samples: AudioStream, speech: SpeechModel) -> str:

@@ -54,7 +54,7 @@ def _props(model: Model, services: Services) -> Json:
         "total_slots": model.config.max_num_seqs,
         "model_alias": model.name,
         "model_path": model.name,
-        "modalities": {"vision": info.vision, "video": info.video, "audio": info.speech is not None},
+        "modalities": {"vision": info.vision, "video": info.video, "audio": info.audio or info.speech is not None},
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": services.metrics.enabled,

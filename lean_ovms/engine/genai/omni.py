@@ -21,7 +21,8 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import json_file
-from ...speech_types import AUDIO_TAG, SAMPLE_RATE, VoiceInfo
+from ...speech_types import SAMPLE_RATE, VoiceInfo
+from ...types import AUDIO_TAG
 from ..generation.pipeline import ImagePrompt
 from ..loading.settings import PipelineSettings
 from .image_tokens import GenAiImageTokens
@@ -39,9 +40,9 @@ SHORTEST = 400
 """Samples below which there is nothing to encode."""
 VOICE_RATE = 24_000
 CHUNK_FRAMES = 24
-"""Of speech in one piece, about 2 s: where it ends, the network loses 23 ms."""
+"""Frames of a piece of speech, about 2 s: where a piece ends, the network loses 23 ms."""
 FRAMES_PER_TOKEN = 25
-"""Most of speech (80 ms each) for one token of the text: a talker that does not end is stopped."""
+"""Most frames of speech (80 ms each) for a token of the text: a talker that does not end is stopped."""
 NO_AUDIO = np.zeros(0, np.float32)
 """Given where a request has none: without any, openvino_genai (2026.4.1) takes that of the request before."""
 

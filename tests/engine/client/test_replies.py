@@ -357,3 +357,15 @@ async def test_ids_are_never_given_twice():
     replies = [room.open(1) for _ in range(3)]
     room.fail_all(lambda: Unavailable("gone"))
     assert [*[r.id for r in replies], room.open(1).id] == [1, 2, 3, 4]
+
+
+async def test_audio_that_waits_is_joined():
+    room = Room()
+    reply = room.accepted()
+    gate = await pushed(reply, is_open=False)
+    room.deliver([protocol.SpokenTokens(reply.id, 0, [1], None, None, b"")])
+    room.deliver([protocol.SpokenTokens(reply.id, 0, [], None, None, data) for data in (b"ab", b"cd")])
+    room.deliver([protocol.SpokenTokens(reply.id, 0, [2], None, "stop", b"")])
+    gate.open()
+    await gate.task
+    assert gate.pieces == [[protocol.SpokenTokens(reply.id, 0, [1, 2], None, "stop", b"abcd")]]

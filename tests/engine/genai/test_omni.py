@@ -10,8 +10,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Cancel, SpokenTokens, Submit
 from lean_ovms.errors import StartError
-from lean_ovms.speech_types import AUDIO_TAG
-from lean_ovms.types import SamplingParams
+from lean_ovms.types import AUDIO_TAG, SamplingParams
 from tests.engine.real import assert_empty, chat
 from tests.engine.rig import Rig
 from tests.engine.vlm import tags
