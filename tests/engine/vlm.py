@@ -1,5 +1,6 @@
 """Shared by the tests of vision: the small model that names colours, and what it should say."""
 
+import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -8,9 +9,11 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT
+from tests.image_fakes import SAFELY
 from tests.pictures import COLOURS
 
-MODEL = Path(__file__).parents[1] / "data" / "colours"
+DATA = Path(__file__).parents[1] / "data"
+MODEL = DATA / "colours"
 SIZE = (50, 60)
 
 
@@ -40,6 +43,13 @@ def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
     pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
     rig.put(Submit(number, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels=pixels))
     return number
+
+
+def unpacked_omni_model(folder):
+    """The directory of a tiny random Qwen3-Omni, which is this folder."""
+    with tarfile.open(DATA / "omni_model.tar.xz") as packed:
+        packed.extractall(folder, **SAFELY)
+    return folder
 
 
 def load_stateful(**options):

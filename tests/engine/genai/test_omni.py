@@ -1,8 +1,6 @@
 """A tiny Qwen3-Omni: what it answers to text, images and audio is what openvino_genai's own pipeline answers."""
 
-import tarfile
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +11,12 @@ from lean_ovms.errors import StartError
 from lean_ovms.types import AUDIO_TAG, SamplingParams
 from tests.engine.real import assert_empty, chat
 from tests.engine.rig import Rig
-from tests.engine.vlm import tags
-from tests.image_fakes import SAFELY
+from tests.engine.vlm import tags, unpacked_omni_model
 from tests.pictures import COLOURS
 from tests.recordings import pcm, tone
 
 pytestmark = pytest.mark.model
 CHUNK_FRAMES, FRAMES_PER_TOKEN = 24, 25
-DATA = Path(__file__).parents[2] / "data" / "omni_model.tar.xz"
 SIZE = (48, 64)
 LOW, HIGH = (pcm(tone(1.0, hertz=hertz)) for hertz in (440.0, 3000.0))
 TOKENS = 12
@@ -28,10 +24,7 @@ TOKENS = 12
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("omni")
-    with tarfile.open(DATA) as packed:
-        packed.extractall(path, **SAFELY)
-    return path
+    return unpacked_omni_model(tmp_path_factory.mktemp("omni"))
 
 
 @pytest.fixture(scope="module")
