@@ -1,4 +1,5 @@
-"""`modalities: ["text", "audio"]` of a chat: a text-to-speech model speaks the answer while it is generated.
+"""`modalities: ["text", "audio"]` of a chat: a text-to-speech model speaks the answer while it is generated, or the
+model that generates it speaks itself.
 
 https://platform.openai.com/docs/guides/audio. The text is the transcript, and `content` is null.
 """

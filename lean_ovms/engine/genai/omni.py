@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,8 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...errors import StartError
 from ...repository import json_file
-from ...speech_types import SAMPLE_RATE, VoiceInfo
-from ...types import AUDIO_TAG
+from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
+from ..generation.image_prompts import TAG
 from ..generation.pipeline import ImagePrompt
 from ..loading.settings import PipelineSettings
 from .image_tokens import GenAiImageTokens
@@ -64,7 +65,7 @@ class OmniPipeline(VlmStateful):
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings) -> None:
         thinker = json_file.read_object(config.model_dir / "config.json").get("thinker_config") or {}
-        self._window = FRAME * thinker.get("audio_config", {}).get("n_window_infer", DEFAULT_WINDOW)
+        self._window: int = FRAME * thinker.get("audio_config", {}).get("n_window_infer", DEFAULT_WINDOW)
         super().__init__(config, settings)
         voices = VoiceInfo(sample_rate=VOICE_RATE, voices=self._omni.get_talker().list_speakers())
         self.info = replace(self.info, audio=True, voices=voices, capabilities=[*self.info.capabilities, "speech"])
@@ -106,12 +107,16 @@ class OmniPipeline(VlmStateful):
         self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None, **speech: Any
     ) -> Any:
         config.apply_chat_template = not image_prompt.add_special_tokens
-        text, start, pad, end = image_prompt.text, *AUDIO_TOKENS
         parts: list[npt.NDArray[np.float32]] = []
-        for number, samples in enumerate(image_prompt.audio):
-            own = self._parts(samples)
-            text = text.replace(AUDIO_TAG.format(number), start + pad * sum(map(_tokens, own)) + end)
-            parts += own
+
+        def placed(tag: re.Match[str]) -> str:
+            if not tag[2]:
+                return tag[0]
+            samples, (start, pad, end) = image_prompt.audio[int(tag[2])], AUDIO_TOKENS
+            parts.extend(self._parts(samples))
+            return start + pad * (self._audio_tokens(samples) - 2) + end
+
+        text = TAG.sub(placed, image_prompt.text)
         if not speech:
             silent = genai.OmniTalkerSpeechConfig()
             silent.return_audio = False
@@ -127,7 +132,8 @@ class OmniPipeline(VlmStateful):
 
     def _audio_tokens(self, samples: bytes) -> int:
         """Returns the tokens of audio, those around it included."""
-        return 2 + sum(map(_tokens, self._parts(samples)))
+        whole, rest = divmod(len(samples) // SAMPLE_BYTES, self._window)
+        return 2 + whole * _tokens(self._window) + (_tokens(max(rest, SHORTEST)) if rest else 0)
 
     def _parts(self, samples: bytes) -> list[npt.NDArray[np.float32]]:
         """Returns audio as the encoder takes it, no part longer than a window."""
@@ -142,9 +148,9 @@ def _samples(chunk: Any) -> bytes:
     return bytes((signal * 32767).round().astype("<i2").tobytes())
 
 
-def _tokens(part: npt.NDArray[np.float32]) -> int:
-    """Returns the tokens of a part: three convolutions halve the frames, rounded up."""
-    length = len(part) // FRAME
+def _tokens(samples: int) -> int:
+    """Returns the tokens of a part of so many samples: three convolutions halve the frames, rounded up."""
+    length = samples // FRAME
     for _ in range(3):
         length = (length + 1) // 2
     return length
