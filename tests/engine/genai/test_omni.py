@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.loading.settings import resolve_stateful
 from lean_ovms.engine.protocol import Cancel, SpokenTokens, Submit
 from lean_ovms.errors import StartError
 from lean_ovms.types import AUDIO_TAG, SamplingParams
@@ -40,8 +41,10 @@ def direct(folder):
     import openvino as ov
     import openvino_genai as genai
 
+    properties = resolve_stateful(Config(model_path=str(folder))).properties
+
     def generate(prompt, colours=(), audio=()):
-        pipe = genai.OmniPipeline(str(folder), "CPU")  # a new one: it remembers audio
+        pipe = genai.OmniPipeline(str(folder), "CPU", **properties)  # a new one: it remembers audio
         config, speech = genai.GenerationConfig(), genai.OmniTalkerSpeechConfig()
         config.max_new_tokens, config.apply_chat_template, config.ignore_eos = TOKENS, False, True
         config.set_eos_token_id(2)
@@ -113,11 +116,9 @@ def test_audio_is_read_where_it_is(pipeline):
 
 def test_no_request_hears_the_audio_of_another(pipeline):
     rig = Rig(pipeline=pipeline)
-    plain, heard, after = (ask(rig, *prompt) for prompt in (
-        (chat("Hello!"),),
-        (chat(sounds(1) + "Hello!"), (), (LOW,)),
-        (chat("Hello!"),),
-    ))  # fmt: skip
+    plain = ask(rig, chat("Hello!"))
+    heard = ask(rig, chat(sounds(1) + "Hello!"), (), (LOW,))
+    after = ask(rig, chat("Hello!"))
     other = ask(rig, chat(sounds(1) + "Hello!"), (), (HIGH,))
     rig.run()
     assert told(rig, after) == told(rig, plain)
@@ -159,11 +160,12 @@ def test_an_answer_is_spoken_before_its_last_token(pipeline):
 def test_the_audio_is_that_of_openvino_genai(pipeline, folder):
     import openvino_genai as genai
 
+    properties = resolve_stateful(Config(model_path=str(folder))).properties
     config, speech = genai.GenerationConfig(), genai.OmniTalkerSpeechConfig()
     config.max_new_tokens, config.apply_chat_template, config.ignore_eos = 4, False, True
     config.set_eos_token_id(2)
     speech.audio_chunk_frames, speech.max_new_tokens = CHUNK_FRAMES, 5 * FRAMES_PER_TOKEN
-    result = genai.OmniPipeline(str(folder), "CPU").generate(
+    result = genai.OmniPipeline(str(folder), "CPU", **properties).generate(
         chat("Hello!"), text_config=config, talker_speech_config=speech, speech_streamer=lambda chunk: None
     )
     expected = result.speech_result.waveforms[0].data.reshape(-1)
