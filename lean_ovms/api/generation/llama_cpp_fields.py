@@ -22,11 +22,7 @@ SAMPLING_NAMES = (
         low=-1,
         high=UINT32_MAX,
     ),
-    replace(
-        SAMPLING.named("repetition_penalty"),
-        name="repeat_penalty",
-        help="llama.cpp's name of repetition_penalty",
-    ),
+    replace(SAMPLING.named("repetition_penalty"), name="repeat_penalty", help="llama.cpp's name of repetition_penalty"),
 )
 PARSING = (
     Field(

@@ -120,10 +120,7 @@ def _tool(tool: Any, param: str) -> Json:
     return (
         {**tool, "type": "function", "function": function}
         if "function" in tool
-        else {
-            "type": "function",
-            "function": function,
-        }
+        else {"type": "function", "function": function}
     )
 
 

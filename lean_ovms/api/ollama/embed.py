@@ -29,11 +29,7 @@ from ..services import Services
 from . import names
 from .answer import nanoseconds
 
-COMMON = (
-    shared.MODEL,
-    KEEP_ALIVE,
-    Field("options", "object", "no effect"),
-)
+COMMON = (shared.MODEL, KEEP_ALIVE, Field("options", "object", "no effect"))
 EMBED_FIELDS = FieldSet((
     *COMMON,
     Field("input", "any", "a text, or several",

@@ -15,18 +15,7 @@ import orjson
 from ...errors import RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
-from ...types import (
-    Delta,
-    Event,
-    Json,
-    Reasoning,
-    Request,
-    Response,
-    Text,
-    ToolCallDelta,
-    ToolCallStart,
-    Usage,
-)
+from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart, Usage
 from .. import sse
 from ..generation import logprobs_request
 from ..response import json, prompt_logprobs, warning_headers

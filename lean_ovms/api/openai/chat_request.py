@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
-from ...types import (
-    ChatPrompt,
-    Json,
-    TokenLogprob,
-)
+from ...types import ChatPrompt, Json, TokenLogprob
 from ..fields import Field, Values
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,

@@ -72,12 +72,7 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
 
 
 async def chunked(
-    call: PoolingRequest,
-    query: Tokens,
-    documents: Sequence[str],
-    info: PoolingInfo,
-    limits: ChunkLimits,
-    most: int = 0,
+    call: PoolingRequest, query: Tokens, documents: Sequence[str], info: PoolingInfo, limits: ChunkLimits, most: int = 0
 ) -> tuple[list[PoolingInput], list[int]]:
     """Returns the pairs of a query and every piece, and the number of the document of each.
 

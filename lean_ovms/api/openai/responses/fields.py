@@ -88,13 +88,7 @@ def _echoed(name: str) -> Field:
             )
         return value
 
-    return Field(
-        name=name,
-        kind="string",
-        help="returned as it came",
-        read=read,
-        schema={"maxLength": MAX_ECHOED},
-    )
+    return Field(name=name, kind="string", help="returned as it came", read=read, schema={"maxLength": MAX_ECHOED})
 
 
 def _include(value: list[Any]) -> list[str]:

@@ -259,11 +259,7 @@ class ResponseSocket:
             return None
         usage = counts(Usage(prompt_tokens=found["usage"]["input_tokens"]))
         final = found | {"id": item_id("resp"), "output": [], "status": "completed", "incomplete_details": None}
-        final |= {
-            "usage": usage,
-            "completed_at": found["created_at"],
-            "max_output_tokens": turn.max_output_tokens,
-        }
+        final |= {"usage": usage, "completed_at": found["created_at"], "max_output_tokens": turn.max_output_tokens}
         started = final | {"status": "in_progress", "usage": None}
         del started["completed_at"]
         for number, (kind, shown) in enumerate((("created", started), ("completed", final))):
