@@ -14,12 +14,8 @@ from .. import schemas
 from ..fields import UINT32_MAX, Field, Values
 from ..response import MAX_REQUEST_ID, is_safe_id
 
-MODEL = Field(
-    "model",
-    "string",
-    "name of a served model; optional if only one generates text",
-    wrong="model field is not a string",
-)
+MODEL = Field("model", "string", "name of a served model; optional if only one generates text",
+    wrong="model field is not a string")  # fmt: skip
 STREAM = Field("stream", "bool", "answer with server-sent events", wrong="stream field is not a boolean", default=False)
 
 
@@ -35,12 +31,8 @@ STREAM_OPTIONS = Field(
     "include_usage, continuous_usage_stats, include_obfuscation",
     fields=(INCLUDE_USAGE, _flag("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
 )
-RESPONSE_STREAM_OPTIONS = Field(
-    "stream_options",
-    "object",
-    "include_obfuscation; usage is always included",
-    fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE),
-)
+RESPONSE_STREAM_OPTIONS = Field("stream_options", "object", "include_obfuscation; usage is always included",
+    fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE))  # fmt: skip
 
 
 def _request_id(value: str) -> str:
@@ -53,24 +45,14 @@ TOKEN_IDS = (
     Field("return_token_ids", "bool", "return prompt_token_ids and token_ids", default=False),
     Field("return_tokens_as_token_ids", "bool", "write tokens in logprobs as token_id:NUMBER", default=False),
 )
-REQUEST_ID = Field(
-    "request_id",
-    "string",
-    "vLLM's: becomes the end of the response's id",
-    read=_request_id,
-    schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"},
-)
+REQUEST_ID = Field("request_id", "string", "vLLM's: becomes the end of the response's id", read=_request_id,
+    schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"})  # fmt: skip
 TIMINGS = (
     Field("timings", "bool", "return llama.cpp's timings; in a stream at its end", default=False),
     Field("timings_per_token", "bool", "llama.cpp's: send timings in every chunk of text", default=False),
-    Field(
-        "return_progress",
-        "bool",
-        "llama.cpp's: send chunks with prompt_progress in a stream; PAGED only",
-        needs="progress",
-        default=False,
-    ),
-)
+    Field("return_progress", "bool", "llama.cpp's: send chunks with prompt_progress in a stream; PAGED only",
+        needs="progress", default=False),
+)  # fmt: skip
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _UNIT = "(ns|us|µs|ms|s|m|h)"
 _DURATION = re.compile(_NUMBER + _UNIT)
@@ -104,47 +86,28 @@ KEEP_ALIVE = Field(
 ANSWERING = (MODEL, STREAM, STREAM_OPTIONS, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, REQUEST_ID)
 """Fields for the form of the response of chat and completions."""
 
-MESSAGES = Field(
-    "messages", "any", "conversation: role, content, tool_calls, tool_call_id, name", schema=schemas.MESSAGES
-)
+MESSAGES = Field("messages", "any", "conversation: role, content, tool_calls, tool_call_id, name",
+    schema=schemas.MESSAGES)  # fmt: skip
 TOOLS = (
     Field("tools", "any", "functions that the model may call; no built-in tools", schema=schemas.TOOLS),
     Field("tool_choice", "any", "none, auto, required, one function, or allowed_tools", schema=schemas.TOOL_CHOICE),
     Field("parallel_tool_calls", "bool", "false: at most one tool call in the response", default=True),
 )
 LOGPROBS = Field("logprobs", "bool", "return the log probability of each chosen token", default=False)
-NUM_LOGPROBS = Field(
-    "logprobs",
-    "int",
+NUM_LOGPROBS = Field("logprobs", "int",
     "return the log probability of each chosen token and of this many of the likeliest, at most --max_logprobs; "
-    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone",
-    low=-1,
-    wrong="logprobs accepts integer values",
-)
-TOP_LOGPROBS = Field(
-    "top_logprobs",
-    "int",
+    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone", low=-1,
+    wrong="logprobs accepts integer values")  # fmt: skip
+TOP_LOGPROBS = Field("top_logprobs", "int",
     "return this many of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
-    "PAGED only, else a Warning header",
-    low=-1,
-)
-PROMPT_LOGPROBS = Field(
-    "prompt_logprobs",
-    "int",
+    "PAGED only, else a Warning header", low=-1)  # fmt: skip
+PROMPT_LOGPROBS = Field("prompt_logprobs", "int",
     "vLLM's: return the log probability of each token of the prompt and of this many of the "
-    "likeliest; -1: all; not in streams; PAGED only, else a Warning header",
-    needs="alternatives",
-    low=-1,
-)
-TEMPLATE_KWARGS = Field(
-    "chat_template_kwargs",
-    "object",
-    "variables for the chat template, such as enable_thinking",
-    wrong="chat_template_kwargs must be an object",
-)
-ADD_GENERATION_PROMPT = Field(
-    "add_generation_prompt", "bool", "end the prompt with the header of the assistant's message (default true)"
-)
+    "likeliest; -1: all; not in streams; PAGED only, else a Warning header", needs="alternatives", low=-1)  # fmt: skip
+TEMPLATE_KWARGS = Field("chat_template_kwargs", "object", "variables for the chat template, such as enable_thinking",
+    wrong="chat_template_kwargs must be an object")  # fmt: skip
+ADD_GENERATION_PROMPT = Field("add_generation_prompt", "bool",
+    "end the prompt with the header of the assistant's message (default true)")  # fmt: skip
 
 
 def _documents(value: list[Any]) -> list[Any]:
@@ -153,19 +116,14 @@ def _documents(value: list[Any]) -> list[Any]:
     return value
 
 
-DOCUMENTS = Field(
-    "documents", "array", "objects for chat templates with retrieval", read=_documents, schema={"items": schemas.OBJECT}
-)
+DOCUMENTS = Field("documents", "array", "objects for chat templates with retrieval", read=_documents,
+    schema={"items": schemas.OBJECT})  # fmt: skip
 
 
-CHAT_TEMPLATE = Field(
-    "chat_template",
-    "string",
-    "Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
-)
-CONTINUE_FINAL_MESSAGE = Field(
-    "continue_final_message", "bool", "continue the last message, in place of a new one", default=False
-)
+CHAT_TEMPLATE = Field("chat_template", "string",
+    "Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template")  # fmt: skip
+CONTINUE_FINAL_MESSAGE = Field("continue_final_message", "bool", "continue the last message, in place of a new one",
+    default=False)  # fmt: skip
 
 
 def _frames(value: Json) -> Json:
@@ -184,12 +142,9 @@ def _frames(value: Json) -> Json:
 
 
 MAX_FPS = 1000
-MEDIA_IO_KWARGS = Field(
-    "media_io_kwargs",
-    "object",
+MEDIA_IO_KWARGS = Field("media_io_kwargs", "object",
     "vLLM's: video.num_frames and video.fps: at most so many frames of a video, and of its seconds; others are ignored",
-    read=_frames,
-)
+    read=_frames)  # fmt: skip
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""
 

@@ -19,12 +19,9 @@ from ..fields import Field, Values, parsed
 from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_of, array
 from .tools import ToolRule
 
-RESPONSE_FORMAT = Field(
-    "response_format",
-    "object",
+RESPONSE_FORMAT = Field("response_format", "object",
     "text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
-    wrong="response_format is not an object",
-)
+    wrong="response_format is not an object")  # fmt: skip
 
 
 def _gbnf(value: Any) -> str | None:

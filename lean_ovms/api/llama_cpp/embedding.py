@@ -25,26 +25,18 @@ NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""
 
 
-CONTENT = Field(
-    "content", "any", "a text, an array of token ids and texts, or an array of several inputs", schema=SEVERAL
-)
-FIELDS = FieldSet(
-    (
-        *shared.COMMON,
-        *shared.TRUNCATION,
-        shared.USE_ACTIVATION,
-        CONTENT,
-        Field("input", "any", "another name of content", schema=SEVERAL),
-        Field(
-            "embd_normalize",
-            "int",
-            "2: vectors of length 1; -1: as computed; absent: as the model's files say",
-            choices=tuple(NORMS),
-            outside="embd_normalize must be 2 (length 1) or -1 (as computed)",
-            read=NORMS.__getitem__,
-        ),
-    )
-)
+CONTENT = Field("content", "any", "a text, an array of token ids and texts, or an array of several inputs",
+    schema=SEVERAL)  # fmt: skip
+FIELDS = FieldSet((
+    *shared.COMMON,
+    *shared.TRUNCATION,
+    shared.USE_ACTIVATION,
+    CONTENT,
+    Field("input", "any", "another name of content", schema=SEVERAL),
+    Field("embd_normalize", "int", "2: vectors of length 1; -1: as computed; absent: as the model's files say",
+        choices=tuple(NORMS), outside="embd_normalize must be 2 (length 1) or -1 (as computed)",
+        read=NORMS.__getitem__),
+))  # fmt: skip
 GIVEN = any_of(all_of("content"), all_of("input"))
 
 

@@ -40,21 +40,11 @@ def _function_call(value: Any) -> str | Json:
 
 
 FIELDS = (
-    Field(
-        "functions",
-        "array",
-        "OpenAI's older form of tools, which have precedence; calls are then in function_call",
-        read=_functions,
-        schema=array(FUNCTION),
-    ),
-    Field(
-        "function_call",
-        "any",
-        "OpenAI's older form of tool_choice: none, auto or a name",
-        read=_function_call,
-        schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}})),
-    ),
-)
+    Field("functions", "array", "OpenAI's older form of tools, which have precedence; calls are then in function_call",
+        read=_functions, schema=array(FUNCTION)),
+    Field("function_call", "any", "OpenAI's older form of tool_choice: none, auto or a name", read=_function_call,
+        schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}}))),
+)  # fmt: skip
 
 
 def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:

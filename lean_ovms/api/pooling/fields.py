@@ -32,14 +32,8 @@ _INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schema
 
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
 _LOWEST = -INT64_MAX  # a lower number of JSON is rounded to -INT64_MAX - 1
-PRIORITY = Field(
-    "priority",
-    "int",
-    "the waiting request with the lowest number is computed first",
-    default=0,
-    low=_LOWEST,
-    high=INT64_MAX,
-)
+PRIORITY = Field("priority", "int", "the waiting request with the lowest number is computed first", default=0,
+    low=_LOWEST, high=INT64_MAX)  # fmt: skip
 COMMON = (
     MODEL,
     REQUEST_ID,
@@ -51,30 +45,16 @@ COMMON = (
 """Fields of every endpoint."""
 
 TRUNCATION = (
-    Field(
-        "truncate_prompt_tokens",
-        "int",
+    Field("truncate_prompt_tokens", "int",
         "how many tokens of an input are kept, special tokens included; -1: as many as fit; absent: a "
-        "longer input is an error",
-        low=-1,
-        high=INT64_MAX,
-        schema=schemas.NOT_ZERO,
-    ),
+        "longer input is an error", low=-1, high=INT64_MAX, schema=schemas.NOT_ZERO),
     replace(SAMPLING.named("truncation_side"), help="which side is cut: left or right", default="right"),
-)
-PADDING = Field(
-    "padding",
-    "string",
-    "vLLM's: no effect: padding never changes a result",
-    choices=("max_length", "do_not_pad"),
-    outside="padding should be either max_length or do_not_pad",
-)
-USE_ACTIVATION = Field(
-    "use_activation",
-    "bool",
+)  # fmt: skip
+PADDING = Field("padding", "string", "vLLM's: no effect: padding never changes a result",
+    choices=("max_length", "do_not_pad"), outside="padding should be either max_length or do_not_pad")  # fmt: skip
+USE_ACTIVATION = Field("use_activation", "bool",
     "whether vectors are normalized, and scores and classes go through softmax or sigmoid; default: as the model's "
-    "files say",
-)
+    "files say")  # fmt: skip
 NORMALIZE = Field("normalize", "bool", "another name of use_activation")
 TOKENIZING = (
     *TRUNCATION,

@@ -49,23 +49,15 @@ def _granularities(values: list[str]) -> list[str]:
     return values
 
 
-UPDATE = FieldSet(
-    (
-        Field("model", "string", "name of the model", default=""),
-        Field("language", "string", "code of the language; empty: detected", default=""),
-        Field("prompt", "string", "text before the audio", default="", read=_prompt),
-        Field(
-            "sample_rate",
-            "int",
-            "of the audio, in Hz",
-            default=16000,
-            choices=RATES,
-            outside=f"sample_rate must be one of {', '.join(map(str, RATES))}",
-        ),
-        Field("include", "array", f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
-        Field("timestamp_granularities", "array", "", default=(), read=_granularities),
-    )
-)
+UPDATE = FieldSet((
+    Field("model", "string", "name of the model", default=""),
+    Field("language", "string", "code of the language; empty: detected", default=""),
+    Field("prompt", "string", "text before the audio", default="", read=_prompt),
+    Field("sample_rate", "int", "of the audio, in Hz", default=16000, choices=RATES,
+        outside=f"sample_rate must be one of {', '.join(map(str, RATES))}"),
+    Field("include", "array", f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
+    Field("timestamp_granularities", "array", "", default=(), read=_granularities),
+))  # fmt: skip
 FINAL = Field("final", "bool", "there is no more audio", default=False)
 
 

@@ -42,22 +42,15 @@ SAMPLING_PARAMS = FieldSet(
     )
 )
 """vLLM's SamplingParams."""
-FIELDS = FieldSet(
-    (
-        Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
-        Field(
-            "sampling_params",
-            "object",
-            "fields of completions: temperature, max_tokens, stop, logprobs, structured_outputs, ...; no beam search",
-            required=True,
-            fields=SAMPLING_PARAMS,
-            schema={"additionalProperties": True},
-        ),
-        *_OUTSIDE,
-        Field("output_mode", "string", "text: also the text", choices=("tokens", "text"), default="tokens"),
-        Field("features", "object", "of images, which token ids cannot have here: null", schema={"maxProperties": 0}),
-    )
-)
+FIELDS = FieldSet((
+    Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
+    Field("sampling_params", "object",
+        "fields of completions: temperature, max_tokens, stop, logprobs, structured_outputs, ...; no beam search",
+        required=True, fields=SAMPLING_PARAMS, schema={"additionalProperties": True}),
+    *_OUTSIDE,
+    Field("output_mode", "string", "text: also the text", choices=("tokens", "text"), default="tokens"),
+    Field("features", "object", "of images, which token ids cannot have here: null", schema={"maxProperties": 0}),
+))  # fmt: skip
 _FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
 
 

@@ -31,39 +31,20 @@ from ..services import Services
 
 MAX_LABELS = 128
 
-FIELDS = FieldSet(
-    (
-        MODEL,
-        Field(
-            "query",
-            "any",
-            "text or token ids before (or after) each item",
-            required=True,
-            schema=any_of(STRING, TOKENS),
-        ),
-        Field(
-            "items",
-            "array",
-            "texts or lists of token ids, each scored with the query",
-            required=True,
-            schema=any_of(array(STRING, 1), array(TOKENS, 1)),
-        ),
-        Field(
-            "label_token_ids",
-            "array",
-            f"up to {MAX_LABELS} token ids; the score is the probability of the first",
-            required=True,
-            schema=TOKENS | {"minItems": 1, "maxItems": MAX_LABELS},
-        ),
-        Field(
-            "apply_softmax", "bool", "true: probability among the labels; false: in the whole vocabulary", default=True
-        ),
-        Field("item_first", "bool", "put the item before the query", default=False),
-        Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
-        REQUEST_ID,
-        SAMPLING.named("cache_salt"),
-    )
-)
+FIELDS = FieldSet((
+    MODEL,
+    Field("query", "any", "text or token ids before (or after) each item", required=True,
+        schema=any_of(STRING, TOKENS)),
+    Field("items", "array", "texts or lists of token ids, each scored with the query", required=True,
+        schema=any_of(array(STRING, 1), array(TOKENS, 1))),
+    Field("label_token_ids", "array", f"up to {MAX_LABELS} token ids; the score is the probability of the first",
+        required=True, schema=TOKENS | {"minItems": 1, "maxItems": MAX_LABELS}),
+    Field("apply_softmax", "bool", "true: probability among the labels; false: in the whole vocabulary", default=True),
+    Field("item_first", "bool", "put the item before the query", default=False),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
+    REQUEST_ID,
+    SAMPLING.named("cache_salt"),
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,55 +46,32 @@ def _max_length(value: Any) -> int:
     return value
 
 
-FIELDS = FieldSet(
-    (
-        MODEL,
-        Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
-        Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length, schema=LENGTH),
-        Field(
-            "pad_to_max_length",
-            "bool",
-            "OVMS: fill up to max_length with padding",
-            wrong="pad_to_max_length should be boolean",
-            default=False,
-        ),
-        Field(
-            "padding_side",
-            "string",
-            "OVMS: side of the padding, left or right",
-            default="right",
-            choices=("left", "right"),
-            wrong="padding_side should be string, either left or right",
-            outside="padding_side should be either left or right",
-        ),
-        Field(
-            "add_special_tokens",
-            "bool",
-            "let the tokenizer add BOS and the like (default true; false for messages)",
-            wrong="add_special_tokens should be boolean",
-        ),
-        Field("prompt", "string", "vLLM: the text to tokenize"),
-        replace(MESSAGES, schema=TEXT_MESSAGES),
-        *OF_TEMPLATE,
-        Field("return_token_strs", "bool", "vLLM: return the text of each token as well", default=False),
-        Field("content", "any", "llama.cpp: the text to tokenize, or an array of texts and token ids", schema=MIXED),
-        Field("add_special", "bool", "llama.cpp: let the tokenizer add BOS and the like to content", default=False),
-        Field(
-            "parse_special",
-            "bool",
-            "llama.cpp: read special tokens in content as such; false has no effect",
-            default=True,
-        ),
-        Field("with_pieces", "bool", "llama.cpp: return id and text of each token", default=False),
-    )
-)
-DETOKENIZE_FIELDS = FieldSet(
-    (
-        MODEL,
-        Field("tokens", "array", "token ids", required=True, schema=TOKENS),
-        Field("skip_special_tokens", "bool", "hide special tokens", default=False),
-    )
-)
+FIELDS = FieldSet((
+    MODEL,
+    Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
+    Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length, schema=LENGTH),
+    Field("pad_to_max_length", "bool", "OVMS: fill up to max_length with padding",
+        wrong="pad_to_max_length should be boolean", default=False),
+    Field("padding_side", "string", "OVMS: side of the padding, left or right", default="right",
+        choices=("left", "right"), wrong="padding_side should be string, either left or right",
+        outside="padding_side should be either left or right"),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like (default true; false for messages)",
+        wrong="add_special_tokens should be boolean"),
+    Field("prompt", "string", "vLLM: the text to tokenize"),
+    replace(MESSAGES, schema=TEXT_MESSAGES),
+    *OF_TEMPLATE,
+    Field("return_token_strs", "bool", "vLLM: return the text of each token as well", default=False),
+    Field("content", "any", "llama.cpp: the text to tokenize, or an array of texts and token ids", schema=MIXED),
+    Field("add_special", "bool", "llama.cpp: let the tokenizer add BOS and the like to content", default=False),
+    Field("parse_special", "bool", "llama.cpp: read special tokens in content as such; false has no effect",
+        default=True),
+    Field("with_pieces", "bool", "llama.cpp: return id and text of each token", default=False),
+))  # fmt: skip
+DETOKENIZE_FIELDS = FieldSet((
+    MODEL,
+    Field("tokens", "array", "token ids", required=True, schema=TOKENS),
+    Field("skip_special_tokens", "bool", "hide special tokens", default=False),
+))  # fmt: skip
 
 
 Tokenizing = TextModel | PoolingModel
