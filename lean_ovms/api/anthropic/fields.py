@@ -120,8 +120,7 @@ FIELDS = (
         schema=STOPS),
     Field("thinking", "object",
         "type sets enable_thinking for the chat template; display omitted leaves the reasoning out of "
-        "the answer", read=_thinking,
-        schema=_THINKING),
+        "the answer", read=_thinking, schema=_THINKING),
     Field("output_config", "object",
         "format is json_schema with a schema; effort sets reasoning_effort for the chat template", read=_output_config,
         schema=_OUTPUT_CONFIG),

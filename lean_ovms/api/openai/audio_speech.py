@@ -55,10 +55,9 @@ def _read_format(value: str) -> str:
 
 FIELDS = FieldSet((
     Field("model", "string", "name of a text-to-speech model; may be left out if there is one"),
-    Field("input", "string",
-        "the text to speak, at most --max_speech_characters long", required=True, schema={"minLength": 1}),
-    Field("voice", "any", "name of a voice of the model; absent: its first one", read=read_voice,
-        schema=VOICE),
+    Field("input", "string", "the text to speak, at most --max_speech_characters long", required=True,
+        schema={"minLength": 1}),
+    Field("voice", "any", "name of a voice of the model; absent: its first one", read=read_voice, schema=VOICE),
     Field("response_format", "string",
         "wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio", read=_read_format,
         default="wav", schema={"enum": list(FORMATS)}),

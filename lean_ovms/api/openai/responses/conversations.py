@@ -25,8 +25,7 @@ from .tables import CONVERSATION
 
 FIELDS = FieldSet((
     METADATA,
-    Field(name="items", kind="array", help="initial items, in the form of a response's input",
-        schema={"items": INPUT_ITEM}),
+    Field("items", "array", "initial items, in the form of a response's input", schema={"items": INPUT_ITEM}),
 ))  # fmt: skip
 METADATA_FIELDS = FieldSet((METADATA,))
 

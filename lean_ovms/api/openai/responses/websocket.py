@@ -47,8 +47,8 @@ MAX_STREAM_ID_CHARS = 256
 MAX_ECHOED_BYTES = 1 << 16
 """The limit for the members of a refused steer event that the error event repeats."""
 FIELDS = FieldSet((
-    Field(name="generate", kind="bool", help="false: compute the prompt, and generate nothing", default=True),
-    Field(name="stream_id", kind="string", help="id that the events of the answer get"),
+    Field("generate", "bool", "false: compute the prompt, and generate nothing", default=True),
+    Field("stream_id", "string", "id that the events of the answer get"),
 ))  # fmt: skip
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
