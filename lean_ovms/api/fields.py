@@ -226,6 +226,14 @@ def read_one(field: Field, value: Any) -> Any:
     return field.read(value) if field.read else value
 
 
+def require(fields: FieldSet, values: Values, why: str = "is missing") -> Values:
+    """Returns the same values, in which no required field is absent. Raises BadRequest."""
+    for field in fields:
+        if field.required and values[field.name] is None:
+            raise BadRequest(f"{field.name} {why}", param=field.name)
+    return values
+
+
 def whole(value: Any) -> Any:
     """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
     return int(value) if type(value) is float and value.is_integer() else value

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
+from ..fields import UINT32_MAX, Field, FieldSet, Values, read, require, whole
 from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
 from ..generation.llama_prompt import SEVERAL
 from ..generation.sampling import SAMPLING, GenerationFields
@@ -22,17 +22,8 @@ from ..schemas import STRING, any_of, object_of
 MAX_EXTRA = 256
 """Most pieces of input_extra."""
 SAME = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "stop",
-    "grammar",
-    "json_schema",
-    "id_slot",
+    *("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop"),
+    *("grammar", "json_schema", "id_slot"),
 )
 MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
@@ -165,9 +156,7 @@ def values_of(fields: FieldSet, body: Json) -> Values:
     values: Values = read(fields, body)
     if values["n_predict"] is None:
         values = {**values, "n_predict": values["max_tokens"]}
-    for field in fields:
-        if field.required and values[field.name] is None:
-            raise BadRequest(f"{field.name} is required", param=field.name)
+    require(fields, values, "is required")
     return values
 
 

@@ -13,14 +13,13 @@ import orjson
 
 from ... import __version__
 from ...config import Config
-from ...errors import RequestError
 from ...models.generation import Generation, GenerationGroup
 from ...timing_types import PromptProgress
 from ...types import Delta, Json, TokenLogprob, Usage
 from ..fields import Values
 from ..generation.request import GenerationBody
 from ..response import draft_metrics, new_id, now, prompt_progress, request_metrics, timings, token_name, usage
-from ..sse import event, padding
+from ..sse import padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 
@@ -208,11 +207,6 @@ class Chunks:
         last = self._head + self._after + b',"usage":' + orjson.dumps(usage(counts))
         times = self._options.times(self._generation)
         return last + (b"," + orjson.dumps(times)[1:-1] if times else b"") + b"}\n\n"
-
-    @staticmethod
-    def failed(error: RequestError) -> bytes:
-        """The in-band error event."""
-        return event(error.body())
 
     def _tail(self, *, timed: bool) -> bytes:
         timed = timed and self._options.timings

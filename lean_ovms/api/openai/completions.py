@@ -13,7 +13,7 @@ from functools import partial
 
 import orjson
 
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
@@ -154,7 +154,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
     return found
 
 
-class CompletionRenderer:
+class CompletionRenderer(sse.Renderer[Delta]):
     """Renders deltas as text_completion events."""
 
     def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
@@ -223,6 +223,3 @@ class CompletionRenderer:
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(_counts(self._completion, usage))
-
-    def failed(self, error: RequestError) -> bytes:
-        return self._chunks.failed(error)

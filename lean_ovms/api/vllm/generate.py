@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.collect import collect
 from ...models.generation import Generation
 from ...types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
@@ -139,7 +139,7 @@ def _read(body: Json, services: Services) -> GenerateRequest:
     )
 
 
-class TokenRenderer:
+class TokenRenderer(sse.Renderer[Delta]):
     """Renders deltas as events with token ids."""
 
     def __init__(self, parsed: GenerateRequest, generation: Generation) -> None:
@@ -161,6 +161,3 @@ class TokenRenderer:
         options = self._parsed.generation.stream_options
         wanted = options["include_usage"] or self._continuous
         return sse.event(self._parsed.envelope([], usage)) if wanted else b""
-
-    def failed(self, error: RequestError) -> bytes:
-        return sse.event(error.body())

@@ -19,7 +19,7 @@ from ...models.generation import GenerationGroup
 from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
-from ..fields import Field, FieldSet, Values, read
+from ..fields import Field, FieldSet, Values, read, require
 from ..generation.common_fields import MODEL, REQUEST_ID
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
@@ -99,9 +99,7 @@ def _parse(body: Json, services: Services) -> ScoringRequest:
     values = read(FIELDS, body)
     model = services.default_model(values)
     _tokens_or_text(values["query"], "query")
-    for name in ("items", "label_token_ids"):
-        if values[name] is None:
-            raise BadRequest(f"{name} is missing", param=name)
+    require(FIELDS, values)
     items = values["items"]
     if not items:
         raise BadRequest("items must contain at least one item.", param="items")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from ....errors import RequestError
 from ....media.audio.decoder import AudioStream
 from ....push_types import Sink
 from ....speech_types import TRANSLATE, SpeechEvent
 from ....types import Json, Usage
 from ...response import new_id, now, usage
-from ...sse import IteratedSource, event
+from ...sse import IteratedSource, Renderer, event
 from .answers import entries, known, times, token_usage
 from .request import AudioRequest
 from .transcript import Logprobs, Transcript
@@ -47,7 +46,7 @@ class TranscriptionStream(IteratedSource[SpeechEvent]):
             await self._audio.aclose()
 
 
-class TranscriptRenderer:
+class TranscriptRenderer(Renderer[SpeechEvent]):
     """Renders the engine's events as server-sent events (sse.Renderer)."""
 
     def __init__(self, parsed: AudioRequest, transcript: Transcript) -> None:
@@ -94,6 +93,3 @@ class TranscriptRenderer:
         }
         last = {**self._envelope, "choices": [], "usage": self._counts}
         return event(done) + (event(last) if self._parsed.include_usage else b"")
-
-    def failed(self, error: RequestError) -> bytes:
-        return event(error.body())
