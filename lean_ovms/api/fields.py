@@ -234,6 +234,13 @@ def require(fields: FieldSet, values: Values, why: str = "is missing") -> Values
     return values
 
 
+def one_of(value: Any, param: str, allowed: Sequence[str]) -> Any:
+    """Returns a member that is null or one of a few words. Raises BadRequest."""
+    if value is not None and value not in allowed:
+        raise BadRequest(f"{param} must be one of: {', '.join(allowed)}", param=param)
+    return value
+
+
 def whole(value: Any) -> Any:
     """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
     return int(value) if type(value) is float and value.is_integer() else value

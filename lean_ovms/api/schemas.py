@@ -6,7 +6,6 @@ from ..types import Json
 
 STRING: Json = {"type": "string"}
 SOME_TEXT: Json = {"type": "string", "minLength": 1}
-INTEGER: Json = {"type": "integer"}
 NUMBER: Json = {"type": "number"}
 BOOLEAN: Json = {"type": "boolean"}
 OBJECT: Json = {"type": "object"}

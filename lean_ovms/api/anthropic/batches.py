@@ -15,10 +15,9 @@ from ...errors import BadRequest, InternalError, anthropic_error
 from ...types import Json, Request, Response
 from ...util import chunked_json
 from ..fields import Field, FieldSet, read, require
-from ..openai.batches.files import FileStream
 from ..openai.batches.lines import check
 from ..openai.batches.service import KINDS, BatchService, batch_body, file_body, owner
-from ..openai.batches.storage import FILE, PIECE, RETENTION_S, Entry
+from ..openai.batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 from ..response import json
 from ..route_doc import RouteDoc
 from ..routes import id_in

@@ -70,12 +70,13 @@ def _parse(body: Json, services: Services) -> MessageRequest:
     reader.check_max_tokens("max_tokens")
     tools, (choice, parallel) = read_tools(values["tools"]), read_choice(values["tool_choice"])
     messages = map_late_system(to_messages(values["system"], values["messages"]), reader.model)
+    thinking = values["thinking"] or {}
     renamed = {
         "stop": values["stop_sequences"],
         "include_stop_str_in_output": False,
-        "output_config.format": fields.output_format(values),
+        "output_config.format": (values["output_config"] or {}).get("format") or values["output_format"],
     }
-    if (budget := fields.thinking_budget(values)) is not None:
+    if (budget := thinking.get("budget_tokens")) is not None:
         renamed[fields.BUDGET] = budget
     offer = read_offer(tools, choice, parallel)
     generation = reader.generation(renamed, offer=offer)
@@ -92,7 +93,7 @@ def _parse(body: Json, services: Services) -> MessageRequest:
         prompt=prompt,
         headers=generation.headers + warning_headers(fields.warnings(values)),
         stops=values["stop_sequences"] or (),
-        omit_thinking=fields.omits_thinking(values),
+        omit_thinking=thinking.get("display") == "omitted",
         timings=values["timings"] or values["timings_per_token"],
         timings_per_token=values["timings_per_token"],
     )

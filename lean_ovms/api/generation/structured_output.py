@@ -33,43 +33,26 @@ _JSON_SCHEMA = any_of(OBJECT, BOOLEAN, JSON_TEXT)
 _CHOICES = array(SOME_TEXT, 1)
 _ABSENT = any_of(NULL, {"enum": [False, 0]})
 STRUCTURED = (
-    Field(
-        "structured_outputs",
-        "object",
+    Field("structured_outputs", "object",
         "vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
-        schema={
-            "properties": {
-                "json": any_of(_JSON_SCHEMA, _ABSENT),
-                "json_object": any_of({"const": True}, _ABSENT),
-                "regex": any_of(SOME_TEXT, _ABSENT),
-                "choice": any_of(_CHOICES, _ABSENT),
-                "grammar": any_of(SOME_TEXT, _ABSENT),
-                "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT),
-            }
-        },
-    ),
+        schema={"properties": {
+            "json": any_of(_JSON_SCHEMA, _ABSENT), "json_object": any_of({"const": True}, _ABSENT),
+            "regex": any_of(SOME_TEXT, _ABSENT), "choice": any_of(_CHOICES, _ABSENT),
+            "grammar": any_of(SOME_TEXT, _ABSENT), "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT)}}),
     Field("guided_json", "any", "vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
     Field("guided_regex", "string", "vLLM's older form: a regular expression", schema=SOME_TEXT),
     Field("guided_choice", "array", "vLLM's older form: one of these strings", schema=_CHOICES),
     Field("guided_grammar", "string", "vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
     Field("json_schema", "any", "llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
     Field("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
-)
+)  # fmt: skip
 """Fields of every generating endpoint."""
 
 
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 XGRAMMAR_FORMATS = (
-    "const_string",
-    "regex",
-    "grammar",
-    "any_text",
-    "sequence",
-    "or",
-    "tag",
-    "triggered_tags",
-    "tags_with_separator",
-    "qwen_xml_parameter",
+    *("const_string", "regex", "grammar", "any_text", "sequence", "or", "tag", "triggered_tags"),
+    *("tags_with_separator", "qwen_xml_parameter"),
 )
 
 
@@ -177,14 +160,12 @@ def _structural_tag(form: Json, param: str) -> Json:
 # --- vLLM's
 
 
-def _structured(value: Json, param: str) -> Json | None:
+def _structured(value: Json, param: str) -> Json:
     requested = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
     if len(requested) != 1:
-        known = ", ".join(_PARTS)
-        raise BadRequest(f"{param} needs exactly one of {known}", param=param)
-    for key, part in requested.items():
-        return _PARTS[key](part, f"{param}.{key}")
-    return None
+        raise BadRequest(f"{param} needs exactly one of {', '.join(_PARTS)}", param=param)
+    [(key, part)] = requested.items()
+    return _PARTS[key](part, f"{param}.{key}")
 
 
 def _json(value: Any, param: str) -> Json:

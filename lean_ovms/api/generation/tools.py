@@ -117,11 +117,7 @@ def _tool(tool: Any, param: str) -> Json:
         raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
     if "parameters" in function and not isinstance(function["parameters"], dict):
         raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.function.parameters")
-    return (
-        {**tool, "type": "function", "function": function}
-        if "function" in tool
-        else {"type": "function", "function": function}
-    )
+    return {**(tool if "function" in tool else {}), "type": "function", "function": function}
 
 
 def _named(choice: Json) -> str:

@@ -279,6 +279,5 @@ class SpokenAnswer:
 async def handle_voices(request: Request, services: Services) -> Response:
     """The voices of every text-to-speech model."""
     found = [model for model in services.registry.served if isinstance(model, VoiceModel) and model.ready]
-    names = [name for model in found for name in model.voices.voices]
     data = [{"id": name, "name": name, "model": model.name} for model in found for name in model.voices.voices]
-    return json({"voices": list(dict.fromkeys(names)), "object": "list", "data": data})
+    return json({"voices": list(dict.fromkeys(row["name"] for row in data)), "object": "list", "data": data})

@@ -18,15 +18,12 @@ FINISH = "function_call"
 
 def _functions(value: list[Any]) -> list[Json]:
     for place, function in enumerate(value):
-        _check_function(function, f"functions[{place}]")
+        param = f"functions[{place}]"
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise BadRequest("Each function must be an object with a name", param=param)
+        if not isinstance(function.get("parameters"), dict | None):
+            raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.parameters")
     return value
-
-
-def _check_function(function: Any, param: str) -> None:
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-        raise BadRequest("Each function must be an object with a name", param=param)
-    if not isinstance(function.get("parameters"), (dict, type(None))):
-        raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.parameters")
 
 
 def _function_call(value: Any) -> str | Json:

@@ -53,6 +53,7 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
     params = _params(values, info, task)
     names = values.get("timestamp_granularities") or ()
     verbose = values["response_format"] == "verbose_json"
+    unread = {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
     parsed = AudioRequest(
         model=model,
         params=params,
@@ -63,7 +64,7 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
         stream=values["stream"],
         include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
         continuous_usage=values["stream_continuous_usage_stats"],
-        headers=warning_headers([*_ignored(values), *_unknown(fields, body)]),
+        headers=warning_headers([*_ignored(values), *unsupported.warnings(fields, unread)]),
     )
     return parsed, values["file"].data
 
@@ -136,13 +137,6 @@ def _ignored(values: Values) -> Iterator[str]:
         yield "languages is not supported and was ignored; language says which one is spoken"
     if values["n"] > 1 and not values["use_beam_search"]:
         yield "n has no effect without use_beam_search"
-
-
-def _unknown(fields: FieldSet, body: Json) -> list[str]:
-    """A line for each name that is similar to that of a field."""
-    return unsupported.warnings(
-        fields, {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
-    )
 
 
 def code_of(text: str, known: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from ...services import Services
 from ..responses.fields import METADATA
 from ..responses.output_items import item_id
 from ..responses.pages import PAGE, PageQuery, page_response
-from .files import expires_after
+from .fields import expires_after
 from .lines import ENDPOINTS
 from .service import BatchService, batch_body, owner
 from .storage import BATCH, FILE, RETENTION_S, Entry

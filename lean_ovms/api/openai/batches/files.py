@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import BinaryIO
 
-from ....errors import BadRequest
 from ....observability.logging import safe
-from ....push_types import Sink
-from ....types import Json, Request, Response
+from ....types import Request, Response
 from ...fields import Field, FieldSet, read, read_parameters, require
 from ...forms import body_of, read_file, read_form
 from ...response import json
@@ -20,33 +15,15 @@ from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import INLINE_BYTES, Services
 from ..responses.pages import PAGE, PageQuery, page_response
+from .fields import expires_after
 from .service import BatchService, file_body, owner
-from .storage import FILE, PIECE, RETENTION_S, Entry
+from .storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 
 ONE = "/files/{id}"
 CONTENT = "/files/{id}/content"
 MAX_NAME = 255
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_PAGE = 10000
-
-
-EXPIRY = FieldSet((
-    Field("anchor", "string", "from when on", choices=("created_at",)),
-    Field("seconds", "uint", "an hour to 30 days", low=3600, high=RETENTION_S, required=True),
-))  # fmt: skip
-
-
-def expires_after(name: str) -> Field:
-    """Returns the field that says how long a file stays. Its value is a number of seconds."""
-
-    def read_seconds(value: Json) -> int:
-        try:
-            return int(require(EXPIRY, read(EXPIRY, value))["seconds"])
-        except BadRequest as error:
-            error.param = f"{name}.{error.param}"
-            raise
-
-    return Field(name, "object", "how long the file, or the files of results, stay", fields=EXPIRY, read=read_seconds)
 
 
 FIELDS = FieldSet((
@@ -106,20 +83,3 @@ async def handle_content(request: Request, services: Services) -> Response:
         ("X-Content-Type-Options", "nosniff"),
     ]
     return Response(200, headers, FileStream([file], lambda file: file.read(PIECE)))
-
-
-class FileStream:
-    """A ByteStream of files, which it closes. read: the next piece of one, b"" at its end; called in a thread."""
-
-    def __init__(self, files: Sequence[BinaryIO], read: Callable[[BinaryIO], bytes]) -> None:
-        self._files = files
-        self._read = read
-
-    async def push_to(self, sink: Sink[bytes]) -> None:
-        for file in self._files:
-            while piece := await asyncio.to_thread(self._read, file):
-                await sink.send(piece)
-
-    async def aclose(self) -> None:
-        for file in self._files:
-            file.close()

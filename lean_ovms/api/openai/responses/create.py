@@ -55,7 +55,11 @@ async def handle_create(request: Request, services: Services) -> Response:
     if isinstance(stream, ToolLoop):
         stream.events = events
     if parsed.background:
-        response = await start_background(parsed, events, stream, context, services)
+        background = await services.get(ResponseService).start_background(events, stream, context)
+        if parsed.generation.stream:
+            response = Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
+        else:
+            response = json(events.response())
     elif parsed.generation.stream:
         response = Response(200, list(HEADERS), stream_response(parsed, events, stream, context, services))
     else:
@@ -95,16 +99,6 @@ async def collect_response(
     if parsed.store:
         await services.get(ResponseService).save(final, context)
     return final
-
-
-async def start_background(
-    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
-) -> Response:
-    """The response object at the start, or its events; the generation goes on whether they are read or not."""
-    background = await services.get(ResponseService).start_background(events, stream, context)
-    if parsed.generation.stream:
-        return Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
-    return json(events.response())
 
 
 def stream_response(

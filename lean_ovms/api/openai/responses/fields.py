@@ -12,7 +12,7 @@ from typing import Any
 from ....errors import BadRequest
 from ....types import Json
 from ... import schemas
-from ...fields import Field
+from ...fields import Field, one_of
 from ...generation.common_fields import (
     KEEP_ALIVE,
     LOGPROBS,
@@ -105,21 +105,14 @@ def _conversation(value: Any) -> str:
     return name
 
 
-def _one_of(value: Any, param: str, allowed: tuple[str, ...]) -> Any:
-    """Checks a value that may be null. Raises BadRequest."""
-    if value is not None and value not in allowed:
-        raise BadRequest(f"{param} must be one of: {', '.join(allowed)}", param=param)
-    return value
-
-
 def _reasoning(value: Json) -> Json:
     effort = value.get("effort")
     if effort is not None and not isinstance(effort, str):
         raise BadRequest("reasoning.effort is not a string", param="reasoning.effort")
-    _one_of(effort, "reasoning.effort", EFFORTS)
+    one_of(effort, "reasoning.effort", EFFORTS)
     summary = value.get("summary", value.get("generate_summary"))
-    _one_of(summary, "reasoning.summary", ("auto", "concise", "detailed"))
-    context = _one_of(value.get("context"), "reasoning.context", CONTEXTS)
+    one_of(summary, "reasoning.summary", ("auto", "concise", "detailed"))
+    context = one_of(value.get("context"), "reasoning.context", CONTEXTS)
     return {"effort": effort, "summary": summary} | ({} if context is None else {"context": context})
 
 
@@ -134,7 +127,7 @@ def _text(value: Json) -> Json:
     form = value.get("format") or TEXT_FORMAT
     if not isinstance(form, dict):
         raise BadRequest("text.format is not an object", param="text.format")
-    verbosity = _one_of(value.get("verbosity"), "text.verbosity", ("low", "medium", "high"))
+    verbosity = one_of(value.get("verbosity"), "text.verbosity", ("low", "medium", "high"))
     return {"format": form} if verbosity is None else {"format": form, "verbosity": verbosity}
 
 

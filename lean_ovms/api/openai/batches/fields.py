@@ -1,0 +1,26 @@
+"""What the bodies of files and of batches have in common."""
+
+from __future__ import annotations
+
+from ....errors import BadRequest
+from ....types import Json
+from ...fields import Field, FieldSet, read, require
+from .storage import RETENTION_S
+
+EXPIRY = FieldSet((
+    Field("anchor", "string", "from when on", choices=("created_at",)),
+    Field("seconds", "uint", "an hour to 30 days", low=3600, high=RETENTION_S, required=True),
+))  # fmt: skip
+
+
+def expires_after(name: str) -> Field:
+    """Returns the field that says how long a file stays. Its value is a number of seconds."""
+
+    def read_seconds(value: Json) -> int:
+        try:
+            return int(require(EXPIRY, read(EXPIRY, value))["seconds"])
+        except BadRequest as error:
+            error.param = f"{name}.{error.param}"
+            raise
+
+    return Field(name, "object", "how long the file, or the files of results, stay", fields=EXPIRY, read=read_seconds)
