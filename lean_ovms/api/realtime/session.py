@@ -151,7 +151,7 @@ class TranscriptionSession:
         """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
         stream = await self.open()
         if committed:
-            stream.release()
+            stream.committed.set()
         reader = stream.reader
         if not reader.ready:
             await asyncio.to_thread(reader.prepare)

@@ -31,10 +31,6 @@ class Stream:
         self.task: asyncio.Task[None] | None = None
         self.closed = self.cancelled = False
 
-    def release(self) -> None:
-        """Lets the text of this stream be sent from now on."""
-        self.committed.set()
-
     def close(self) -> None:
         """Ends the audio of this stream; its text is sent from now on."""
         if not self.closed:

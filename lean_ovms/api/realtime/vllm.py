@@ -124,7 +124,7 @@ class Vllm:
         if final:
             await session.close_stream(await session.open())
         elif session.current is not None:
-            session.current.release()
+            session.current.committed.set()
 
     async def refuse(self, error: RequestError, event: Json) -> None:
         code = error.code or ("invalid_event" if isinstance(error, BadRequest) else error.kind)
