@@ -177,10 +177,8 @@ def stream_options(field: Field, values: Values) -> dict[str, bool]:
     if not values["stream"]:
         raise BadRequest("stream_options provided, but stream not set to true", param=field.name)
     if not given.keys() <= found.keys():
-        raise BadRequest(
-            f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(sorted(found))}",
-            param=field.name,
-        )
+        text = f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(sorted(found))}"
+        raise BadRequest(text, param=field.name)
     for name, value in given.items():
         if value is not None:
             if not isinstance(value, bool):

@@ -282,10 +282,8 @@ def _neutral_penalties(given: Values) -> dict[str, float]:
 
 def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
     if given["num_assistant_tokens"] and given["assistant_confidence_threshold"]:
-        raise BadRequest(
-            "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive",
-            param="assistant_confidence_threshold",
-        )
+        text = "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive"
+        raise BadRequest(text, param="assistant_confidence_threshold")
     tokens = given["num_assistant_tokens"] or 0
     threshold = given["assistant_confidence_threshold"] or 0.0
     if not tokens and not threshold:

@@ -63,11 +63,8 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("Not supported: a 501", errors=(501,), answer="")
 async def handle_unsupported(request: Request, services: Services) -> Response:
-    raise RequestError(
-        f"{safe(request.path)} is not supported: models are made by optimum-cli and pulled from the hub",
-        status=501,
-        code="not_supported",
-    )
+    text = f"{safe(request.path)} is not supported: models are made by optimum-cli and pulled from the hub"
+    raise RequestError(text, status=501, code="not_supported")
 
 
 Report = Callable[[str, str, int, int], None]

@@ -161,11 +161,8 @@ def voice_of(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
         return ""
     if name not in info.voices:
         known = ", ".join(info.voices[:24]) + (", ..." if len(info.voices) > 24 else "")
-        raise BadRequest(
-            f"Requested voice {safe(name, 80)!r} not found in available voices: {known}",
-            param="voice",
-            code="voice_not_found",
-        )
+        text = f"Requested voice {safe(name, 80)!r} not found in available voices: {known}"
+        raise BadRequest(text, param="voice", code="voice_not_found")
     return name
 
 

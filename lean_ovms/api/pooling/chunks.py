@@ -40,10 +40,8 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
             raise
         count += sum(map(len, found[-len(group) :]))
         if count > call.config.max_pooling_tokens:
-            raise BadRequest(
-                f"{param} has more tokens than the {call.config.max_pooling_tokens} that a request may have",
-                param=param,
-            )
+            text = f"{param} has more tokens than the {call.config.max_pooling_tokens} that a request may have"
+            raise BadRequest(text, param=param)
     return found
 
 

@@ -151,8 +151,6 @@ def _metadata(encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[b
     if not text.isascii():  # a model's name; a header is latin-1
         text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
     if len(text) > MAX_METADATA:
-        raise BadRequest(
-            f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only",
-            param="encoding_format",
-        )
+        text = f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only"
+        raise BadRequest(text, param="encoding_format")
     return text

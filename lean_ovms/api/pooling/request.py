@@ -168,10 +168,8 @@ def parse_inputs(values: Values, config: Config) -> Inputs:
 
 def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
     if values["add_generation_prompt"] and values["continue_final_message"]:
-        raise BadRequest(
-            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
-            param="continue_final_message",
-        )
+        text = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        raise BadRequest(text, param="continue_final_message")
     base = chat_prompt(values, [], [])
     prompts = []
     for messages in several:

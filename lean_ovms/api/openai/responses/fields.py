@@ -181,10 +181,8 @@ REFUSED = {
 def _fit_for_a_path(value: str) -> str:
     """Responses are fetched by their ids, which clients put into paths as they are."""
     if not _IN_PATH.fullmatch(value):
-        raise BadRequest(
-            f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores",
-            param="request_id",
-        )
+        text = f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores"
+        raise BadRequest(text, param="request_id")
     return value
 
 
