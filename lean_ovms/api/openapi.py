@@ -19,14 +19,8 @@ from .router import imported
 from .routes import BASES, ROUTES, Route
 from .schemas import object_of
 
-_TYPES = {
-    "bool": "boolean",
-    "number": "number",
-    "int": "integer",
-    "uint": "integer",
-    "string": "string",
-    "object": "object",
-    "array": "array",
+_TYPES = {"bool": "boolean", "int": "integer", "uint": "integer"} | {
+    kind: kind for kind in ("number", "string", "object", "array")
 }
 _BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 _ERRORS = {

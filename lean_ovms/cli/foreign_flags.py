@@ -199,22 +199,15 @@ def _pooling(text: str) -> str:
 _SPECULATIVE = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"}
 _LOOKUP = {"prompt_lookup": "true"}
 _LONG_LOOKUP = _LOOKUP | {"override_generation_config": '{"num_assistant_tokens": 24, "max_ngram_size": 24}'}
-_EAGLE3 = {"draft_eagle3_mode": "true"}
-_MTP = {"mtp": "true"}
+_EAGLE3, _MTP = {"draft_eagle3_mode": "true"}, {"mtp": "true"}
 _METHODS: dict[str, dict[str, str]] = {
     "none": {"ngram_speculation": "false", "mtp": "false"},
-    "ngram": _LOOKUP,
-    "ngram-simple": _LOOKUP,
-    "ngram-map-k": _LOOKUP,
-    "ngram-map-k4v": _LOOKUP,
-    "ngram-mod": _LONG_LOOKUP,
-    "suffix": _LONG_LOOKUP,
+    **dict.fromkeys(("ngram", "ngram-simple", "ngram-map-k", "ngram-map-k4v"), _LOOKUP),
+    **dict.fromkeys(("ngram-mod", "suffix"), _LONG_LOOKUP),
     "draft_model": {},
     "draft-simple": {},
-    "eagle3": _EAGLE3,
-    "draft-eagle3": _EAGLE3,
-    "mtp": _MTP,
-    "draft-mtp": _MTP,
+    **dict.fromkeys(("eagle3", "draft-eagle3"), _EAGLE3),
+    **dict.fromkeys(("mtp", "draft-mtp"), _MTP),
 }
 """Methods of speculative decoding by vLLM's and llama.cpp's names; a draft model is named by another flag."""
 

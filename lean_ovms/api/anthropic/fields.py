@@ -136,17 +136,10 @@ FIELDS = (
 _OTHERWISE = {"max_tokens", "stop", "include_stop_str_in_output", "n", "best_of", "use_beam_search", "length_penalty"}
 """Sampling fields that have another name here, or that make several answers of which a message holds one."""
 
-ALL_FIELDS = GenerationFields(
-    (
-        MODEL,
-        STREAM,
-        *FIELDS,
-        *TIMINGS,
-        KEEP_ALIVE,
-        *STRUCTURED,
-        *(field for field in SAMPLING if field.name not in _OTHERWISE),
-    )
-)
+ALL_FIELDS = GenerationFields((
+    *(MODEL, STREAM, *FIELDS, *TIMINGS, KEEP_ALIVE, *STRUCTURED),
+    *(field for field in SAMPLING if field.name not in _OTHERWISE),
+))  # fmt: skip
 
 
 def template_variables(values: Values) -> Json:

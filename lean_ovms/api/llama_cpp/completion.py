@@ -132,7 +132,7 @@ class LlamaCppRenderer(Renderer[Delta]):
         self._parsed = parsed
         self._generations = generations
         self._choices = [CompletedChoice() for _ in generations]
-        self._held = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
+        self._unsent = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta) for delta in deltas])
@@ -143,7 +143,7 @@ class LlamaCppRenderer(Renderer[Delta]):
         if "\n" in text:
             choice.text = "\n"
         if not self._parsed.hidden:
-            tokens, logprobs = self._held[delta.index]
+            tokens, logprobs = self._unsent[delta.index]
             tokens += delta.tokens
             logprobs += delta.logprobs
             if text or delta.progress or (delta.finish and logprobs):
@@ -155,8 +155,8 @@ class LlamaCppRenderer(Renderer[Delta]):
 
     def _part(self, delta: Delta, text: str) -> bytes:
         values, generation = self._parsed.values, self._generations[delta.index]
-        tokens, logprobs = self._held[delta.index]
-        self._held[delta.index] = [], []
+        tokens, logprobs = self._unsent[delta.index]
+        self._unsent[delta.index] = [], []
         shown = head(self._parsed, generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
         if delta.progress:
             shown["prompt_progress"] = prompt_progress(delta.progress)

@@ -164,7 +164,7 @@ class CompletionRenderer(sse.Renderer[Delta]):
         self._choices = [ChoiceState() for _ in range(len(echoes) * completion.generation.sampling.n)]
         self._offsets = [0] * len(self._choices)
         self._scored = completion.generation.sampling.prompt_logprobs
-        self._held: list[Delta] = []
+        self._unscored: list[Delta] = []
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         if self._scored:
@@ -176,11 +176,11 @@ class CompletionRenderer(sse.Renderer[Delta]):
 
         The first choice, which scores it, may be later.
         """
-        due, held = list[Delta](), list[Delta]()
-        for delta in self._held + deltas:
+        due, unscored = list[Delta](), list[Delta]()
+        for delta in self._unscored + deltas:
             ready = delta.progress is not None or self._echo(delta).generation.prompt_scored
-            (due if ready else held).append(delta)
-        self._held = held
+            (due if ready else unscored).append(delta)
+        self._unscored = unscored
         return due
 
     def _echo(self, delta: Delta) -> Echo:

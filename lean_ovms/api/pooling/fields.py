@@ -63,25 +63,18 @@ TOKENIZING = (
 )
 CONVERSATION = (
     MESSAGES,
-    replace(
-        ADD_GENERATION_PROMPT,
-        help="end the rendered messages with the header of the assistant's message",
-        default=False,
-    ),
+    replace(ADD_GENERATION_PROMPT, default=False,
+        help="end the rendered messages with the header of the assistant's message"),
     CONTINUE_FINAL_MESSAGE,
     TEMPLATE_KWARGS,
     CHAT_TEMPLATE,
-)
+)  # fmt: skip
 """Messages instead of an input, for models with a chat template."""
 
 INPUT = Field("input", "any", "a string, strings, token ids, lists of token ids, or messages", schema=_INPUT)
-DIMENSIONS = Field(
-    "dimensions",
-    "int",
+DIMENSIONS = Field("dimensions", "int",
     "how many numbers of a vector are kept, for models trained for that (Matryoshka)",
-    low=1,
-    high=MAX_DIMENSIONS,
-)
+    low=1, high=MAX_DIMENSIONS)  # fmt: skip
 PROMPTS = (
     Field("prompt_name", "string", "name of the model's prompt to put before each input"),
     Field("input_type", "string", "Cohere's name of prompt_name, with its values search_query and search_document"),
@@ -93,8 +86,7 @@ ONE_INPUT = schemas.one_of("input", "messages")
 
 
 def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
-    """Returns the description of an endpoint whose response has vectors, as JSON or bytes. answer: a name of
-    schemas."""
+    """Returns the description of an endpoint whose response has vectors, as JSON or bytes."""
     return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
 
 

@@ -12,7 +12,7 @@ from .settings import Settings
 
 
 class Stream:
-    """committed: the client has asked for the text; until then it is computed, and held back. item_id: in the API.
+    """committed: the client has asked for the text; until then it is computed, and not sent. item_id: in the API.
 
     offset_s: of its beginning, from the session's. task: its transcription, once it has begun.
     """

@@ -71,7 +71,7 @@ class ResponsesRequest:
                 items = less
 
     async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
-        """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
+        """The prompt of a whole context; a long one is made in the offload thread. Raises as _prompt."""
         return await services.offload.run(
             ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
         )
