@@ -18,7 +18,7 @@ from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...pooling_types import VECTORS
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, read, whole
 from ..generation.common_fields import MODEL
 from ..generation.fim import NOTATIONS
 from ..generation.sampling import Defaults
@@ -162,11 +162,7 @@ def _parameters(model: Model) -> str:
     lines: list[tuple[str, Any]] = [("num_ctx", model.context_length)] if model.context_length else []
     lines += [(ollama, defaults.number(name)) for name, ollama in PARAMETERS.items()]
     lines += [("stop", stop) for stop in defaults.stop]
-    return "\n".join(f"{name:<30} {orjson.dumps(_short(value)).decode()}" for name, value in lines)
-
-
-def _short(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return "\n".join(f"{name:<30} {orjson.dumps(whole(value)).decode()}" for name, value in lines)
 
 
 def human(count: int) -> str:

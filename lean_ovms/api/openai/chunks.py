@@ -125,7 +125,7 @@ class ChunkOptions:
 
     def response_id(self, prefix: str) -> str:
         """The id of the response."""
-        return f"{prefix}-{self.request_id}" if self.request_id else new_id(prefix)
+        return new_id(prefix, self.request_id)
 
     def name(self, token: TokenLogprob) -> str:
         """The name of a token in logprobs."""

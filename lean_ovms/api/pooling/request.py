@@ -96,8 +96,7 @@ class PoolingRequest:
 
     def envelope(self, prefix: str) -> Json:
         """Returns id, created and model of the response."""
-        end = self.values["request_id"]
-        return {"id": f"{prefix}-{end}" if end else new_id(prefix), "created": now(), "model": self.model.name}
+        return {"id": new_id(prefix, self.values["request_id"]), "created": now(), "model": self.model.name}
 
     async def load_numpy(self) -> None:
         """Imports numpy outside the event loop: the first time it takes 0.1 s."""
@@ -115,13 +114,15 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
     values = read(fields, body)
     model = _model(values, services)
     kept = model.keep_loaded(values.get("keep_alive"))
+    padded = values.get("padding") == "max_length"
+    padding = ["padding has no effect on the results of this model"] if padded else []
     return PoolingRequest(
         values=values,
         model=model,
         config=services.config,
         offload=services.offload,
         ovms=ovms,
-        headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body) + kept),
+        headers=warning_headers(padding + unsupported.warnings(fields, body) + kept),
     )
 
 
@@ -131,10 +132,6 @@ def _model(values: Values, services: Services) -> PoolingModel:
     if not name:
         name = services.registry.default_of(PoolingModel) or model_name(values)
     return services.registry.get(name, PoolingModel)
-
-
-def _warnings(values: Values) -> list[str]:
-    return ["padding has no effect on the results of this model"] if values.get("padding") == "max_length" else []
 
 
 # --- inputs that are computed one by one

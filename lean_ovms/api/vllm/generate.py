@@ -134,7 +134,7 @@ def _read(body: Json, services: Services) -> GenerateRequest:
     return GenerateRequest(
         prompt=TokenPrompt(token_ids(tokens, "token_ids")),
         generation=replace(generation, notices=notices),
-        id=f"generate-tokens-{values['request_id']}" if values["request_id"] else new_id("generate-tokens"),
+        id=new_id("generate-tokens", values["request_id"]),
         text=values["output_mode"] == "text",
     )
 

@@ -81,7 +81,7 @@ async def handle(request: Request, services: Services) -> Response:
             await group.aclose()
     scores = [_score(choice, softmax=scoring.values["apply_softmax"]) for choice in choices]
     body = {
-        "id": _id(scoring.values["request_id"]),
+        "id": new_id("generative-scoring", scoring.values["request_id"]),
         "object": "list",
         "created": now(),
         "model": model.name,
@@ -89,10 +89,6 @@ async def handle(request: Request, services: Services) -> Response:
         "usage": usage(group.usage),
     }
     return json(body, scoring.headers)
-
-
-def _id(request_id: str | None) -> str:
-    return f"generative-scoring-{request_id}" if request_id else new_id("generative-scoring")
 
 
 def _parse(body: Json, services: Services) -> ScoringRequest:

@@ -157,15 +157,10 @@ def _object(document: Json, param: str) -> str:
     return f"{title}\n{text}" if title else text
 
 
-def _order(rerank: RerankRequest, scores: Scores) -> list[int]:
-    """Numbers of the documents, best first; equal ones in their order."""
-    order = sorted(range(len(scores.values)), key=lambda index: -scores.values[index])
-    return order[: rerank.score.call.values["top_n"] or None]
-
-
 def bare(rerank: RerankRequest, scores: Scores) -> list[Json]:
-    """The results, best first."""
-    return [_result(rerank, index, scores.values[index]) for index in _order(rerank, scores)]
+    """The results, best first; equal ones in the order of the documents."""
+    order = sorted(enumerate(scores.values), key=lambda scored: -scored[1])
+    return [_result(rerank, index, value) for index, value in order[: rerank.score.call.values["top_n"] or None]]
 
 
 def full(rerank: RerankRequest, scores: Scores) -> Json:

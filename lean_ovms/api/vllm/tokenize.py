@@ -148,7 +148,8 @@ def _tokens(body: Json, services: Services) -> Values:
 async def _ovms(values: Values, model: Tokenizing) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
-    special = values["add_special_tokens"] is not False and not _reranks(model)
+    reranks = isinstance(model, PoolingModel) and model.pooling.kind == SCORE  # OVMS's add no special tokens here
+    special = values["add_special_tokens"] is not False and not reranks
     tokens = await model.encode(texts, special)
     if length is not None and isinstance(model, PoolingModel) and special and max(map(len, tokens)) > length:
         tokens = [_cut(*both, length) for both in zip(tokens, await model.encode(texts, False), strict=True)]
@@ -160,11 +161,6 @@ async def _ovms(values: Values, model: Tokenizing) -> Json:
             raise BadRequest(f"max_length fills up to more than {MAX_PADDED} tokens", param="max_length")
         tokens = _pad(tokens, length, side, model.info.pad_token_id)
     return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
-
-
-def _reranks(model: Tokenizing) -> bool:
-    """OVMS's rerank models never add special tokens here."""
-    return isinstance(model, PoolingModel) and model.pooling.kind == SCORE
 
 
 def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:

@@ -21,7 +21,8 @@ from .mcp_tools import SHOWN, McpTool, read_mcp_tool
 from .tool_origin import ToolOrigin, function_name
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
-"""Types that agents send besides their own functions; with a date behind them, too."""
+DATED = ("web_search_2", "web_search_preview_2")
+"""Types that agents send besides their own functions, and how those with a date begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None)
         raise BadRequest(f"{param}: a namespace holds function and custom tools", param=param)
     elif kind == "namespace":
         _add_namespace(found, tool, param)
-    elif isinstance(kind, str) and _is_dropped(kind):
+    elif isinstance(kind, str) and (kind in DROPPED or kind.startswith(DATED)):
         found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
     else:
         found.functions.append(tool)
@@ -79,10 +80,6 @@ def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> N
         raise BadRequest(f"{param}: another tool has this server_label, or names this server", param=param)
     found.mcp.append(server)
     found.shown.append({name: tool[name] for name in SHOWN if name in tool})
-
-
-def _is_dropped(kind: str) -> bool:
-    return kind in DROPPED or kind.startswith(("web_search_2", "web_search_preview_2"))
 
 
 def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:

@@ -142,10 +142,6 @@ def _call(given: Json, param: str) -> Json:
     return _read_call(given | {"call_id": call_id}, "arguments", "fc", param)
 
 
-def _custom_call(given: Json, param: str) -> Json:
-    return _read_call(given, "input", "ctc", param)
-
-
 def _read_call(given: Json, content: str, prefix: str, param: str) -> Json:
     said = _strings(given, ("call_id", "name", content), param)
     space = {"namespace": given["namespace"]} if isinstance(given.get("namespace"), str) else {}
@@ -237,7 +233,7 @@ _CALLED = ("server_label", "name", "arguments")
 _READERS: dict[str, Callable[[Json, str], Json]] = {
     "function_call": _call,
     "function_call_output": _call_output,
-    "custom_tool_call": _custom_call,
+    "custom_tool_call": lambda given, param: _read_call(given, "input", "ctc", param),
     "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
     mcp_tools.LISTING: _mcp_listing,
