@@ -274,7 +274,6 @@ class SpokenAnswer:
 
 @RouteDoc("The voices of a text-to-speech model")
 async def handle_voices(request: Request, services: Services) -> Response:
-    """The voices of every text-to-speech model."""
     found = [model for model in services.registry.served if isinstance(model, VoiceModel) and model.ready]
     data = [{"id": name, "name": name, "model": model.name} for model in found for name in model.voices.voices]
     return json({"voices": list(dict.fromkeys(row["name"] for row in data)), "object": "list", "data": data})

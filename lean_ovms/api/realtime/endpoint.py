@@ -42,7 +42,6 @@ class RealtimeService(OpenWebSockets[TranscriptionSession]):
 
 @RouteDoc("A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    """Opens a transcription session over a WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
     query = read_parameters(request.query)

@@ -51,6 +51,7 @@ class TranscriptRenderer(Renderer[SpeechEvent]):
 
     def __init__(self, parsed: AudioRequest, transcript: Transcript) -> None:
         self._parsed = parsed
+        self._continuous = parsed.values["stream_continuous_usage_stats"]
         self._transcript = transcript
         kind = "translation" if parsed.params.task == TRANSLATE else "transcription"
         self._envelope: Json = {
@@ -71,7 +72,7 @@ class TranscriptRenderer(Renderer[SpeechEvent]):
             **self._envelope,
             "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
         }
-        return event(body | ({"usage": self._counts} if self._parsed.continuous_usage else {}))
+        return event(body | ({"usage": self._counts} if self._continuous else {}))
 
     @property
     def _counts(self) -> Json:
@@ -80,12 +81,14 @@ class TranscriptRenderer(Renderer[SpeechEvent]):
 
     def end(self, usage: Usage) -> bytes:
         found = self._transcript
-        details = known(found) if self._parsed.format == "verbose_json" else {"language": found.language}
+        details = (
+            known(found) if self._parsed.values["response_format"] == "verbose_json" else {"language": found.language}
+        )
         done = {
             "type": "transcript.text.done",
             "text": found.text,
             "logprobs": entries(found.logprobs),
-            "usage": token_usage(found) | (self._counts if self._parsed.continuous_usage else {}),
+            "usage": token_usage(found) | (self._counts if self._continuous else {}),
             **details,
             **times(self._parsed, found),
             **self._envelope,

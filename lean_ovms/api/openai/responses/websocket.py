@@ -73,7 +73,6 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
 
 @RouteDoc("Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    """Opens the WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
     sockets = services.get(ResponseSockets)
