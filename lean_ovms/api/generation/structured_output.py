@@ -17,7 +17,7 @@ from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams
 from ..fields import Field, Values, parsed
 from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_of, array
-from .tools import ToolRule
+from .tools import ToolOffer
 
 RESPONSE_FORMAT = Field("response_format", "object",
     "text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
@@ -86,7 +86,7 @@ def _refuse_different(requested: Json) -> None:
 
 def add_tool_rule(
     constraint: OutputConstraint | None,
-    tools: ToolRule,
+    offer: ToolOffer,
     config: Config,
     sampling: SamplingParams,
     *,
@@ -98,17 +98,17 @@ def add_tool_rule(
     them: then calls are not constrained. Raises BadRequest for a grammar of the answer where a call is required.
     """
     calls = ""
-    if tools.offered and tools.required:
+    if offer.tools and offer.required:
         if constraint is not None and constraint.strict:
             why = f"{constraint.param} and a tool_choice that requires a call exclude each other"
             raise BadRequest(why, param=constraint.param)
         calls = "required"
-    elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
+    elif offer.tools and (offer.strict or config.enable_tool_guided_generation):
         calls = "schema" if combines or (sampling.beams == 1 and not sampling.min_tokens) else ""
     if constraint is None and not calls:
         return None
     base = constraint or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
-    return replace(base, tool_calls=calls, parallel=tools.parallel)
+    return replace(base, tool_calls=calls, parallel=offer.parallel)
 
 
 def read_format(form: Json, param: str = "response_format") -> Json | None:

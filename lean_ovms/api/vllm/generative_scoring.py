@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -47,30 +46,17 @@ FIELDS = FieldSet((
 ))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ScoringRequest:
-    """A checked body. headers: Warning headers."""
-
-    model: TextModel
-    values: Values
-    headers: list[tuple[str, str]]
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        return tuple(self.values["label_token_ids"])
-
-
 @RouteDoc("Probability of a label after each item", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    scoring = await services.parse_body(request, _parse)
-    with await scoring.model.hold() as model:
-        prompts = await _prompts(scoring.values, model)
+    model, values, headers = await services.parse_body(request, _parse)
+    with await model.hold() as model:
+        prompts = await _prompts(values, model)
         sampling = SamplingParams(
             max_tokens=1,
             temperature=0.0,
             logprobs=True,
-            logprob_token_ids=scoring.labels,
-            cache_salt=scoring.values["cache_salt"] or "",
+            logprob_token_ids=tuple(values["label_token_ids"]),
+            cache_salt=values["cache_salt"] or "",
         )
         start = partial(model.start, sampling=sampling, output=OutputParams())
         generations = await start_all(prompts, start, model.config.max_queued_tokens_per_client)
@@ -79,19 +65,20 @@ async def handle(request: Request, services: Services) -> Response:
             choices = await collect(group, len(generations))
         finally:
             await group.aclose()
-    scores = [_score(choice, softmax=scoring.values["apply_softmax"]) for choice in choices]
+    scores = [_score(choice, softmax=values["apply_softmax"]) for choice in choices]
     body = {
-        "id": new_id("generative-scoring", scoring.values["request_id"]),
+        "id": new_id("generative-scoring", values["request_id"]),
         "object": "list",
         "created": now(),
         "model": model.name,
         "data": [{"index": place, "object": "score", "score": score} for place, score in enumerate(scores)],
         "usage": usage(group.usage),
     }
-    return json(body, scoring.headers)
+    return json(body, headers)
 
 
-def _parse(body: Json, services: Services) -> ScoringRequest:
+def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tuple[str, str]]]:
+    """Returns the model, the values of the fields, and Warning headers. Raises RequestError."""
     values = read(FIELDS, body)
     model = services.default_model(values)
     _tokens_or_text(values["query"], "query")
@@ -111,7 +98,7 @@ def _parse(body: Json, services: Services) -> ScoringRequest:
             param="model",
             code="not_supported",
         )
-    return ScoringRequest(model, values, warning_headers(warnings(FIELDS, body)))
+    return model, values, warning_headers(warnings(FIELDS, body))
 
 
 def _check_labels(labels: list[Any], model: TextModel) -> None:
