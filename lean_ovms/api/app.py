@@ -11,14 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from ..config import Config
-from ..errors import (
-    InternalError,
-    MethodNotAllowed,
-    NotFound,
-    RequestError,
-    error_response,
-    expects_anthropic,
-)
+from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response, expects_anthropic
 from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry

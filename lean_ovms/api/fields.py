@@ -226,6 +226,21 @@ def read_one(field: Field, value: Any) -> Any:
     return field.read(value) if field.read else value
 
 
+def require(fields: FieldSet, values: Values, why: str = "is missing") -> Values:
+    """Returns the same values, in which no required field is absent. Raises BadRequest."""
+    for field in fields:
+        if field.required and values[field.name] is None:
+            raise BadRequest(f"{field.name} {why}", param=field.name)
+    return values
+
+
+def one_of(value: Any, param: str, allowed: Sequence[str]) -> Any:
+    """Returns a member that is null or one of a few words. Raises BadRequest."""
+    if value is not None and value not in allowed:
+        raise BadRequest(f"{param} must be one of: {', '.join(allowed)}", param=param)
+    return value
+
+
 def whole(value: Any) -> Any:
     """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
     return int(value) if type(value) is float and value.is_integer() else value

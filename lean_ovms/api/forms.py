@@ -205,8 +205,8 @@ def body_of(fields: FieldSet, form: Form) -> Json:
         elif known.kind == "array":
             body.setdefault(name, []).append(text)
         elif member is not None:
-            held = body.get(name)
-            body[name] = (held if isinstance(held, dict) else {}) | {member: _member(known, member, text)}
+            before = body.get(name)
+            body[name] = (before if isinstance(before, dict) else {}) | {member: _member(known, member, text)}
         elif text:
             body[name] = typed(known, text)
     for name, files in form.files.items():

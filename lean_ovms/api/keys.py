@@ -102,11 +102,8 @@ class ApiKey:
 
     def _refuse(self, limit: str, wait_s: float) -> None:
         self._usages.of(self.name, "").rejections += 1
-        raise TooManyRequests(
-            f"The limit of this API key is reached: {limit}. Please try again in {duration(wait_s)}.",
-            code="rate_limit_exceeded",
-            retry_after_s=math.ceil(wait_s),
-        )
+        text = f"The limit of this API key is reached: {limit}. Please try again in {duration(wait_s)}."
+        raise TooManyRequests(text, code="rate_limit_exceeded", retry_after_s=math.ceil(wait_s))
 
     def _finish_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
         self._running -= counts_as_running
@@ -178,10 +175,8 @@ class ApiKeys:
         if key is None:
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
         if route.role and route.role not in key.spec.roles:
-            raise Forbidden(
-                f"This API key does not have the role {route.role}, which {safe(request.path)} needs",
-                code="insufficient_permissions",
-            )
+            text = f"This API key does not have the role {route.role}, which {safe(request.path)} needs"
+            raise Forbidden(text, code="insufficient_permissions")
         if route.role == INFERENCE:
             key.start_request(record, counts_as_running=not request.websocket)
 

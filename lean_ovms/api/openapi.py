@@ -19,14 +19,8 @@ from .router import imported
 from .routes import BASES, ROUTES, Route
 from .schemas import object_of
 
-_TYPES = {
-    "bool": "boolean",
-    "number": "number",
-    "int": "integer",
-    "uint": "integer",
-    "string": "string",
-    "object": "object",
-    "array": "array",
+_TYPES = {"bool": "boolean", "int": "integer", "uint": "integer"} | {
+    kind: kind for kind in ("number", "string", "object", "array")
 }
 _BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 _ERRORS = {
@@ -149,12 +143,15 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
     operation: Json = {
         "operationId": _operation_id(route, path),
         "summary": doc.summary,
-        "tags": [_tag(route)],
+        "tags": [re.findall(r"\w+", route.path)[0] if BASES[0] in route.bases else "server"],
         "responses": _responses(doc, path, _errors(doc, path, authenticated=authenticated)),
     }
     if reference := REFERENCES.get(route.module.partition(".")[0]):
         operation["externalDocs"] = {"url": reference}
-    parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", path)
+    ]
     parameters += [
         {"name": r.name, "in": "query", "schema": schema(r, nullable=False), "description": r.help} for r in doc.query
     ]
@@ -169,19 +166,11 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
     return operation
 
 
-def _path_parameter(name: str) -> Json:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-
-
 def _operation_id(route: Route, path: str) -> str:
     """Paths without a base are those of several servers, which have some in common."""
     words = re.findall(r"\w+", path.removeprefix(BASES[0] + "/"))
     server = route.module.partition(".")[0]
     return "_".join([route.method.lower(), *([server] if BASES[0] not in route.bases else []), *words])
-
-
-def _tag(route: Route) -> str:
-    return re.findall(r"\w+", route.path)[0] if BASES[0] in route.bases else "server"
 
 
 def _errors(doc: RouteDoc, path: str, *, authenticated: bool) -> list[int]:

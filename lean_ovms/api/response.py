@@ -214,9 +214,9 @@ def _rates(name: str, tokens: int, ms: float) -> Json:
     }
 
 
-def new_id(prefix: str) -> str:
-    """A random id of 96 bits."""
-    return f"{prefix}-{os.urandom(12).hex()}"
+def new_id(prefix: str, end: str | None = None) -> str:
+    """An id with the end that a client has chosen, or else with 96 random bits."""
+    return f"{prefix}-{end or os.urandom(12).hex()}"
 
 
 def is_safe_id(text: str) -> bool:

@@ -6,7 +6,6 @@ from ..types import Json
 
 STRING: Json = {"type": "string"}
 SOME_TEXT: Json = {"type": "string", "minLength": 1}
-INTEGER: Json = {"type": "integer"}
 NUMBER: Json = {"type": "number"}
 BOOLEAN: Json = {"type": "boolean"}
 OBJECT: Json = {"type": "object"}
@@ -111,12 +110,7 @@ ANTHROPIC_MESSAGES = array(
     object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(TEXT_PART))}), 1
 )
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
-PROMPT = any_of(
-    SOME_TEXT,
-    array(SOME_TEXT, 1),
-    TOKENS | {"minItems": 1},
-    array(TOKENS | {"minItems": 1}, 1),
-)
+PROMPT = any_of(SOME_TEXT, array(SOME_TEXT, 1), TOKENS | {"minItems": 1}, array(TOKENS | {"minItems": 1}, 1))
 _TEXTS_OF = array(object_of({"text": STRING}))
 _INPUT_PART = any_of(
     object_of({"type": {"enum": ["input_text", "output_text", "text"]}, "text": STRING}),
@@ -128,10 +122,7 @@ _CALL = {"type": const("function_call"), "name": STRING, "arguments": STRING}
 _OUTPUT: Json = {"output": any_of(STRING, array(_INPUT_PART))}
 _CALL_ID = any_of(STRING, NULL)
 _SAID = (
-    object_of(
-        {"role": SOME_TEXT, "content": any_of(STRING, array(_INPUT_PART, 1))},
-        type={"enum": ["message", None]},
-    ),
+    object_of({"role": SOME_TEXT, "content": any_of(STRING, array(_INPUT_PART, 1))}, type={"enum": ["message", None]}),
     object_of({**_CALL, "call_id": STRING}),
     object_of({**_CALL, "id": STRING}, call_id=_CALL_ID),
     object_of({"type": const("function_call_output"), **_OUTPUT}, call_id=_CALL_ID),

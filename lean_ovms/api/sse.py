@@ -45,13 +45,18 @@ class Source(Protocol[D]):
 
 
 class Renderer(Protocol[D]):
-    """The bytes of one stream, made by an endpoint: for deltas, for the end, for an error. Stateful."""
+    """The bytes of one stream, made by an endpoint. Stateful."""
 
-    def deltas(self, deltas: list[D]) -> bytes: ...
+    def deltas(self, deltas: list[D]) -> bytes:
+        """The events of these deltas."""
 
-    def end(self, usage: Usage) -> bytes: ...
+    def end(self, usage: Usage) -> bytes:
+        """The last events, before the terminator: none."""
+        return b""
 
-    def failed(self, error: RequestError) -> bytes: ...
+    def failed(self, error: RequestError) -> bytes:
+        """The last event of a stream that fails: the error object."""
+        return event(error.body())
 
 
 def padding(size: int) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..errors import BadRequest, TooManyRequests, Unavailable, UpgradeRequired
@@ -46,36 +48,17 @@ async def read_event(message: WebSocketMessage, services: Services, read: Callab
         lease.release()
 
 
-class Places:
-    """Counts what is open. most: of all clients; one client gets three quarters. refusal: the message beyond that."""
-
-    def __init__(self, most: int, refusal: str) -> None:
-        self._most = most
-        self._most_of_client = max(1, most - most // 4)
-        self._refusal = refusal
-        self._clients: dict[str, int] = {}
-
-    def reserve(self, client: str) -> None:
-        """A place for this client. Raises TooManyRequests."""
-        mine = self._clients.get(client, 0)
-        if sum(self._clients.values()) >= self._most or mine >= self._most_of_client:
-            raise TooManyRequests(self._refusal, code="too_many_sessions")
-        self._clients[client] = mine + 1
-
-    def release(self, client: str) -> None:
-        """Give the place back."""
-        self._clients[client] -= 1
-        if not self._clients[client]:
-            del self._clients[client]
-
-
 class OpenWebSockets(Generic[S]):
-    """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends."""
+    """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends.
+
+    most: of all clients; one client gets three quarters. refusal: the message beyond that.
+    """
 
     def __init__(self, most: int, refusal: str) -> None:
+        self._most, self._refusal = most, refusal
+        self._clients: Counter[str] = Counter()
         self.stopping = asyncio.Event()
         self.sessions: set[S] = set()
-        self._places = Places(most, refusal)
         self._ended = asyncio.Event()  # there is no session
         self._ended.set()
 
@@ -84,10 +67,15 @@ class OpenWebSockets(Generic[S]):
         if self.stopping.is_set():
             raise Unavailable("the server is shutting down", code="shutting_down")
         client = current_client()
+        if self._clients.total() >= self._most or self._clients[client] >= max(1, self._most - self._most // 4):
+            raise TooManyRequests(self._refusal, code="too_many_sessions")
+        self._clients[client] += 1
         upgrade = Upgrade(serve, **options)
-        self._places.reserve(client)
-        upgrade.on_close.append(lambda: self._places.release(client))
+        upgrade.on_close.append(partial(self._release, client))
         return upgrade
+
+    def _release(self, client: str) -> None:
+        self._clients -= Counter((client,))  # keeps no zero
 
     @contextlib.contextmanager
     def opened(self, session: S) -> Iterator[None]:

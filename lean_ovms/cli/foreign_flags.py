@@ -9,14 +9,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import shown
 from ..errors import StartError
 
+T = TypeVar("T")
 OVMS, VLLM, LLAMA_CPP = "OVMS", "vLLM", "llama.cpp"
 PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
 """Programs whose command lines may be pasted behind ours, with their names."""
@@ -88,12 +89,21 @@ def _cache_type(text: str) -> str:
     return known.get(text, text)
 
 
-def _reasoning(text: str) -> str:
-    """Translates llama.cpp's on and off to the templates' variable; auto leaves it to the template."""
-    known = {"auto": "", "on": '{"enable_thinking": true}', "off": '{"enable_thinking": false}'}
-    if text not in known:
-        raise ValueError(f"one of {', '.join(known)}")
-    return known[text]
+def _words(known: Mapping[str, T]) -> Callable[[str], T]:
+    """Returns a reader of one of a few words."""
+
+    def read_word(text: str) -> T:
+        if text not in known:
+            raise ValueError(f"one of {', '.join(known)}")
+        return known[text]
+
+    return read_word
+
+
+_reasoning = _words({"auto": "", "on": '{"enable_thinking": true}', "off": '{"enable_thinking": false}'})
+"""Translates llama.cpp's on and off to the templates' variable; auto leaves it to the template."""
+_reasoning_format = _words({"none": "none", "auto": "", "deepseek": ""})
+"""Translates llama.cpp's none, which leaves reasoning in the text."""
 
 
 def _reasoning_effort(text: str) -> str:
@@ -106,14 +116,6 @@ def _reasoning_budget(text: str) -> str:
     if text not in ("0", "-1"):
         raise ValueError("0 or -1; send thinking_token_budget with a request for others")
     return "" if text == "-1" else _reasoning("off")
-
-
-def _reasoning_format(text: str) -> str:
-    """Translates llama.cpp's none, which leaves reasoning in the text."""
-    known = {"none": "none", "auto": "", "deepseek": ""}
-    if text not in known:
-        raise ValueError(f"one of {', '.join(known)}")
-    return known[text]
 
 
 def _n_predict(text: str) -> dict[str, str]:
@@ -160,9 +162,8 @@ def _threads(text: str) -> str:
 
 def _precision(text: str) -> str:
     known = {"auto": "", "float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16"}
-    if text not in known:
-        raise ValueError(f"one of {', '.join(known)}")
-    return json.dumps({"INFERENCE_PRECISION_HINT": known[text]}) if known[text] else ""
+    precision = _words(known)(text)
+    return json.dumps({"INFERENCE_PRECISION_HINT": precision}) if precision else ""
 
 
 def hub_model(text: str) -> dict[str, str]:
@@ -198,33 +199,20 @@ def _pooling(text: str) -> str:
 _SPECULATIVE = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"}
 _LOOKUP = {"prompt_lookup": "true"}
 _LONG_LOOKUP = _LOOKUP | {"override_generation_config": '{"num_assistant_tokens": 24, "max_ngram_size": 24}'}
-_EAGLE3 = {"draft_eagle3_mode": "true"}
-_MTP = {"mtp": "true"}
+_EAGLE3, _MTP = {"draft_eagle3_mode": "true"}, {"mtp": "true"}
 _METHODS: dict[str, dict[str, str]] = {
     "none": {"ngram_speculation": "false", "mtp": "false"},
-    "ngram": _LOOKUP,
-    "ngram-simple": _LOOKUP,
-    "ngram-map-k": _LOOKUP,
-    "ngram-map-k4v": _LOOKUP,
-    "ngram-mod": _LONG_LOOKUP,
-    "suffix": _LONG_LOOKUP,
-    "draft_model": {},
-    "draft-simple": {},
-    "eagle3": _EAGLE3,
-    "draft-eagle3": _EAGLE3,
-    "dflash": {},
-    "draft-dflash": {},
-    "mtp": _MTP,
-    "draft-mtp": _MTP,
+    **dict.fromkeys(("ngram", "ngram-simple", "ngram-map-k", "ngram-map-k4v"), _LOOKUP),
+    **dict.fromkeys(("ngram-mod", "suffix"), _LONG_LOOKUP),
+    **{name: {} for name in ("draft_model", "draft-simple", "dflash", "draft-dflash")},
+    **dict.fromkeys(("eagle3", "draft-eagle3"), _EAGLE3),
+    **dict.fromkeys(("mtp", "draft-mtp"), _MTP),
 }
 """Methods of speculative decoding by vLLM's and llama.cpp's names; a draft model is named by another flag."""
 
 
-def _method(text: str) -> dict[str, str]:
-    """Reads vLLM's --spec-method and llama.cpp's --spec-type."""
-    if text not in _METHODS:
-        raise ValueError(f"one of {', '.join(_METHODS)}")
-    return _METHODS[text]
+_method = _words(_METHODS)
+"""Reads vLLM's --spec-method and llama.cpp's --spec-type."""
 
 
 def _speculative(text: str) -> dict[str, str]:

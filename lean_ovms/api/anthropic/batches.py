@@ -14,12 +14,10 @@ import orjson
 from ...errors import BadRequest, InternalError, anthropic_error
 from ...types import Json, Request, Response
 from ...util import chunked_json
-from ..fields import Field, FieldSet
-from ..openai.batches.fields import complete
-from ..openai.batches.file_stream import FileStream
+from ..fields import Field, FieldSet, read, require
 from ..openai.batches.lines import check
 from ..openai.batches.service import KINDS, BatchService, batch_body, file_body, owner
-from ..openai.batches.storage import FILE, PIECE, RETENTION_S, Entry
+from ..openai.batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 from ..response import json
 from ..route_doc import RouteDoc
 from ..routes import id_in
@@ -58,7 +56,7 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 def _lines(body: Json, services: Services) -> tuple[int, bytes]:
     """Returns how many requests there are, and the file of their lines. Raises BadRequest."""
-    requests = complete(FIELDS, body)["requests"]
+    requests = require(FIELDS, read(FIELDS, body))["requests"]
     lines = [chunked_json.dumps(_line(one)) + b"\n" for one in requests]
     total, errors = check(lines, (URL,), services.config.max_batch_lines)
     if errors:

@@ -82,7 +82,8 @@ class Blocks:
 
     def _text(self, kind: str, text: str) -> None:
         if self._open != kind:
-            self._begin(kind, {"type": TEXT, "text": ""} if kind == TEXT else _thinking())
+            signature = {} if kind == TEXT else {"signature": ""}
+            self._begin(kind, {"type": kind, kind: "", **signature})
         if not (self._omit_thinking and kind == THINKING):
             self._sink.add(self._index, kind, text)
 
@@ -93,10 +94,6 @@ class Blocks:
         if kind == THINKING:
             self._signed = hashlib.sha256()
         self._sink.begin(self._index, block)
-
-
-def _thinking() -> Json:
-    return {"type": THINKING, "thinking": "", "signature": ""}
 
 
 class Content:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from ...errors import RequestError, anthropic_error
-from ...timing_types import PromptProgress, Timings
+from ...timing_types import Timings
 from ...types import Delta, Json, Usage
 from ..response import new_id, prompt_progress, timings, with_timings
 from ..sse import event
@@ -138,17 +138,14 @@ class MessageRenderer:
         return _event("message_start", {"message": self._message.opening(usage)})
 
     def deltas(self, deltas: list[Delta]) -> bytes:
-        before = b"".join([self._progress(delta.progress) for delta in deltas if delta.progress is not None])
+        # Progress is in pings, which clients skip that do not look for it.
+        shown = [{"prompt_progress": prompt_progress(delta.progress)} for delta in deltas if delta.progress is not None]
+        before = b"".join([_event("ping", progress) for progress in shown])
         self._blocks.feed(deltas)
         new = self._writer.take()
         if new and self._message.timed_events and self._message.times:
             new = with_timings(new, self._message.times())
         return before + new
-
-    @staticmethod
-    def _progress(progress: PromptProgress) -> bytes:
-        """A ping, which clients skip that do not look for it."""
-        return _event("ping", {"prompt_progress": prompt_progress(progress)})
 
     def end(self, usage: Usage) -> bytes:
         self._blocks.close()

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import UINT32_MAX, Field, Values, whole
+from ..fields import UINT32_MAX, Field, Values, one_of, whole
 from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
 from ..generation.sampling import MAX_STOPS, SAMPLING, STOPS, GenerationFields
 from ..generation.structured_output import STRUCTURED
@@ -35,16 +35,11 @@ def _stop_sequences(value: Any) -> tuple[str, ...] | None:
     return found
 
 
-def _one_of(value: Any, known: tuple[str, ...], param: str) -> None:
-    if value is not None and value not in known:
-        raise BadRequest(f"{param} must be one of: {', '.join(known)}", param=param)
-
-
 def _thinking(value: Json) -> Json:
     if value.get("type") is None:
         raise BadRequest("thinking.type: Field required", param="thinking.type")
-    _one_of(value["type"], THINKING, "thinking.type")
-    _one_of(value.get("display"), DISPLAYS, "thinking.display")
+    one_of(value["type"], "thinking.type", THINKING)
+    one_of(value.get("display"), "thinking.display", DISPLAYS)
     budget = whole(value.get("budget_tokens"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.budget_tokens must be a positive integer", param="thinking.budget_tokens")
@@ -52,7 +47,7 @@ def _thinking(value: Json) -> Json:
 
 
 def _output_config(value: Json) -> Json:
-    _one_of(value.get("effort"), EFFORTS, "output_config.effort")
+    one_of(value.get("effort"), "output_config.effort", EFFORTS)
     if value.get("format") is not None:
         _format(value["format"])
     return value
@@ -120,8 +115,7 @@ FIELDS = (
         schema=STOPS),
     Field("thinking", "object",
         "type sets enable_thinking for the chat template; display omitted leaves the reasoning out of "
-        "the answer", read=_thinking,
-        schema=_THINKING),
+        "the answer", read=_thinking, schema=_THINKING),
     Field("output_config", "object",
         "format is json_schema with a schema; effort sets reasoning_effort for the chat template", read=_output_config,
         schema=_OUTPUT_CONFIG),
@@ -142,17 +136,10 @@ FIELDS = (
 _OTHERWISE = {"max_tokens", "stop", "include_stop_str_in_output", "n", "best_of", "use_beam_search", "length_penalty"}
 """Sampling fields that have another name here, or that make several answers of which a message holds one."""
 
-ALL_FIELDS = GenerationFields(
-    (
-        MODEL,
-        STREAM,
-        *FIELDS,
-        *TIMINGS,
-        KEEP_ALIVE,
-        *STRUCTURED,
-        *(field for field in SAMPLING if field.name not in _OTHERWISE),
-    )
-)
+ALL_FIELDS = GenerationFields((
+    *(MODEL, STREAM, *FIELDS, *TIMINGS, KEEP_ALIVE, *STRUCTURED),
+    *(field for field in SAMPLING if field.name not in _OTHERWISE),
+))  # fmt: skip
 
 
 def template_variables(values: Values) -> Json:
@@ -163,23 +150,6 @@ def template_variables(values: Values) -> Json:
     if (effort := (values["output_config"] or {}).get("effort")) is not None:
         found["reasoning_effort"] = effort
     return found | (values["chat_template_kwargs"] or {})
-
-
-def omits_thinking(values: Values) -> bool:
-    """Whether the text of the reasoning is left out of the answer."""
-    return (values["thinking"] or {}).get("display") == "omitted"
-
-
-def output_format(values: Values) -> Json | None:
-    """The requested format in the form of response_format."""
-    form: Json | None = (values["output_config"] or {}).get("format") or values["output_format"]
-    return form
-
-
-def thinking_budget(values: Values) -> int | None:
-    """The most reasoning tokens, None for no limit."""
-    budget: int | None = (values["thinking"] or {}).get("budget_tokens")
-    return budget
 
 
 def warnings(values: Values) -> list[str]:

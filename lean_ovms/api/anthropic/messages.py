@@ -27,20 +27,22 @@ async def handle(request: Request, services: Services) -> Response:
     generation = await parsed.start()
     headers = parsed.headers + warning_headers(generation.warnings)
     deltas = parsed.generation.deltas(generation)
+    values = parsed.values
     message = MessageObject(
         model=parsed.generation.model.name,
-        stops=parsed.stops,
-        times=(lambda: deltas.timings) if parsed.timings else None,
-        timed_events=parsed.timings_per_token,
+        stops=values["stop_sequences"] or (),
+        times=(lambda: deltas.timings) if values["timings"] or values["timings_per_token"] else None,
+        timed_events=values["timings_per_token"],
     )
+    omits = (values["thinking"] or {}).get("display") == "omitted"
     if parsed.generation.stream:
         record = current_record.get()
-        renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=parsed.omit_thinking)
+        renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=omits)
         opening = renderer.start(generation.usage)
         stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=opening, ping=PING, done=b"")
         return Response(200, HEADERS + headers, stream)
     content = Content()
-    blocks = Blocks(content, omit_thinking=parsed.omit_thinking)
+    blocks = Blocks(content, omit_thinking=omits)
     try:
         await deltas.push_to(Sink(blocks.feed))
         blocks.close()

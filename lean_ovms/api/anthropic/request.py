@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...errors import BadRequest, RequestError
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json
+from ..fields import Values
 from ..generation.messages import map_late_system
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.tools import read_offer
@@ -21,18 +22,12 @@ REQUIRED = ("max_tokens", "messages")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A messages request. stops: its stop sequences. omit_thinking: no reasoning text in the answer.
+    """A messages request. values: of its fields."""
 
-    timings, timings_per_token: as in chunks.ChunkOptions.
-    """
-
+    values: Values
     generation: GenerationBody
     prompt: ChatPrompt
     headers: list[tuple[str, str]]
-    stops: tuple[str, ...]
-    omit_thinking: bool
-    timings: bool
-    timings_per_token: bool
 
     async def start(self) -> Generation:
         """The running generation. Raises RequestError."""
@@ -73,9 +68,9 @@ def _parse(body: Json, services: Services) -> MessageRequest:
     renamed = {
         "stop": values["stop_sequences"],
         "include_stop_str_in_output": False,
-        "output_config.format": fields.output_format(values),
+        "output_config.format": (values["output_config"] or {}).get("format") or values["output_format"],
     }
-    if (budget := fields.thinking_budget(values)) is not None:
+    if (budget := (values["thinking"] or {}).get("budget_tokens")) is not None:
         renamed[fields.BUDGET] = budget
     offer = read_offer(tools, choice, parallel)
     generation = reader.generation(renamed, offer=offer)
@@ -87,15 +82,8 @@ def _parse(body: Json, services: Services) -> MessageRequest:
         add_generation_prompt=not prefill,
         continue_final_message=prefill,
     )
-    return MessageRequest(
-        generation=generation,
-        prompt=prompt,
-        headers=generation.headers + warning_headers(fields.warnings(values)),
-        stops=values["stop_sequences"] or (),
-        omit_thinking=fields.omits_thinking(values),
-        timings=values["timings"] or values["timings_per_token"],
-        timings_per_token=values["timings_per_token"],
-    )
+    headers = generation.headers + warning_headers(fields.warnings(values))
+    return MessageRequest(values, generation, prompt, headers)
 
 
 def _named(error: RequestError) -> RequestError:

@@ -45,10 +45,8 @@ def read_choice(choice: Json | None) -> tuple[str | Json | None, bool]:
     if kind not in CHOICES:
         raise BadRequest(f"tool_choice.type must be one of: {', '.join(CHOICES)}", param="tool_choice.type")
     if alone is not None and not isinstance(alone, bool):
-        raise BadRequest(
-            "tool_choice.disable_parallel_tool_use accepts values true or false",
-            param="tool_choice.disable_parallel_tool_use",
-        )
+        text = "tool_choice.disable_parallel_tool_use accepts values true or false"
+        raise BadRequest(text, param="tool_choice.disable_parallel_tool_use")
     if kind != "tool":
         return {"any": "required"}.get(kind, kind), not alone
     if not isinstance(choice.get("name"), str):

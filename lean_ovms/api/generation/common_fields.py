@@ -63,14 +63,9 @@ REQUEST_ID = Field(
 TIMINGS = (
     Field("timings", "bool", "return llama.cpp's timings; in a stream at its end", default=False),
     Field("timings_per_token", "bool", "llama.cpp's: send timings in every chunk of text", default=False),
-    Field(
-        "return_progress",
-        "bool",
-        "llama.cpp's: send chunks with prompt_progress in a stream; PAGED only",
-        needs="progress",
-        default=False,
-    ),
-)
+    Field("return_progress", "bool", "llama.cpp's: send chunks with prompt_progress in a stream; PAGED only",
+        needs="progress", default=False),
+)  # fmt: skip
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _UNIT = "(ns|us|µs|ms|s|m|h)"
 _DURATION = re.compile(_NUMBER + _UNIT)
@@ -101,15 +96,7 @@ KEEP_ALIVE = Field(
         schemas.NUMBER, {"type": "string", "maxLength": MAX_DURATION, "pattern": f"^{_KEEP_ALIVE.pattern}$"}
     ),
 )
-ANSWERING = (
-    MODEL,
-    STREAM,
-    STREAM_OPTIONS,
-    *TOKEN_IDS,
-    *TIMINGS,
-    KEEP_ALIVE,
-    REQUEST_ID,
-)
+ANSWERING = (MODEL, STREAM, STREAM_OPTIONS, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, REQUEST_ID)
 """Fields for the form of the response of chat and completions."""
 
 MESSAGES = Field(
@@ -230,10 +217,8 @@ def stream_options(field: Field, values: Values) -> dict[str, bool]:
     if not values["stream"]:
         raise BadRequest("stream_options provided, but stream not set to true", param=field.name)
     if not given.keys() <= found.keys():
-        raise BadRequest(
-            f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(sorted(found))}",
-            param=field.name,
-        )
+        text = f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(sorted(found))}"
+        raise BadRequest(text, param=field.name)
     for name, value in given.items():
         if value is not None:
             if not isinstance(value, bool):

@@ -15,30 +15,16 @@ FORMATS = ("auto", "deepseek", "none")
 
 
 SAMPLING_NAMES = (
-    Field(
-        "n_predict",
-        "int",
+    Field("n_predict", "int",
         "llama.cpp's name of max_tokens; -1: no limit; 0: one token, so that the prompt gets into the prefix cache",
-        low=-1,
-        high=UINT32_MAX,
-    ),
-    replace(
-        SAMPLING.named("repetition_penalty"),
-        name="repeat_penalty",
-        help="llama.cpp's name of repetition_penalty",
-    ),
-)
+        low=-1, high=UINT32_MAX),
+    replace(SAMPLING.named("repetition_penalty"), name="repeat_penalty", help="llama.cpp's name of repetition_penalty"),
+)  # fmt: skip
 PARSING = (
-    Field(
-        "reasoning_format",
-        "string",
-        "llama.cpp's; none: reasoning stays in the content, with its tags",
-        default="auto",
-        choices=FORMATS,
-        outside=f"reasoning_format must be one of: {', '.join(FORMATS)}",
-    ),
+    Field("reasoning_format", "string", "llama.cpp's; none: reasoning stays in the content, with its tags",
+        default="auto", choices=FORMATS, outside=f"reasoning_format must be one of: {', '.join(FORMATS)}"),
     Field("parse_tool_calls", "bool", "llama.cpp's; false: tool calls stay in the content", default=True),
-)
+)  # fmt: skip
 
 
 def sampling_names(values: Values) -> Json:

@@ -199,14 +199,13 @@ class BodyReader:
         if reported := logprobs.sampling_fields(sampling, stream=stream, known=known):
             sampling = replace(sampling, **reported)
         unknown = [] if known else logprobs.unknown(sampling)
-        rule = offer.rule
         output = build_output(
             given,
             defaults,
             stream=stream,
             parsing=parsing,
             tools=offer.tools,
-            constraint=add_tool_rule(constraint, rule, config, sampling, combines="beam_control" in capabilities),
+            constraint=add_tool_rule(constraint, offer, config, sampling, combines="beam_control" in capabilities),
         )
         return GenerationBody(
             model=model,
@@ -218,7 +217,7 @@ class BodyReader:
             stream_options=self._stream_options,
             named_by_id=by_id or values.get("return_tokens_as_token_ids", False),
             tools=offer.tools,
-            one_call=rule.offered and not rule.parallel,
+            one_call=bool(offer.tools) and not offer.parallel,
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],

@@ -16,7 +16,7 @@ from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read_one
 from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
-from .token_fields import TOKEN_FIELDS, token_ids
+from .token_fields import TOKEN_FIELDS, few_ids
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
@@ -42,12 +42,6 @@ def _stop(value: Any) -> tuple[str, ...] | None:
     if sum(map(len, stops)) > MAX_STOP_CHARACTERS:
         raise BadRequest(f"stop strings must have no more than {MAX_STOP_CHARACTERS} characters in all", param="stop")
     return tuple(dict.fromkeys(stops)) or None
-
-
-def _stop_ids(value: list[Any]) -> tuple[int, ...]:
-    if len(value) > MAX_STOP_IDS:
-        raise BadRequest(f"stop_token_ids must have no more than {MAX_STOP_IDS} ids", param="stop_token_ids")
-    return tuple(token_ids(value, "stop_token_ids"))
 
 
 def _truncate(value: int) -> int:
@@ -91,7 +85,7 @@ SAMPLING = FieldSet((
         low=-100, high=100, builtin=1.0),
     Field("stop", "any", f"up to {MAX_STOPS} strings that end the output", read=_stop, schema=any_of(_STOP, STOPS)),
     Field("include_stop_str_in_output", "bool", "keep the stop string in the output; default true in streams"),
-    Field("stop_token_ids", "array", "token ids that end the output", read=_stop_ids,
+    Field("stop_token_ids", "array", "token ids that end the output", read=few_ids("stop_token_ids", MAX_STOP_IDS),
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
     Field("ignore_eos", "bool", "generate up to max_tokens, even past the end of the text"),
     Field("skip_special_tokens", "bool", "false: leave special tokens in the text, and parse nothing", default=True,
@@ -282,10 +276,8 @@ def _neutral_penalties(given: Values) -> dict[str, float]:
 
 def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
     if given["num_assistant_tokens"] and given["assistant_confidence_threshold"]:
-        raise BadRequest(
-            "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive",
-            param="assistant_confidence_threshold",
-        )
+        text = "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive"
+        raise BadRequest(text, param="assistant_confidence_threshold")
     tokens = given["num_assistant_tokens"] or 0
     threshold = given["assistant_confidence_threshold"] or 0.0
     if not tokens and not threshold:

@@ -17,7 +17,7 @@ from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams
 from ..fields import Field, Values, parsed
 from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_of, array
-from .tools import ToolRule
+from .tools import ToolOffer
 
 RESPONSE_FORMAT = Field(
     "response_format",
@@ -36,43 +36,26 @@ _JSON_SCHEMA = any_of(OBJECT, BOOLEAN, JSON_TEXT)
 _CHOICES = array(SOME_TEXT, 1)
 _ABSENT = any_of(NULL, {"enum": [False, 0]})
 STRUCTURED = (
-    Field(
-        "structured_outputs",
-        "object",
+    Field("structured_outputs", "object",
         "vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
-        schema={
-            "properties": {
-                "json": any_of(_JSON_SCHEMA, _ABSENT),
-                "json_object": any_of({"const": True}, _ABSENT),
-                "regex": any_of(SOME_TEXT, _ABSENT),
-                "choice": any_of(_CHOICES, _ABSENT),
-                "grammar": any_of(SOME_TEXT, _ABSENT),
-                "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT),
-            }
-        },
-    ),
+        schema={"properties": {
+            "json": any_of(_JSON_SCHEMA, _ABSENT), "json_object": any_of({"const": True}, _ABSENT),
+            "regex": any_of(SOME_TEXT, _ABSENT), "choice": any_of(_CHOICES, _ABSENT),
+            "grammar": any_of(SOME_TEXT, _ABSENT), "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT)}}),
     Field("guided_json", "any", "vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
     Field("guided_regex", "string", "vLLM's older form: a regular expression", schema=SOME_TEXT),
     Field("guided_choice", "array", "vLLM's older form: one of these strings", schema=_CHOICES),
     Field("guided_grammar", "string", "vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
     Field("json_schema", "any", "llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
     Field("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
-)
+)  # fmt: skip
 """Fields of every generating endpoint."""
 
 
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 XGRAMMAR_FORMATS = (
-    "const_string",
-    "regex",
-    "grammar",
-    "any_text",
-    "sequence",
-    "or",
-    "tag",
-    "triggered_tags",
-    "tags_with_separator",
-    "qwen_xml_parameter",
+    *("const_string", "regex", "grammar", "any_text", "sequence", "or", "tag", "triggered_tags"),
+    *("tags_with_separator", "qwen_xml_parameter"),
 )
 
 
@@ -106,7 +89,7 @@ def _refuse_different(requested: Json) -> None:
 
 def add_tool_rule(
     constraint: OutputConstraint | None,
-    tools: ToolRule,
+    offer: ToolOffer,
     config: Config,
     sampling: SamplingParams,
     *,
@@ -118,17 +101,17 @@ def add_tool_rule(
     them: then calls are not constrained. Raises BadRequest for a grammar of the answer where a call is required.
     """
     calls = ""
-    if tools.offered and tools.required:
+    if offer.tools and offer.required:
         if constraint is not None and constraint.strict:
             why = f"{constraint.param} and a tool_choice that requires a call exclude each other"
             raise BadRequest(why, param=constraint.param)
         calls = "required"
-    elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
+    elif offer.tools and (offer.strict or config.enable_tool_guided_generation):
         calls = "schema" if combines or (sampling.beams == 1 and not sampling.min_tokens) else ""
     if constraint is None and not calls:
         return None
     base = constraint or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
-    return replace(base, tool_calls=calls, parallel=tools.parallel)
+    return replace(base, tool_calls=calls, parallel=offer.parallel)
 
 
 def read_format(form: Json, param: str = "response_format") -> Json | None:
@@ -180,14 +163,12 @@ def _structural_tag(form: Json, param: str) -> Json:
 # --- vLLM's
 
 
-def _structured(value: Json, param: str) -> Json | None:
+def _structured(value: Json, param: str) -> Json:
     requested = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
     if len(requested) != 1:
-        known = ", ".join(_PARTS)
-        raise BadRequest(f"{param} needs exactly one of {known}", param=param)
-    for key, part in requested.items():
-        return _PARTS[key](part, f"{param}.{key}")
-    return None
+        raise BadRequest(f"{param} needs exactly one of {', '.join(_PARTS)}", param=param)
+    [(key, part)] = requested.items()
+    return _PARTS[key](part, f"{param}.{key}")
 
 
 def _json(value: Any, param: str) -> Json:

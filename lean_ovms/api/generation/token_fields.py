@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import BadRequest
@@ -57,10 +58,15 @@ def _bad_words(value: list[Any]) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _logprob_ids(value: list[Any]) -> tuple[int, ...]:
-    if len(value) > MAX_LOGPROB_IDS:
-        raise BadRequest(f"logprob_token_ids must have no more than {MAX_LOGPROB_IDS} ids", param="logprob_token_ids")
-    return tuple(token_ids(value, "logprob_token_ids"))
+def few_ids(name: str, most: int) -> Callable[[list[Any]], tuple[int, ...]]:
+    """Returns the reader of a field with a limited number of token ids."""
+
+    def read(value: list[Any]) -> tuple[int, ...]:
+        if len(value) > most:
+            raise BadRequest(f"{name} must have no more than {most} ids", param=name)
+        return tuple(token_ids(value, name))
+
+    return read
 
 
 def _early_stopping(value: Any) -> bool | str:
@@ -106,7 +112,8 @@ TOKEN_FIELDS = (
         schema={"items": {"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD}, "maxItems": MAX_BAD_WORDS}),
     Field("logprob_token_ids", "array",
         f"vLLM's: report the log probabilities of these token ids, instead of the likeliest{_PAGED}",
-        needs="alternatives", read=_logprob_ids, schema=TOKENS | {"maxItems": MAX_LOGPROB_IDS}),
+        needs="alternatives", read=few_ids("logprob_token_ids", MAX_LOGPROB_IDS),
+        schema=TOKENS | {"maxItems": MAX_LOGPROB_IDS}),
     Field("early_stopping", "any", f"when a beam search with enough finished beams ends: true, false or never{_PAGED}",
         needs="beam_control", read=_early_stopping, schema={"enum": [True, False, "never"]}),
     Field("thinking_token_budget", "int",

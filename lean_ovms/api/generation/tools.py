@@ -13,34 +13,19 @@ from ...types import Json
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRule:
-    """What the tool fields demand. offered: there are tools. required: one must be called. parallel: several may be.
-
-    strict: a tool is strict, so calls keep to the schemas (OpenAI's promise) also when the model decides whether it
-    calls.
+class ToolOffer:
+    """The tools that are left after tool_choice, and what is demanded. required: one must be called. parallel: several
+    may be. strict: a tool is strict, so calls keep to the schemas (OpenAI's promise) also when the model decides
+    whether it calls.
     """
 
-    offered: bool
-    required: bool
-    parallel: bool
-    strict: bool
-
-    @classmethod
-    def read(cls, tools: list[Json], choice: str | Json, parallel: bool | None) -> ToolRule:
-        """Reads the rule. choice: as read_tools returns it; a named function is called once, as OpenAI does."""
-        strict = any(tool["function"].get("strict") is True for tool in tools)
-        return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict), strict)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOffer:
-    """The tools that are left after tool_choice, and what it demands."""
-
     tools: list[Json]
-    rule: ToolRule
+    required: bool = False
+    parallel: bool = True
+    strict: bool = False
 
 
-NO_TOOLS = ToolOffer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
+NO_TOOLS = ToolOffer([])
 
 
 def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
@@ -48,7 +33,9 @@ def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
     if tools is None and choice is None:
         return NO_TOOLS
     tools, choice = read_tools(tools, choice)
-    return ToolOffer(tools, ToolRule.read(tools, choice, parallel))
+    several = parallel is not False and not isinstance(choice, dict)  # a named function is called once, as OpenAI does
+    strict = any(tool["function"].get("strict") is True for tool in tools)
+    return ToolOffer(tools, choice != "auto", several, strict)
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
@@ -117,14 +104,7 @@ def _tool(tool: Any, param: str) -> Json:
         raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
     if "parameters" in function and not isinstance(function["parameters"], dict):
         raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.function.parameters")
-    return (
-        {**tool, "type": "function", "function": function}
-        if "function" in tool
-        else {
-            "type": "function",
-            "function": function,
-        }
-    )
+    return {**(tool if "function" in tool else {}), "type": "function", "function": function}
 
 
 def _named(choice: Json) -> str:

@@ -19,11 +19,6 @@ from ..fields import Field, FieldSet, read_one
 AUDIO_FORMATS = ("wav", "pcm16")
 
 
-def _web_search(value: Json) -> bool:
-    """Whether a search is requested: always, even by the empty object."""
-    return True
-
-
 def _modalities(value: list[Any]) -> list[str]:
     """The modalities besides text."""
     if not all(isinstance(modality, str) for modality in value):
@@ -44,7 +39,8 @@ UNSUPPORTED = FieldSet((
         wrong="chunk_frames must be a positive integer", outside="chunk_frames must be >= 1"),
     Field("functions", "array", "OpenAI's older form of tools"),
     Field("function_call", "any", "OpenAI's older form of tool_choice"),
-    Field("web_search_options", "object", "OpenAI's: options of a web search", read=_web_search),
+    Field("web_search_options", "object", "OpenAI's: options of a web search",
+        read=lambda value: True),  # by an empty object, too
     Field("moderation", "object", "OpenAI's: moderation of input and output; responses refuse it"),
     Field("personality", "string", "OpenAI's: a style preset of its models"),
     Field("echo", "bool", "vLLM's: begin a chat's answer with the last message; completions have it"),

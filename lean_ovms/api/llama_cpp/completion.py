@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...errors import RequestError
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation, joined
 from ...push_types import Sink
-from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ..fields import FieldSet, Values
 from ..generation.fim import filling_of
 from ..generation.llama_prompt import Pieces, prompt_of, read_several
@@ -24,7 +23,7 @@ from ..generation.request import BodyReader, GenerationBody, check_sequences
 from ..response import json, prompt_progress, timings, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
-from ..sse import HEADERS, EventStream, event
+from ..sse import HEADERS, EventStream, Renderer, event
 from .fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
@@ -126,14 +125,14 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
     return choices
 
 
-class LlamaCppRenderer:
+class LlamaCppRenderer(Renderer[Delta]):
     """Renders deltas as llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
 
     def __init__(self, parsed: CompletionCall, generations: Sequence[Generation]) -> None:
         self._parsed = parsed
         self._generations = generations
         self._choices = [CompletedChoice() for _ in generations]
-        self._held = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
+        self._unsent = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta) for delta in deltas])
@@ -144,7 +143,7 @@ class LlamaCppRenderer:
         if "\n" in text:
             choice.text = "\n"
         if not self._parsed.hidden:
-            tokens, logprobs = self._held[delta.index]
+            tokens, logprobs = self._unsent[delta.index]
             tokens += delta.tokens
             logprobs += delta.logprobs
             if text or delta.progress or (delta.finish and logprobs):
@@ -156,8 +155,8 @@ class LlamaCppRenderer:
 
     def _part(self, delta: Delta, text: str) -> bytes:
         values, generation = self._parsed.values, self._generations[delta.index]
-        tokens, logprobs = self._held[delta.index]
-        self._held[delta.index] = [], []
+        tokens, logprobs = self._unsent[delta.index]
+        self._unsent[delta.index] = [], []
         shown = head(self._parsed, generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
         if delta.progress:
             shown["prompt_progress"] = prompt_progress(delta.progress)
@@ -166,9 +165,3 @@ class LlamaCppRenderer:
         if logprobs:
             shown["completion_probabilities"] = probabilities(logprobs, plain=values["post_sampling_probs"])
         return event(shown)
-
-    def end(self, usage: Usage) -> bytes:
-        return b""
-
-    def failed(self, error: RequestError) -> bytes:
-        return event(error.body())

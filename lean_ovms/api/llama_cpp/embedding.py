@@ -6,8 +6,6 @@ vector. OpenAI's form is that of /v1/embeddings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
@@ -28,41 +26,25 @@ NORMS = {-1: False, 2: True}
 CONTENT = Field(
     "content", "any", "a text, an array of token ids and texts, or an array of several inputs", schema=SEVERAL
 )
-FIELDS = FieldSet(
-    (
-        *shared.COMMON,
-        *shared.TRUNCATION,
-        shared.USE_ACTIVATION,
-        CONTENT,
-        Field("input", "any", "another name of content", schema=SEVERAL),
-        Field(
-            "embd_normalize",
-            "int",
-            "2: vectors of length 1; -1: as computed; absent: as the model's files say",
-            choices=tuple(NORMS),
-            outside="embd_normalize must be 2 (length 1) or -1 (as computed)",
-            read=NORMS.__getitem__,
-        ),
-    )
-)
+FIELDS = FieldSet((
+    *shared.COMMON,
+    *shared.TRUNCATION,
+    shared.USE_ACTIVATION,
+    CONTENT,
+    Field("input", "any", "another name of content", schema=SEVERAL),
+    Field("embd_normalize", "int", "2: vectors of length 1; -1: as computed; absent: as the model's files say",
+        choices=tuple(NORMS), outside="embd_normalize must be 2 (length 1) or -1 (as computed)",
+        read=NORMS.__getitem__),
+))  # fmt: skip
 GIVEN = any_of(all_of("content"), all_of("input"))
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingCall:
-    """A body. contents: each becomes one vector."""
-
-    call: PoolingRequest
-    contents: list[Pieces]
 
 
 @RouteDoc("A vector for each text, in llama.cpp's form", body=FIELDS, answer="array", rules=GIVEN)
 async def handle(request: Request, services: Services) -> Response:
-    parsed = await services.parse_body(request, _read)
-    call = parsed.call
+    call, contents = await services.parse_body(request, _read)
     info = call.info((EMBED,))
     items: list[str | list[int]] = []
-    for pieces in parsed.contents:
+    for pieces in contents:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.encode))
     outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
     await call.load_numpy()
@@ -75,10 +57,11 @@ def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
     return bare_list(items, call.headers)
 
 
-def _read(body: Json, services: Services) -> EmbeddingCall:
+def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]:
+    """Returns the request, and contents of which each becomes one vector."""
     call = parse(body, services, fields=FIELDS)
     values = call.values
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return EmbeddingCall(call, read_several(values[name], call.config.max_pooling_inputs, name))
+    return call, read_several(values[name], call.config.max_pooling_inputs, name)

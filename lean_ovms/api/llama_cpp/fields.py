@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
+from ..fields import UINT32_MAX, Field, FieldSet, Values, read, require, whole
 from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
 from ..generation.llama_prompt import SEVERAL
 from ..generation.sampling import SAMPLING, GenerationFields
@@ -22,17 +22,8 @@ from ..schemas import STRING, any_of, object_of
 MAX_EXTRA = 256
 """Most pieces of input_extra."""
 SAME = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "stop",
-    "grammar",
-    "json_schema",
-    "id_slot",
+    *("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop"),
+    *("grammar", "json_schema", "id_slot"),
 )
 MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
@@ -133,14 +124,12 @@ OPTIONS = (
         "break"),
     Field("n_probs", "int",
         "return completion_probabilities with this many of the likeliest tokens, at most --max_logprobs; "
-        "without PAGED with the chosen tokens alone", low=0,
-        high=UINT32_MAX, default=0),
+        "without PAGED with the chosen tokens alone", low=0, high=UINT32_MAX, default=0),
     Field("post_sampling_probs", "bool",
         "with n_probs: probabilities instead of logarithms; they are the model's, before sampling", default=False),
     Field("return_tokens", "bool", "return the ids of the generated tokens", default=False),
-    Field("response_fields", "array",
-        'without stream: return these members alone, such as "timings/prompt_n"', read=_strings,
-        schema={"items": STRING}),
+    Field("response_fields", "array", 'without stream: return these members alone, such as "timings/prompt_n"',
+        read=_strings, schema={"items": STRING}),
     *TIMINGS[1:],
     KEEP_ALIVE,
     *(Field(name, "any", "no effect") for name in WITHOUT_EFFECT),
@@ -167,9 +156,7 @@ def values_of(fields: FieldSet, body: Json) -> Values:
     values: Values = read(fields, body)
     if values["n_predict"] is None:
         values = {**values, "n_predict": values["max_tokens"]}
-    for field in fields:
-        if field.required and values[field.name] is None:
-            raise BadRequest(f"{field.name} is required", param=field.name)
+    require(fields, values, "is required")
     return values
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...errors import BadRequest, NotFound, Unavailable
 from ...models.model import Model
-from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, Values, read
+from ...types import Request, Response
+from ..fields import Field, FieldSet, read
 from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -39,12 +39,8 @@ async def handle_unload(request: Request, services: Services) -> Response:
 
 async def _model(request: Request, services: Services) -> Model:
     """The model that the body names. Raises RequestError."""
-    name: str = await services.parse_body(request, lambda body, _: model_name(_read(body)))
+    name: str = await services.parse_body(request, lambda body, _: model_name(read(FIELDS, body)))
     model = services.registry.get(name)
     if model.parent:
         raise BadRequest(f"an adapter is in memory with its model, {model.parent}", param="model")
     return model
-
-
-def _read(body: Json) -> Values:
-    return read(FIELDS, body)

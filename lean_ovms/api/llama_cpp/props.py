@@ -13,16 +13,20 @@ from ... import __version__
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
-from ..fields import UINT32_MAX
+from ..fields import UINT32_MAX, read_parameters
 from ..generation.common_fields import MODEL
 from ..generation.sampling import SAMPLING, Defaults, build_sampling
 from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
-from .query import model_of
 from .settings import settings
 
 BUILD = f"lean_ovms-{__version__}"
+
+
+def model_of(request: Request, services: Services) -> str:
+    """The name of the model that the query names, else of the default one; "" if there is none."""
+    return read_parameters(request.query).get("model") or services.registry.default_of(TextModel)
 
 
 @RouteDoc("Context, default settings and chat template, in llama.cpp's form", query=(MODEL,), errors=(404, 503))

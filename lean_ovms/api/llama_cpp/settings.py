@@ -10,28 +10,13 @@ from collections.abc import Sequence
 from ...types import Json, SamplingParams
 
 OFF: Json = {
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "top_n_sigma": -1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-    "typical_p": 1.0,
-    "repeat_last_n": -1,
-    "dry_multiplier": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": -1,
-    "mirostat": 0,
-    "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1,
-    "adaptive_target": -1.0,
-    "adaptive_decay": 0.9,
-    "n_keep": 0,
-    "n_discard": 0,
-    "min_keep": 0,
-    "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
-    "lora": [],
-}
+    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_n_sigma": -1.0,
+    "xtc_probability": 0.0, "xtc_threshold": 0.1, "typical_p": 1.0, "repeat_last_n": -1,
+    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
+    "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "adaptive_target": -1.0, "adaptive_decay": 0.9,
+    "n_keep": 0, "n_discard": 0, "min_keep": 0,
+    "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"], "lora": [],
+}  # fmt: skip
 
 
 def settings(
@@ -46,10 +31,7 @@ def settings(
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
         "seed": sampling.seeds[0],
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
+        **{name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")},
         "repeat_penalty": sampling.repetition_penalty,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,

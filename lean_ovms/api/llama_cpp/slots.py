@@ -18,7 +18,6 @@ from ..generation.sampling import MAX_SLOT
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
-from .query import model_of
 
 TIMEOUT_S = 10.0
 """The engine answers between two steps."""
@@ -32,13 +31,14 @@ FAIL = Field("fail_on_no_slot", "string", "503 if every slot is busy")
 
 @RouteDoc("How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), errors=(404, 503), answer="array")
 async def handle(request: Request, services: Services) -> Response:
-    model = await _model(model_of(request, services), services)
+    given = read_parameters(request.query)
+    model = await _model(given.get("model"), services)
     try:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
         raise Unavailable("the engine does not answer: it is in a long step") from None
     slots = model.config.max_num_seqs
-    if stats.running >= slots and read_parameters(request.query).get("fail_on_no_slot"):
+    if stats.running >= slots and given.get("fail_on_no_slot"):
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
     return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
@@ -52,9 +52,10 @@ async def handle(request: Request, services: Services) -> Response:
     errors=(404, 501, 503),
 )
 async def handle_action(request: Request, services: Services) -> Response:
-    number, action = request.path.removeprefix("/slots/"), read_parameters(request.query).get("action", "")
+    given = read_parameters(request.query)
+    number, action = request.path.removeprefix("/slots/"), given.get("action", "")
     values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else FIELDS.defaults
-    model = await _model(values["model"] or model_of(request, services), services)
+    model = await _model(values["model"] or given.get("model"), services)
     if not model.config.slot_save_path:
         raise NotSupported("This server does not support slots action. Start it with `--slot_save_path`")
     slot = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else MAX_SLOT + 1
@@ -81,6 +82,6 @@ def _checked(name: str | None) -> str:
     return name
 
 
-async def _model(name: str, services: Services) -> TextModel:
+async def _model(name: str | None, services: Services) -> TextModel:
     """Returns the model of this name, or the default one. Raises RequestError."""
     return await services.when_known(lambda: services.default_model({"model": name}).serving())

@@ -29,15 +29,10 @@ from ..services import Services
 from . import names
 from .answer import nanoseconds
 
-COMMON = (
-    shared.MODEL,
-    KEEP_ALIVE,
-    Field("options", "object", "no effect"),
-)
+COMMON = (shared.MODEL, KEEP_ALIVE, Field("options", "object", "no effect"))
 EMBED_FIELDS = FieldSet((
     *COMMON,
-    Field("input", "any", "a text, or several",
-          schema=schemas.any_of(schemas.STRING, schemas.array(schemas.STRING))),
+    Field("input", "any", "a text, or several", schema=schemas.any_of(schemas.STRING, schemas.array(schemas.STRING))),
     Field("truncate", "bool", "false: a text that is too long is an error", default=True),
     Field("dimensions", "int", shared.DIMENSIONS.help + "; 0: all", low=0, high=shared.MAX_DIMENSIONS),
 ))  # fmt: skip

@@ -18,7 +18,7 @@ from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...pooling_types import VECTORS
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, read, whole
 from ..generation.common_fields import MODEL
 from ..generation.fim import NOTATIONS
 from ..generation.sampling import Defaults
@@ -41,8 +41,13 @@ FIELDS = FieldSet((
     *(Field(name, "string", "no effect") for name in ("system", "template")),
     Field("options", "object", "no effect"),
 ))  # fmt: skip
-PARAMETERS = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
-              "repetition_penalty": "repeat_penalty"}  # fmt: skip
+PARAMETERS = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repeat_penalty",
+}
 
 
 @RouteDoc("The release of Ollama whose API is served")
@@ -162,11 +167,7 @@ def _parameters(model: Model) -> str:
     lines: list[tuple[str, Any]] = [("num_ctx", model.context_length)] if model.context_length else []
     lines += [(ollama, defaults.number(name)) for name, ollama in PARAMETERS.items()]
     lines += [("stop", stop) for stop in defaults.stop]
-    return "\n".join(f"{name:<30} {orjson.dumps(_short(value)).decode()}" for name, value in lines)
-
-
-def _short(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return "\n".join(f"{name:<30} {orjson.dumps(whole(value)).decode()}" for name, value in lines)
 
 
 def human(count: int) -> str:

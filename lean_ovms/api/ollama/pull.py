@@ -14,7 +14,7 @@ from functools import partial
 from ...errors import Forbidden, InternalError, ModelNotFound, RequestError, ollama_error
 from ...observability.logging import safe
 from ...push_types import Sink
-from ...types import Json, Request, Response
+from ...types import Request, Response
 from ..fields import Field, FieldSet, Values, read
 from ..generation.common_fields import MODEL
 from ..response import json
@@ -63,11 +63,8 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("Not supported: a 501", errors=(501,), answer="")
 async def handle_unsupported(request: Request, services: Services) -> Response:
-    raise RequestError(
-        f"{safe(request.path)} is not supported: models are made by optimum-cli and pulled from the hub",
-        status=501,
-        code="not_supported",
-    )
+    text = f"{safe(request.path)} is not supported: models are made by optimum-cli and pulled from the hub"
+    raise RequestError(text, status=501, code="not_supported")
 
 
 Report = Callable[[str, str, int, int], None]
@@ -104,7 +101,7 @@ class PullStream:
     async def push_to(self, sink: Sink[bytes]) -> None:
         sink.push(line({"status": "pulling manifest"}))
         try:
-            await self._pull(partial(self._report, sink))
+            await self._pull(partial(_report, sink))
         except RequestError as error:
             sink.push(line(dict(ollama_error(error))))
         except Exception:
@@ -114,16 +111,11 @@ class PullStream:
             for status in LAST:
                 sink.push(line({"status": status}))
 
-    @staticmethod
-    def _report(sink: Sink[bytes], path: str, digest: str, size: int, there: int) -> None:
-        sink.push(line(_progress(path, digest, size, there)))
-
     async def aclose(self) -> None:
         """Ends nothing: the transport cancels `push_to`."""
 
 
-def _progress(path: str, digest: str, size: int, there: int) -> Json:
-    """Returns an object of the stream. Small files have no SHA-256, and so no progress."""
-    if not digest:
-        return {"status": f"pulling {path}"}
-    return {"status": f"pulling {digest[:DIGITS]}", "digest": f"sha256:{digest}", "total": size, "completed": there}
+def _report(sink: Sink[bytes], path: str, digest: str, size: int, there: int) -> None:
+    """Sends an object of the stream. Small files have no SHA-256, and so no progress."""
+    known = {"digest": f"sha256:{digest}", "total": size, "completed": there} if digest else {}
+    sink.push(line({"status": f"pulling {digest[:DIGITS] or path}", **known}))

@@ -55,10 +55,9 @@ def _read_format(value: str) -> str:
 
 FIELDS = FieldSet((
     Field("model", "string", "name of a text-to-speech model; may be left out if there is one"),
-    Field("input", "string",
-        "the text to speak, at most --max_speech_characters long", required=True, schema={"minLength": 1}),
-    Field("voice", "any", "name of a voice of the model; absent: its first one", read=read_voice,
-        schema=VOICE),
+    Field("input", "string", "the text to speak, at most --max_speech_characters long", required=True,
+        schema={"minLength": 1}),
+    Field("voice", "any", "name of a voice of the model; absent: its first one", read=read_voice, schema=VOICE),
     Field("response_format", "string",
         "wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio", read=_read_format,
         default="wav", schema={"enum": list(FORMATS)}),
@@ -162,11 +161,8 @@ def voice_of(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
         return ""
     if name not in info.voices:
         known = ", ".join(info.voices[:24]) + (", ..." if len(info.voices) > 24 else "")
-        raise BadRequest(
-            f"Requested voice {safe(name, 80)!r} not found in available voices: {known}",
-            param="voice",
-            code="voice_not_found",
-        )
+        text = f"Requested voice {safe(name, 80)!r} not found in available voices: {known}"
+        raise BadRequest(text, param="voice", code="voice_not_found")
     return name
 
 
@@ -278,8 +274,6 @@ class SpokenAnswer:
 
 @RouteDoc("The voices of a text-to-speech model")
 async def handle_voices(request: Request, services: Services) -> Response:
-    """The voices of every text-to-speech model."""
     found = [model for model in services.registry.served if isinstance(model, VoiceModel) and model.ready]
-    names = [name for model in found for name in model.voices.voices]
     data = [{"id": name, "name": name, "model": model.name} for model in found for name in model.voices.voices]
-    return json({"voices": list(dict.fromkeys(names)), "object": "list", "data": data})
+    return json({"voices": list(dict.fromkeys(row["name"] for row in data)), "object": "list", "data": data})

@@ -12,21 +12,9 @@ from functools import partial
 
 import orjson
 
-from ...errors import RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
-from ...types import (
-    Delta,
-    Event,
-    Json,
-    Reasoning,
-    Request,
-    Response,
-    Text,
-    ToolCallDelta,
-    ToolCallStart,
-    Usage,
-)
+from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart, Usage
 from .. import sse
 from ..generation import logprobs_request
 from ..response import json, prompt_logprobs, warning_headers
@@ -79,7 +67,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
     return body
 
 
-class ChatRenderer:
+class ChatRenderer(sse.Renderer[Delta]):
     """Renders deltas as chat.completion.chunk events."""
 
     def __init__(self, chat: ChatRequest, generation: Generation) -> None:
@@ -141,9 +129,6 @@ class ChatRenderer:
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(usage)
-
-    def failed(self, error: RequestError) -> bytes:
-        return self._chunks.failed(error)
 
 
 def delta_json(event: Event, *, functions: bool = False) -> bytes:

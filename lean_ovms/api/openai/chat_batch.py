@@ -7,8 +7,7 @@ Streams, and several choices of one conversation, are refused, as in vLLM.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
@@ -33,36 +32,28 @@ _OTHERWISE: dict[str, Json] = {
 FIELDS = FieldSet(replace(field, **_OTHERWISE.get(field.name, {})) for field in ALL_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRequest:
-    """A checked body. chat: the request with its first conversation. prompts: of all conversations."""
-
-    chat: ChatRequest
-    prompts: list[ChatPrompt]
-
-
 @RouteDoc("The next message of each of several conversations", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    batch = await services.parse_body(request, parse_batch)
-    parsed = batch.chat.generation
-    want_ids = batch.chat.options.token_ids or parsed.logprobs.prompt is not None
-    generations = await parsed.start_all(batch.prompts, echo=want_ids)
+    chat, prompts = await services.parse_body(request, parse_batch)
+    parsed = chat.generation
+    want_ids = chat.options.token_ids or parsed.logprobs.prompt is not None
+    generations = await parsed.start_all(prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
         size = logprobs_request.response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)
-        size += ID_BYTES * group.usage.prompt_tokens if batch.chat.options.token_ids else 0
-        answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
+        size += ID_BYTES * group.usage.prompt_tokens if chat.options.token_ids else 0
+        answers = await asyncio.gather(*(_collected(chat, generation) for generation in generations))
         size += logprobs_request.generated_size(parsed.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
-        work = partial(full, batch, answers, generations, group)
         headers = parsed.headers + warning_headers(list(warnings))
-        return await services.offload.run(size, lambda: json(work(), headers), inline_below=INLINE_BYTES)
+        work = lambda: json(full(chat, answers, generations, group), headers)  # noqa: E731
+        return await services.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:
         await group.aclose()
 
 
-def parse_batch(body: Json, services: Services) -> BatchRequest:
-    """Raises RequestError."""
+def parse_batch(body: Json, services: Services) -> tuple[ChatRequest, list[ChatPrompt]]:
+    """Returns the request with its first conversation, and the prompts of all of them. Raises RequestError."""
     conversations = body.get("messages")
     if not isinstance(conversations, list) or not conversations:
         raise BadRequest("messages is not a list of conversations", param="messages")
@@ -79,7 +70,7 @@ def parse_batch(body: Json, services: Services) -> BatchRequest:
         raise BadRequest("a batch of conversations has one choice for each", param="n" if sampling.n > 1 else "best_of")
     check_sequences(len(conversations), sampling, services.config, "messages")
     chat = replace(chat, options=replace(chat.options, metrics=False))  # they are those of one generation
-    return BatchRequest(chat, [_prompt(chat, value, place) for place, value in enumerate(conversations)])
+    return chat, [_prompt(chat, value, place) for place, value in enumerate(conversations)]
 
 
 def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
@@ -98,15 +89,15 @@ async def _collected(chat: ChatRequest, generation: Generation) -> CompletedChoi
 
 
 def full(
-    batch: BatchRequest, answers: list[CompletedChoice], generations: list[Generation], group: GenerationGroup
+    chat: ChatRequest, answers: list[CompletedChoice], generations: list[Generation], group: GenerationGroup
 ) -> Json:
     """Returns the chat.completion object, with a choice for each conversation."""
     choices = []
     for place, (answer, generation) in enumerate(zip(answers, generations, strict=True)):
-        found = choice(batch.chat, place, answer)
-        if batch.chat.options.token_ids:
+        found = choice(chat, place, answer)
+        if chat.options.token_ids:
             found["prompt_token_ids"] = generation.prompt_ids
-        if (most := batch.chat.generation.logprobs.prompt) is not None:
+        if (most := chat.generation.logprobs.prompt) is not None:
             found["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
         choices.append(found)
-    return envelope(batch.chat).full(choices, group.usage, batch.chat.options.times(group))
+    return envelope(chat).full(choices, group.usage, chat.options.times(group))

@@ -18,15 +18,12 @@ FINISH = "function_call"
 
 def _functions(value: list[Any]) -> list[Json]:
     for place, function in enumerate(value):
-        _check_function(function, f"functions[{place}]")
+        param = f"functions[{place}]"
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise BadRequest("Each function must be an object with a name", param=param)
+        if not isinstance(function.get("parameters"), dict | None):
+            raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.parameters")
     return value
-
-
-def _check_function(function: Any, param: str) -> None:
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-        raise BadRequest("Each function must be an object with a name", param=param)
-    if not isinstance(function.get("parameters"), (dict, type(None))):
-        raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.parameters")
 
 
 def _function_call(value: Any) -> str | Json:
@@ -40,21 +37,11 @@ def _function_call(value: Any) -> str | Json:
 
 
 FIELDS = (
-    Field(
-        "functions",
-        "array",
-        "OpenAI's older form of tools, which have precedence; calls are then in function_call",
-        read=_functions,
-        schema=array(FUNCTION),
-    ),
-    Field(
-        "function_call",
-        "any",
-        "OpenAI's older form of tool_choice: none, auto or a name",
-        read=_function_call,
-        schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}})),
-    ),
-)
+    Field("functions", "array", "OpenAI's older form of tools, which have precedence; calls are then in function_call",
+        read=_functions, schema=array(FUNCTION)),
+    Field("function_call", "any", "OpenAI's older form of tool_choice: none, auto or a name", read=_function_call,
+        schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}}))),
+)  # fmt: skip
 
 
 def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
-from ...types import (
-    ChatPrompt,
-    Json,
-    TokenLogprob,
-)
+from ...types import ChatPrompt, Json, TokenLogprob
 from ..fields import Field, Values
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
@@ -69,32 +65,24 @@ FIELDS = (
     TOP_LOGPROBS,
     PROMPT_LOGPROBS,
     TEMPLATE_KWARGS,
-    Field(
-        "reasoning_effort", "string", "sets enable_thinking (none: false) and reasoning_effort for the chat template"
-    ),
+    Field("reasoning_effort", "string",
+        "sets enable_thinking (none: false) and reasoning_effort for the chat template"),
     Field("verbosity", "string", "given to the chat template"),
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
-    replace(
-        UNSUPPORTED.named("modalities"),
+    replace(UNSUPPORTED.named("modalities"),
         help='["text", "audio"]: the model, or that of --audio_output_model, speaks the answer',
-        schema={"items": {"enum": ["text", "audio"]}},
-    ),
-    Field(
-        "audio",
-        "object",
-        "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
-        read=_read_audio,
-        schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}},
-    ),
+        schema={"items": {"enum": ["text", "audio"]}}),
+    Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
+        read=_read_audio, schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
     MEDIA_IO_KWARGS,
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
     *PARSING,
     *SAMPLING_NAMES,
-)
+)  # fmt: skip
 ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 

@@ -13,14 +13,13 @@ import orjson
 
 from ... import __version__
 from ...config import Config
-from ...errors import RequestError
 from ...models.generation import Generation, GenerationGroup
 from ...timing_types import PromptProgress
 from ...types import Delta, Json, TokenLogprob, Usage
 from ..fields import Values
 from ..generation.request import GenerationBody
 from ..response import draft_metrics, new_id, now, prompt_progress, request_metrics, timings, token_name, usage
-from ..sse import event, padding
+from ..sse import padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 
@@ -126,7 +125,7 @@ class ChunkOptions:
 
     def response_id(self, prefix: str) -> str:
         """The id of the response."""
-        return f"{prefix}-{self.request_id}" if self.request_id else new_id(prefix)
+        return new_id(prefix, self.request_id)
 
     def name(self, token: TokenLogprob) -> str:
         """The name of a token in logprobs."""
@@ -139,14 +138,10 @@ class Chunks:
     def __init__(self, envelope: Envelope, generation: Generation | GenerationGroup, options: ChunkOptions) -> None:
         self._generation = generation
         self._options = options
-        dumped = orjson.dumps
-        self._head = b'data: {"id":%b,"choices":[' % dumped(envelope.id)
-        self._after = b'],"created":%d,"model":%b,"object":%b,"system_fingerprint":%b' % (
-            envelope.created,
-            dumped(envelope.model),
-            dumped(envelope.object),
-            dumped(FINGERPRINT),
-        )
+        self._head = b'data: {"id":%b,"choices":[' % orjson.dumps(envelope.id)
+        model, kind, fingerprint = map(orjson.dumps, (envelope.model, envelope.object, FINGERPRINT))
+        named = (envelope.created, model, kind, fingerprint)
+        self._after = b'],"created":%d,"model":%b,"object":%b,"system_fingerprint":%b' % named
         self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
         # Nearly every chunk differs from the others in its content only.
         self._plain = not (options.token_ids or options.continuous or options.obfuscate or options.timings_per_token)
@@ -174,15 +169,8 @@ class Chunks:
         tail = self._tail(timed=bool(finish) or self._options.timings_per_token)
         if self._options.obfuscate:
             tail = b'%b,"obfuscation":"%b"}\n\n' % (tail.removesuffix(b"}\n\n"), padding(len(content)))
-        return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % (
-            self._head,
-            index,
-            logprobs,
-            content,
-            reason,
-            extra,
-            tail,
-        )
+        parts = (self._head, index, logprobs, content, reason, extra, tail)
+        return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % parts
 
     def around(self, index: int, before: bytes, after: bytes) -> tuple[bytes, bytes] | None:
         """The bytes of a chunk around the one JSON string that differs; None where more than that differs.
@@ -208,11 +196,6 @@ class Chunks:
         last = self._head + self._after + b',"usage":' + orjson.dumps(usage(counts))
         times = self._options.times(self._generation)
         return last + (b"," + orjson.dumps(times)[1:-1] if times else b"") + b"}\n\n"
-
-    @staticmethod
-    def failed(error: RequestError) -> bytes:
-        """The in-band error event."""
-        return event(error.body())
 
     def _tail(self, *, timed: bool) -> bytes:
         timed = timed and self._options.timings

@@ -33,16 +33,14 @@ DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
 FIELDS = (
     Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
-    replace(
-        SAMPLING.named("max_tokens"),
-        help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)",
-    ),
+    replace(SAMPLING.named("max_tokens"),
+        help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)"),
     Field("echo", "bool", "begin the answer with the prompt", default=False),
     Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
     NUM_LOGPROBS,
     PROMPT_LOGPROBS,
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
-)
+)  # fmt: skip
 
 
 _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")

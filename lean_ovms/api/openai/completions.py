@@ -13,7 +13,7 @@ from functools import partial
 
 import orjson
 
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
@@ -154,7 +154,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
     return found
 
 
-class CompletionRenderer:
+class CompletionRenderer(sse.Renderer[Delta]):
     """Renders deltas as text_completion events."""
 
     def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
@@ -164,7 +164,7 @@ class CompletionRenderer:
         self._choices = [ChoiceState() for _ in range(len(echoes) * completion.generation.sampling.n)]
         self._offsets = [0] * len(self._choices)
         self._scored = completion.generation.sampling.prompt_logprobs
-        self._held: list[Delta] = []
+        self._unscored: list[Delta] = []
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         if self._scored:
@@ -176,11 +176,11 @@ class CompletionRenderer:
 
         The first choice, which scores it, may be later.
         """
-        due, held = list[Delta](), list[Delta]()
-        for delta in self._held + deltas:
+        due, unscored = list[Delta](), list[Delta]()
+        for delta in self._unscored + deltas:
             ready = delta.progress is not None or self._echo(delta).generation.prompt_scored
-            (due if ready else held).append(delta)
-        self._held = held
+            (due if ready else unscored).append(delta)
+        self._unscored = unscored
         return due
 
     def _echo(self, delta: Delta) -> Echo:
@@ -223,6 +223,3 @@ class CompletionRenderer:
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(_counts(self._completion, usage))
-
-    def failed(self, error: RequestError) -> bytes:
-        return self._chunks.failed(error)

@@ -17,7 +17,7 @@ from ...models.generation import Generation, GenerationGroup, total_usage
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
-from ..fields import Field, FieldSet, read
+from ..fields import Field, FieldSet, read, require
 from ..generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
 from ..generation.images import load_images
 from ..generation.sampling import SAMPLING
@@ -38,8 +38,7 @@ FIELDS = FieldSet((
         schema=JUDGED),
     Field("questions", "array",
         "objects of the type predicate, choice or score, each with instructions and, if you like, a name",
-        required=True,
-        schema={"items": QUESTION, "minItems": 1}),
+        required=True, schema={"items": QUESTION, "minItems": 1}),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,
     SAMPLING.named("priority"),
@@ -102,9 +101,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _parse(body: Json, services: Services) -> DecisionRequest:
     values = read(FIELDS, body)
     model = services.default_model(values)
-    for name in ("input", "questions"):
-        if values[name] is None:
-            raise BadRequest(f"{name} is missing", param=name)
+    require(FIELDS, values)
     parts = read_input(values["input"])
     questions = read_questions(values["questions"], services.config.max_prompts)
     model.require_ready()

@@ -64,8 +64,9 @@ PIPELINE = FieldSet((
     Field("max_sequence_length", "uint", "OVMS's: tokens of a T5 text encoder", low=1, high=512),
 ))  # fmt: skip
 """Fields that openvino_genai's pipelines have under the same names."""
-STRENGTH = Field("strength", "number", "OVMS's: how much of the image is made anew; 1: all. Absent: the model's own",
-    low=0, high=1)  # fmt: skip
+STRENGTH = Field(
+    "strength", "number", "OVMS's: how much of the image is made anew; 1: all. Absent: the model's own", low=0, high=1
+)
 IGNORED = FieldSet((
     Field("quality", "string", "OpenAI's: no effect"),
     Field("style", "string", "OpenAI's: no effect"),

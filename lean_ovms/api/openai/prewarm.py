@@ -52,7 +52,6 @@ FIELDS = FieldSet(
     errors=(501,),
 )
 async def handle(request: Request, services: Services) -> Response:
-    """Computes the prompt of a chat body or completions body."""
     body, generation, prompts = await services.parse_body(request, lambda body, _: (body, *_parsed(body, services)))
     with await generation.model.hold() as model:
         if model.parent:

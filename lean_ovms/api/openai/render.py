@@ -105,11 +105,7 @@ def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
     }
     if sampling.repetition is not None:
         shortest, longest, times = sampling.repetition
-        found["repetition_detection"] = {
-            "min_pattern_size": shortest,
-            "max_pattern_size": longest,
-            "min_count": times,
-        }
+        found["repetition_detection"] = {"min_pattern_size": shortest, "max_pattern_size": longest, "min_count": times}
     return {name: value for name, value in found.items() if value not in (None, (), {})}
 
 

@@ -40,10 +40,8 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
             raise
         count += sum(map(len, found[-len(group) :]))
         if count > call.config.max_pooling_tokens:
-            raise BadRequest(
-                f"{param} has more tokens than the {call.config.max_pooling_tokens} that a request may have",
-                param=param,
-            )
+            text = f"{param} has more tokens than the {call.config.max_pooling_tokens} that a request may have"
+            raise BadRequest(text, param=param)
     return found
 
 
@@ -72,12 +70,7 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
 
 
 async def chunked(
-    call: PoolingRequest,
-    query: Tokens,
-    documents: Sequence[str],
-    info: PoolingInfo,
-    limits: ChunkLimits,
-    most: int = 0,
+    call: PoolingRequest, query: Tokens, documents: Sequence[str], info: PoolingInfo, limits: ChunkLimits, most: int = 0
 ) -> tuple[list[PoolingInput], list[int]]:
     """Returns the pairs of a query and every piece, and the number of the document of each.
 

@@ -102,8 +102,15 @@ FLOATS = Encoding("float", "float32", "native")
 """The encoding of endpoints whose requests cannot choose."""
 
 
-def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,
-                     headers: list[tuple[str, str]], *, kind: bytes, member: bytes) -> Response:  # fmt: skip
+def results_response(
+    encoding: Encoding,
+    outputs: Sequence[PooledOutput],
+    envelope: Json,
+    headers: list[tuple[str, str]],
+    *,
+    kind: bytes,
+    member: bytes,
+) -> Response:
     """Returns the list of results, or their bytes. envelope: as below. kind: `object` of a result; member: of its
     vector.
 
@@ -119,8 +126,9 @@ def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelo
     return json_list(envelope, items, counts, headers)
 
 
-def _bytes_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, counts: Json,
-                    headers: list[tuple[str, str]]) -> Response:  # fmt: skip
+def _bytes_response(
+    encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, counts: Json, headers: list[tuple[str, str]]
+) -> Response:
     """vLLM's form: the results one after another, and for `bytes` what they are in the header `metadata`.
 
     envelope: id, created and model. Raises BadRequest where the header would be too long.
@@ -151,8 +159,6 @@ def _metadata(encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[b
     if not text.isascii():  # a model's name; a header is latin-1
         text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
     if len(text) > MAX_METADATA:
-        raise BadRequest(
-            f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only",
-            param="encoding_format",
-        )
+        text = f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only"
+        raise BadRequest(text, param="encoding_format")
     return text

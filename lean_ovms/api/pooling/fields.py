@@ -51,17 +51,11 @@ COMMON = (
 """Fields of every endpoint."""
 
 TRUNCATION = (
-    Field(
-        "truncate_prompt_tokens",
-        "int",
+    Field("truncate_prompt_tokens", "int",
         "how many tokens of an input are kept, special tokens included; -1: as many as fit; absent: a "
-        "longer input is an error",
-        low=-1,
-        high=INT64_MAX,
-        schema=schemas.NOT_ZERO,
-    ),
+        "longer input is an error", low=-1, high=INT64_MAX, schema=schemas.NOT_ZERO),
     replace(SAMPLING.named("truncation_side"), help="which side is cut: left or right", default="right"),
-)
+)  # fmt: skip
 PADDING = Field(
     "padding",
     "string",
@@ -83,15 +77,12 @@ TOKENIZING = (
 )
 CONVERSATION = (
     MESSAGES,
-    replace(
-        ADD_GENERATION_PROMPT,
-        help="end the rendered messages with the header of the assistant's message",
-        default=False,
-    ),
+    replace(ADD_GENERATION_PROMPT, default=False,
+        help="end the rendered messages with the header of the assistant's message"),
     CONTINUE_FINAL_MESSAGE,
     TEMPLATE_KWARGS,
     CHAT_TEMPLATE,
-)
+)  # fmt: skip
 """Messages instead of an input, for models with a chat template."""
 
 INPUT = Field("input", "any", "a string, strings, token ids, lists of token ids, or messages", schema=_INPUT)
@@ -113,8 +104,7 @@ ONE_INPUT = schemas.one_of("input", "messages")
 
 
 def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
-    """Returns the description of an endpoint whose response has vectors, as JSON or bytes. answer: a name of
-    schemas."""
+    """Returns the description of an endpoint whose response has vectors, as JSON or bytes."""
     return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
 
 

@@ -107,8 +107,7 @@ class PoolingRequest:
 
     def envelope(self, prefix: str) -> Json:
         """Returns id, created and model of the response."""
-        end = self.values["request_id"]
-        return {"id": f"{prefix}-{end}" if end else new_id(prefix), "created": now(), "model": self.model.name}
+        return {"id": new_id(prefix, self.values["request_id"]), "created": now(), "model": self.model.name}
 
     async def load_numpy(self) -> None:
         """Imports numpy outside the event loop: the first time it takes 0.1 s."""
@@ -126,6 +125,8 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
     values = read(fields, body)
     model = _model(values, services)
     kept = model.keep_loaded(values.get("keep_alive"))
+    padded = values.get("padding") == "max_length"
+    padding = ["padding has no effect on the results of this model"] if padded else []
     return PoolingRequest(
         values=values,
         model=model,
@@ -133,7 +134,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
         offload=services.offload,
         image_loader=services.image_loader,
         ovms=ovms,
-        headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body) + kept),
+        headers=warning_headers(padding + unsupported.warnings(fields, body) + kept),
     )
 
 
@@ -143,10 +144,6 @@ def _model(values: Values, services: Services) -> PoolingModel:
     if not name:
         name = services.registry.default_of(PoolingModel) or model_name(values)
     return services.registry.get(name, PoolingModel)
-
-
-def _warnings(values: Values) -> list[str]:
-    return ["padding has no effect on the results of this model"] if values.get("padding") == "max_length" else []
 
 
 # --- inputs that are computed one by one
@@ -188,10 +185,8 @@ def parse_inputs(values: Values, config: Config) -> Inputs:
 
 def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
     if values["add_generation_prompt"] and values["continue_final_message"]:
-        raise BadRequest(
-            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
-            param="continue_final_message",
-        )
+        text = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        raise BadRequest(text, param="continue_final_message")
     base = chat_prompt(values, [], [])
     return [base.with_messages(read_messages(messages)) for messages in several]
 

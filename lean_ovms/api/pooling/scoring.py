@@ -95,14 +95,13 @@ async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
     from ...util import vectors
 
     base = request.call.params(info)
-    first, second = await asyncio.gather(
+    (left, left_tokens), (right, right_tokens) = await asyncio.gather(
         _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param),
         _vectors(request, request.documents, _cut(base, request.max_document, info), request.document_param),
     )
-    left, right = ([output.data for output in side.found] for side in (first, second))
     size = sum(map(len, right))
     values = await request.call.offload.run(size, partial(vectors.cosines, left, right), inline_below=INLINE_RESULT)
-    return Scores(values, first.tokens + second.tokens)
+    return Scores(values, left_tokens + right_tokens)
 
 
 def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
@@ -113,19 +112,14 @@ def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
     return replace(params, truncate=most if params.truncate in (None, -1) else min(params.truncate or 0, most))
 
 
-@dataclass(frozen=True, slots=True)
-class _Vectors:
-    """The vector of each text, and the number of tokens computed."""
-
-    found: list[PooledOutput]
-    tokens: int
-
-
-async def _vectors(request: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str) -> _Vectors:
+async def _vectors(
+    request: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str
+) -> tuple[list[bytes], int]:
+    """Returns the vectors of each text, and the number of tokens computed."""
     different = list(dict.fromkeys(texts))
     outputs = await request.call.encode(different, params, param)
     found = dict(zip(different, outputs, strict=True))
-    return _Vectors([found[text] for text in texts], sum(output.tokens for output in outputs))
+    return [found[text].data for text in texts], sum(output.tokens for output in outputs)
 
 
 # --- vectors of tokens
@@ -136,20 +130,18 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
     from ...util import vectors
 
     base, most = request.call.params(info, output=PER_TOKEN), request.call.config.max_pooling_tokens
-    queries = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
+    queries, tokens = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
     of_documents = _cut(base, request.max_document, info)
     values: list[float] = []
-    tokens = queries.tokens
     for start in range(0, len(request.documents), AT_ONCE):
-        documents = await _vectors(
-            request, request.documents[start : start + AT_ONCE], of_documents, request.document_param
-        )
-        tokens += documents.tokens
+        some = request.documents[start : start + AT_ONCE]
+        documents, added = await _vectors(request, some, of_documents, request.document_param)
+        tokens += added
         if tokens > most:
             raise BadRequest(f"the inputs have more than {most} tokens in all", param=request.document_param)
-        left = queries.found * len(documents.found) if len(queries.found) == 1 else queries.found[start:]
-        pairs = [(a.data, b.data) for a, b in zip(left, documents.found, strict=False)]
-        size = sum(len(document) for _, document in pairs)
+        left = queries * len(documents) if len(queries) == 1 else queries[start:]
+        pairs = list(zip(left, documents, strict=False))
+        size = sum(map(len, documents))
         values += await request.call.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
     return Scores(values, tokens)
 

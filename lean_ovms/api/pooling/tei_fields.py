@@ -18,14 +18,9 @@ def _direction(value: str) -> str:
 
 TRUNCATION = (
     Field("truncate", "bool", "text-embeddings-inference's: cut an input that is too long"),
-    Field(
-        "truncation_direction",
-        "string",
-        "text-embeddings-inference's: which side is cut: Left or Right",
-        read=_direction,
-        schema={"enum": ["Left", "Right", "left", "right"]},
-    ),
-)
+    Field("truncation_direction", "string", "text-embeddings-inference's: which side is cut: Left or Right",
+        read=_direction, schema={"enum": ["Left", "Right", "left", "right"]}),
+)  # fmt: skip
 
 
 def truncation(values: Values) -> Json:

@@ -33,11 +33,6 @@ class AudioFormat:
     def sample_bytes(self) -> int:
         return SAMPLE_BYTES if self.encoding == "pcm" else 1
 
-    @property
-    def is_engines(self) -> bool:
-        """Whether the engine takes this format without conversion."""
-        return self == AudioFormat()
-
 
 class AudioReader:
     """Decodes the base64 audio of one format. Any cut of the audio between samples gives the same samples."""
@@ -48,8 +43,8 @@ class AudioReader:
 
     @property
     def ready(self) -> bool:
-        """Whether `read` can be called without `prepare`: it has nothing to import."""
-        return self.format.is_engines or self._decoder is not None
+        """Whether `read` can be called without `prepare`: it has a decoder, or the engine takes the format."""
+        return self.format == AudioFormat() or self._decoder is not None
 
     def prepare(self) -> None:
         """Imports and builds the decoder of the format; to be called in a thread."""

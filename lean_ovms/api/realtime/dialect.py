@@ -7,12 +7,7 @@ from ...observability.logging import safe
 from ...speech_types import TextDelta
 from ...types import Json
 
-EVENTS = (
-    "session.update",
-    "input_audio_buffer.append",
-    "input_audio_buffer.commit",
-    "input_audio_buffer.clear",
-)
+EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear")
 """Types of a client's events, which both dialects have."""
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
 

@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime 
 
 from __future__ import annotations
 
+from ...config import Config
 from ...errors import NotFound
 from ...models.speech_model import SpeechModel
 from ...types import Json, Request, Response
@@ -14,10 +15,9 @@ from ..fields import Field, read_parameters
 from ..response import new_id, now
 from ..route_doc import RouteDoc
 from ..services import Services
-from ..websockets import no_upgrade
+from ..websockets import OpenWebSockets, no_upgrade
 from . import openai_beta
 from .openai import OpenAi
-from .service import RealtimeService
 from .session import Dialect, TranscriptionSession
 from .vllm import Vllm
 
@@ -28,9 +28,20 @@ QUERY = (
 )
 
 
+class RealtimeService(OpenWebSockets[TranscriptionSession]):
+    """The open transcription sessions of a server: at shutdown each is closed once its text is sent."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.max_realtime_sessions, "too many realtime sessions: --max_realtime_sessions")
+
+    async def close(self) -> None:
+        await super().close()
+        for session in self.sessions:
+            session.stop()
+
+
 @RouteDoc("A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    """Opens a transcription session over a WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
     query = read_parameters(request.query)

@@ -64,17 +64,15 @@ class OpenAi:
                 await self._send(openai_beta.UPDATED, session=openai_beta.described(session.described()))
             case "input_audio_buffer.append":
                 if session.current is None:
-                    self._begin(await session.open())
+                    stream = await session.open()
+                    if stream.settings.turns is None:
+                        self._items.append(_Item(stream.item_id, stream.offset_s))
                 await session.append(audio_of(event), committed=session.settings.turns is not None)
                 self._silence.begin()
             case "input_audio_buffer.commit":
                 await self._commit()
             case _:
                 await self._clear()
-
-    def _begin(self, stream: Stream) -> None:
-        if stream.settings.turns is None:
-            self._items.append(_Item(stream.item_id, stream.offset_s))
 
     async def _commit(self) -> None:
         stream = self._session.current

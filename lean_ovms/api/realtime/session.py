@@ -151,7 +151,7 @@ class TranscriptionSession:
         """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
         stream = await self.open()
         if committed:
-            stream.release()
+            stream.committed.set()
         reader = stream.reader
         if not reader.ready:
             await asyncio.to_thread(reader.prepare)
@@ -301,15 +301,15 @@ class TranscriptionSession:
     async def _transcribe(self, stream: Stream) -> None:
         """Sends the transcription of a stream, from its commit on."""
         dialect = self.dialect
-        held: list[SpeechEvent] = []
+        pending: list[SpeechEvent] = []
         try:
             async with contextlib.aclosing(stream.model.transcribe(stream.audio, stream.params)) as events:
                 async for event in events:
-                    held.append(event)
+                    pending.append(event)
                     if stream.committed.is_set():
-                        await self._send_all(dialect, stream, held)
+                        await self._send_all(dialect, stream, pending)
             await stream.committed.wait()
-            await self._send_all(dialect, stream, held)
+            await self._send_all(dialect, stream, pending)
             await dialect.finished(stream)
         except RequestError as error:
             stream.audio.end()
@@ -322,7 +322,7 @@ class TranscriptionSession:
             stream.audio.end()
             self._touched = self._clock()
 
-    async def _send_all(self, dialect: Dialect, stream: Stream, held: list[SpeechEvent]) -> None:
-        for event in held:
+    async def _send_all(self, dialect: Dialect, stream: Stream, pending: list[SpeechEvent]) -> None:
+        for event in pending:
             await dialect.transcribed(stream, event)
-        held.clear()
+        pending.clear()

@@ -12,7 +12,7 @@ from .settings import Settings
 
 
 class Stream:
-    """committed: the client has asked for the text; until then it is computed, and held back. item_id: in the API.
+    """committed: the client has asked for the text; until then it is computed, and not sent. item_id: in the API.
 
     offset_s: of its beginning, from the session's. task: its transcription, once it has begun.
     """
@@ -30,10 +30,6 @@ class Stream:
         self.committed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.closed = self.cancelled = False
-
-    def release(self) -> None:
-        """Lets the text of this stream be sent from now on."""
-        self.committed.set()
 
     def close(self) -> None:
         """Ends the audio of this stream; its text is sent from now on."""

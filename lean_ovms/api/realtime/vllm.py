@@ -37,35 +37,24 @@ def _include(values: list[str]) -> list[str]:
 
 def _granularities(values: list[str]) -> list[str]:
     """Refuses every granularity: a client that waits for times learns that none will come. The codes are vLLM's."""
-    for one in values:
-        known = one == "segment"
-        raise BadRequest(
-            "this model does not support segment timestamps in a session"
-            if known
-            else f"timestamp_granularities has {safe(str(one), 80)!r}; in a session it may have 'segment'",
-            param="timestamp_granularities",
-            code="unsupported_timestamp_granularity" if known else "invalid_timestamp_granularity",
-        )
-    return values
+    if not values:
+        return values
+    text, code = "this model does not support segment timestamps in a session", "unsupported_timestamp_granularity"
+    if values[0] != "segment":
+        text = f"timestamp_granularities has {safe(str(values[0]), 80)!r}; in a session it may have 'segment'"
+        code = "invalid_timestamp_granularity"
+    raise BadRequest(text, param="timestamp_granularities", code=code)
 
 
-UPDATE = FieldSet(
-    (
-        Field("model", "string", "name of the model", default=""),
-        Field("language", "string", "code of the language; empty: detected", default=""),
-        Field("prompt", "string", "text before the audio", default="", read=_prompt),
-        Field(
-            "sample_rate",
-            "int",
-            "of the audio, in Hz",
-            default=16000,
-            choices=RATES,
-            outside=f"sample_rate must be one of {', '.join(map(str, RATES))}",
-        ),
-        Field("include", "array", f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
-        Field("timestamp_granularities", "array", "", default=(), read=_granularities),
-    )
-)
+UPDATE = FieldSet((
+    Field("model", "string", "name of the model", default=""),
+    Field("language", "string", "code of the language; empty: detected", default=""),
+    Field("prompt", "string", "text before the audio", default="", read=_prompt),
+    Field("sample_rate", "int", "of the audio, in Hz", default=16000, choices=RATES,
+        outside=f"sample_rate must be one of {', '.join(map(str, RATES))}"),
+    Field("include", "array", f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
+    Field("timestamp_granularities", "array", "", default=(), read=_granularities),
+))  # fmt: skip
 FINAL = Field("final", "bool", "there is no more audio", default=False)
 
 
@@ -135,7 +124,7 @@ class Vllm:
         if final:
             await session.close_stream(await session.open())
         elif session.current is not None:
-            session.current.release()
+            session.current.committed.set()
 
     async def refuse(self, error: RequestError, event: Json) -> None:
         code = error.code or ("invalid_event" if isinstance(error, BadRequest) else error.kind)

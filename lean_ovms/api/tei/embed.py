@@ -19,24 +19,17 @@ from ..route_doc import RouteDoc
 from ..schemas import all_of
 from ..services import Services
 
-FIELDS = FieldSet(
-    (
-        *shared.COMMON,
-        Field(
-            "inputs",
-            "any",
-            "a string, strings, token ids, or lists of token ids",
-            required=True,
-            schema=shared.TEXTS_OR_TOKENS,
-        ),
-        *TRUNCATION,
-        *shared.TRUNCATION,
-        shared.USE_ACTIVATION,
-        shared.NORMALIZE,
-        shared.DIMENSIONS,
-        *shared.PROMPTS,
-    )
-)
+FIELDS = FieldSet((
+    *shared.COMMON,
+    Field("inputs", "any", "a string, strings, token ids, or lists of token ids", required=True,
+        schema=shared.TEXTS_OR_TOKENS),
+    *TRUNCATION,
+    *shared.TRUNCATION,
+    shared.USE_ACTIVATION,
+    shared.NORMALIZE,
+    shared.DIMENSIONS,
+    *shared.PROMPTS,
+))  # fmt: skip
 
 
 @RouteDoc("Vectors, as text-embeddings-inference sends them", body=FIELDS, rules=all_of("inputs"), answer="array")

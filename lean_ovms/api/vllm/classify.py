@@ -54,8 +54,11 @@ def _item(index: int, info: PoolingInfo, output: PooledOutput) -> bytes:
     values = output.values
     label = likeliest(values, info)
     return b'{"index":%d,"label":%b,"probs":%b,"num_classes":%d}' % (
-        index, orjson.dumps(label), FLOATS.json(output), len(values)
-    )  # fmt: skip
+        index,
+        orjson.dumps(label),
+        FLOATS.json(output),
+        len(values),
+    )
 
 
 def likeliest(values: list[float], info: PoolingInfo) -> str | None:

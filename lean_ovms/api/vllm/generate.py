@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.collect import collect
 from ...models.generation import Generation
 from ...types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
@@ -42,22 +42,15 @@ SAMPLING_PARAMS = FieldSet(
     )
 )
 """vLLM's SamplingParams."""
-FIELDS = FieldSet(
-    (
-        Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
-        Field(
-            "sampling_params",
-            "object",
-            "fields of completions: temperature, max_tokens, stop, logprobs, structured_outputs, ...; no beam search",
-            required=True,
-            fields=SAMPLING_PARAMS,
-            schema={"additionalProperties": True},
-        ),
-        *_OUTSIDE,
-        Field("output_mode", "string", "text: also the text", choices=("tokens", "text"), default="tokens"),
-        Field("features", "object", "of images, which token ids cannot have here: null", schema={"maxProperties": 0}),
-    )
-)
+FIELDS = FieldSet((
+    Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
+    Field("sampling_params", "object",
+        "fields of completions: temperature, max_tokens, stop, logprobs, structured_outputs, ...; no beam search",
+        required=True, fields=SAMPLING_PARAMS, schema={"additionalProperties": True}),
+    *_OUTSIDE,
+    Field("output_mode", "string", "text: also the text", choices=("tokens", "text"), default="tokens"),
+    Field("features", "object", "of images, which token ids cannot have here: null", schema={"maxProperties": 0}),
+))  # fmt: skip
 _FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
 
 
@@ -141,12 +134,12 @@ def _read(body: Json, services: Services) -> GenerateRequest:
     return GenerateRequest(
         prompt=TokenPrompt(token_ids(tokens, "token_ids")),
         generation=replace(generation, notices=notices),
-        id=f"generate-tokens-{values['request_id']}" if values["request_id"] else new_id("generate-tokens"),
+        id=new_id("generate-tokens", values["request_id"]),
         text=values["output_mode"] == "text",
     )
 
 
-class TokenRenderer:
+class TokenRenderer(sse.Renderer[Delta]):
     """Renders deltas as events with token ids."""
 
     def __init__(self, parsed: GenerateRequest, generation: Generation) -> None:
@@ -168,6 +161,3 @@ class TokenRenderer:
         options = self._parsed.generation.stream_options
         wanted = options["include_usage"] or self._continuous
         return sse.event(self._parsed.envelope([], usage)) if wanted else b""
-
-    def failed(self, error: RequestError) -> bytes:
-        return sse.event(error.body())

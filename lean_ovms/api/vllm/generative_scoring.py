@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from ...models.generation import GenerationGroup
 from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
-from ..fields import Field, FieldSet, Values, read
+from ..fields import Field, FieldSet, Values, read, require
 from ..generation.common_fields import MODEL, REQUEST_ID
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
@@ -31,65 +30,33 @@ from ..services import Services
 
 MAX_LABELS = 128
 
-FIELDS = FieldSet(
-    (
-        MODEL,
-        Field(
-            "query",
-            "any",
-            "text or token ids before (or after) each item",
-            required=True,
-            schema=any_of(STRING, TOKENS),
-        ),
-        Field(
-            "items",
-            "array",
-            "texts or lists of token ids, each scored with the query",
-            required=True,
-            schema=any_of(array(STRING, 1), array(TOKENS, 1)),
-        ),
-        Field(
-            "label_token_ids",
-            "array",
-            f"up to {MAX_LABELS} token ids; the score is the probability of the first",
-            required=True,
-            schema=TOKENS | {"minItems": 1, "maxItems": MAX_LABELS},
-        ),
-        Field(
-            "apply_softmax", "bool", "true: probability among the labels; false: in the whole vocabulary", default=True
-        ),
-        Field("item_first", "bool", "put the item before the query", default=False),
-        Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
-        REQUEST_ID,
-        SAMPLING.named("cache_salt"),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ScoringRequest:
-    """A checked body. headers: Warning headers."""
-
-    model: TextModel
-    values: Values
-    headers: list[tuple[str, str]]
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        return tuple(self.values["label_token_ids"])
+FIELDS = FieldSet((
+    MODEL,
+    Field("query", "any", "text or token ids before (or after) each item", required=True,
+        schema=any_of(STRING, TOKENS)),
+    Field("items", "array", "texts or lists of token ids, each scored with the query", required=True,
+        schema=any_of(array(STRING, 1), array(TOKENS, 1))),
+    Field("label_token_ids", "array", f"up to {MAX_LABELS} token ids; the score is the probability of the first",
+        required=True, schema=TOKENS | {"minItems": 1, "maxItems": MAX_LABELS}),
+    Field("apply_softmax", "bool", "true: probability among the labels; false: in the whole vocabulary", default=True),
+    Field("item_first", "bool", "put the item before the query", default=False),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
+    REQUEST_ID,
+    SAMPLING.named("cache_salt"),
+))  # fmt: skip
 
 
 @RouteDoc("Probability of a label after each item", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    scoring = await services.parse_body(request, _parse)
-    with await scoring.model.hold() as model:
-        prompts = await _prompts(scoring.values, model)
+    model, values, headers = await services.parse_body(request, _parse)
+    with await model.hold() as model:
+        prompts = await _prompts(values, model)
         sampling = SamplingParams(
             max_tokens=1,
             temperature=0.0,
             logprobs=True,
-            logprob_token_ids=scoring.labels,
-            cache_salt=scoring.values["cache_salt"] or "",
+            logprob_token_ids=tuple(values["label_token_ids"]),
+            cache_salt=values["cache_salt"] or "",
         )
         start = partial(model.start, sampling=sampling, output=OutputParams())
         generations = await start_all(prompts, start, model.config.max_queued_tokens_per_client)
@@ -98,29 +65,24 @@ async def handle(request: Request, services: Services) -> Response:
             choices = await collect(group, len(generations))
         finally:
             await group.aclose()
-    scores = [_score(choice, softmax=scoring.values["apply_softmax"]) for choice in choices]
+    scores = [_score(choice, softmax=values["apply_softmax"]) for choice in choices]
     body = {
-        "id": _id(scoring.values["request_id"]),
+        "id": new_id("generative-scoring", values["request_id"]),
         "object": "list",
         "created": now(),
         "model": model.name,
         "data": [{"index": place, "object": "score", "score": score} for place, score in enumerate(scores)],
         "usage": usage(group.usage),
     }
-    return json(body, scoring.headers)
+    return json(body, headers)
 
 
-def _id(request_id: str | None) -> str:
-    return f"generative-scoring-{request_id}" if request_id else new_id("generative-scoring")
-
-
-def _parse(body: Json, services: Services) -> ScoringRequest:
+def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tuple[str, str]]]:
+    """Returns the model, the values of the fields, and Warning headers. Raises RequestError."""
     values = read(FIELDS, body)
     model = services.default_model(values)
     _tokens_or_text(values["query"], "query")
-    for name in ("items", "label_token_ids"):
-        if values[name] is None:
-            raise BadRequest(f"{name} is missing", param=name)
+    require(FIELDS, values)
     items = values["items"]
     if not items:
         raise BadRequest("items must contain at least one item.", param="items")
@@ -136,7 +98,7 @@ def _parse(body: Json, services: Services) -> ScoringRequest:
             param="model",
             code="not_supported",
         )
-    return ScoringRequest(model, values, warning_headers(warnings(FIELDS, body)))
+    return model, values, warning_headers(warnings(FIELDS, body))
 
 
 def _check_labels(labels: list[Any], model: TextModel) -> None:

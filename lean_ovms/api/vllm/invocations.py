@@ -46,12 +46,9 @@ POOLING = {
 
 
 FIELDS = (
-    Field(
-        "model",
-        "string",
-        "name of a served model; its task, and the other members of the body, decide what is answered",
-    ),
-)
+    Field("model", "string",
+        "name of a served model; its task, and the other members of the body, decide what is answered"),
+)  # fmt: skip
 
 
 @RouteDoc("Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="object or array")

@@ -22,22 +22,14 @@ from ..services import Services
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
 NAME = Field("lora_name", "string", "name of the adapter", required=True, wrong=BOTH, schema={"minLength": 1})
-FIELDS = FieldSet(
-    (
-        replace(MODEL, help="name of the base model, if several are served"),
-        NAME,
-        Field(
-            "lora_path",
-            "string",
-            "path of the adapter on the server",
-            required=True,
-            wrong=BOTH,
-            schema={"minLength": 1},
-        ),
-        Field("alpha", "number", "scale of the adapter, as in --lora_modules", wrong="alpha is not a number"),
-        Field("load_inplace", "bool", "true: replace a loaded adapter of this name"),
-    )
-)
+FIELDS = FieldSet((
+    replace(MODEL, help="name of the base model, if several are served"),
+    NAME,
+    Field("lora_path", "string", "path of the adapter on the server", required=True, wrong=BOTH,
+        schema={"minLength": 1}),
+    Field("alpha", "number", "scale of the adapter, as in --lora_modules", wrong="alpha is not a number"),
+    Field("load_inplace", "bool", "true: replace a loaded adapter of this name"),
+))  # fmt: skip
 UNLOAD_FIELDS = FieldSet((NAME,))
 
 

@@ -46,23 +46,15 @@ def _dimensions(value: Any) -> Any:
     raise BadRequest("dimensions is currently not supported", param="dimensions")
 
 
-FIELDS = FieldSet(
-    (
-        *shared.INPUTS,
-        shared.NORMALIZE,
-        Field(
-            "task",
-            "string",
-            "embed, token_embed, classify or token_classify; default: the model's",
-            schema={"enum": [EMBED, TOKEN_EMBED, CLASSIFY, TOKEN_CLASSIFY]},
-        ),
-        *ENCODING,
-        Field(
-            "dimensions", "any", "refused, as in vLLM; /embeddings takes it", read=_dimensions, schema={"enum": [None]}
-        ),
-        *shared.PROMPTS,
-    )
-)
+FIELDS = FieldSet((
+    *shared.INPUTS,
+    shared.NORMALIZE,
+    Field("task", "string", "embed, token_embed, classify or token_classify; default: the model's",
+        schema={"enum": [EMBED, TOKEN_EMBED, CLASSIFY, TOKEN_CLASSIFY]}),
+    *ENCODING,
+    Field("dimensions", "any", "refused, as in vLLM; /embeddings takes it", read=_dimensions, schema={"enum": [None]}),
+    *shared.PROMPTS,
+))  # fmt: skip
 
 
 @shared.vectors_doc("What a pooling model computes", FIELDS)

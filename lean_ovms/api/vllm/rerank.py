@@ -36,57 +36,27 @@ def _rank_fields(value: list[Any]) -> list[str]:
 
 
 _DOCUMENTS = any_of(DOCUMENT, array(DOCUMENT, 1))
-FIELDS = FieldSet(
-    (
-        *PAIR_FIELDS,
-        Field("query", "any", "a string, or an object with content: text parts", required=True, schema=TEXT_OF_PAIR),
-        Field(
-            "documents",
-            "any",
-            'strings, objects with "text" (and "title"), or objects with content: text parts',
-            schema=_DOCUMENTS,
-        ),
-        Field(
-            "texts",
-            "any",
-            "text-embeddings-inference's name of documents; the response is then in its form (not under /v3)",
-            schema=_DOCUMENTS,
-        ),
-        Field("raw_scores", "bool", "text-embeddings-inference's: return scores before the sigmoid"),
-        Field("return_text", "bool", "text-embeddings-inference's: return the texts with the results"),
-        *TRUNCATION,
-        Field(
-            "top_n",
-            "int",
-            "most results to return; 0: all",
-            low=0,
-            high=shared.INT64_MAX,
-            wrong="top_n accepts integer values",
-        ),
-        Field(
-            "return_documents",
-            "bool",
-            "return the texts with the results (default: true; under /v3 false)",
-            wrong="return_documents accepts boolean values",
-        ),
-        Field(
-            "rank_fields",
-            "array",
-            "accepted, no effect",
-            wrong="rank_fields is not an array",
-            read=_rank_fields,
-            schema={"items": {"type": "string"}},
-        ),
-        Field(
-            "max_chunks_per_doc",
-            "int",
-            "how many pieces of a long document a cross-encoder scores; the best score counts; 0: all",
-            low=0,
-            high=shared.INT64_MAX,
-            wrong="max_chunks_per_doc accepts integer values",
-        ),
-    )
-)
+FIELDS = FieldSet((
+    *PAIR_FIELDS,
+    Field("query", "any", "a string, or an object with content: text parts", required=True, schema=TEXT_OF_PAIR),
+    Field("documents", "any", 'strings, objects with "text" (and "title"), or objects with content: text parts',
+        schema=_DOCUMENTS),
+    Field("texts", "any",
+        "text-embeddings-inference's name of documents; the response is then in its form (not under /v3)",
+        schema=_DOCUMENTS),
+    Field("raw_scores", "bool", "text-embeddings-inference's: return scores before the sigmoid"),
+    Field("return_text", "bool", "text-embeddings-inference's: return the texts with the results"),
+    *TRUNCATION,
+    Field("top_n", "int", "most results to return; 0: all", low=0, high=shared.INT64_MAX,
+        wrong="top_n accepts integer values"),
+    Field("return_documents", "bool", "return the texts with the results (default: true; under /v3 false)",
+        wrong="return_documents accepts boolean values"),
+    Field("rank_fields", "array", "accepted, no effect", wrong="rank_fields is not an array", read=_rank_fields,
+        schema={"items": {"type": "string"}}),
+    Field("max_chunks_per_doc", "int",
+        "how many pieces of a long document a cross-encoder scores; the best score counts; 0: all", low=0,
+        high=shared.INT64_MAX, wrong="max_chunks_per_doc accepts integer values"),
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +157,10 @@ def _object(document: Json, param: str) -> str:
     return f"{title}\n{text}" if title else text
 
 
-def _order(rerank: RerankRequest, scores: Scores) -> list[int]:
-    """Numbers of the documents, best first; equal ones in their order."""
-    order = sorted(range(len(scores.values)), key=lambda index: -scores.values[index])
-    return order[: rerank.score.call.values["top_n"] or None]
-
-
 def bare(rerank: RerankRequest, scores: Scores) -> list[Json]:
-    """The results, best first."""
-    return [_result(rerank, index, scores.values[index]) for index in _order(rerank, scores)]
+    """The results, best first; equal ones in the order of the documents."""
+    order = sorted(enumerate(scores.values), key=lambda scored: -scored[1])
+    return [_result(rerank, index, value) for index, value in order[: rerank.score.call.values["top_n"] or None]]
 
 
 def full(rerank: RerankRequest, scores: Scores) -> Json:

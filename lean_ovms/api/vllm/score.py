@@ -73,12 +73,7 @@ def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreR
     if len(first) not in (1, len(second)):
         raise BadRequest("Input lengths must be either 1:1, 1:N or N:N", param=names[0])
     return ScoreRequest(
-        call=call,
-        queries=first,
-        documents=second,
-        query_param=names[0],
-        document_param=names[1],
-        **limits(values),
+        call=call, queries=first, documents=second, query_param=names[0], document_param=names[1], **limits(values)
     )
 
 

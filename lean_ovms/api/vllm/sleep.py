@@ -18,21 +18,11 @@ LEVELS = ("0", "1", "2")
 MODES = ("wait", "abort")
 TAGS = ("weights", "kv_cache")
 QUERY = (
-    Field(
-        "level",
-        "string",
-        "0: only refuse requests; 1 and 2: also unload all models",
-        default="1",
-        schema={"enum": list(LEVELS)},
-    ),
-    Field(
-        "mode",
-        "string",
-        "wait: running requests finish; abort: they end with an error",
-        default="wait",
-        schema={"enum": list(MODES)},
-    ),
-)
+    Field("level", "string", "0: only refuse requests; 1 and 2: also unload all models", default="1",
+        schema={"enum": list(LEVELS)}),
+    Field("mode", "string", "wait: running requests finish; abort: they end with an error", default="wait",
+        schema={"enum": list(MODES)}),
+)  # fmt: skip
 TAG = Field(
     "tags", "string", "what is loaded first in vLLM; here everything is, with each", schema={"enum": list(TAGS)}
 )

@@ -46,55 +46,32 @@ def _max_length(value: Any) -> int:
     return value
 
 
-FIELDS = FieldSet(
-    (
-        MODEL,
-        Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
-        Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length, schema=LENGTH),
-        Field(
-            "pad_to_max_length",
-            "bool",
-            "OVMS: fill up to max_length with padding",
-            wrong="pad_to_max_length should be boolean",
-            default=False,
-        ),
-        Field(
-            "padding_side",
-            "string",
-            "OVMS: side of the padding, left or right",
-            default="right",
-            choices=("left", "right"),
-            wrong="padding_side should be string, either left or right",
-            outside="padding_side should be either left or right",
-        ),
-        Field(
-            "add_special_tokens",
-            "bool",
-            "let the tokenizer add BOS and the like (default true; false for messages)",
-            wrong="add_special_tokens should be boolean",
-        ),
-        Field("prompt", "string", "vLLM: the text to tokenize"),
-        replace(MESSAGES, schema=TEXT_MESSAGES),
-        *OF_TEMPLATE,
-        Field("return_token_strs", "bool", "vLLM: return the text of each token as well", default=False),
-        Field("content", "any", "llama.cpp: the text to tokenize, or an array of texts and token ids", schema=MIXED),
-        Field("add_special", "bool", "llama.cpp: let the tokenizer add BOS and the like to content", default=False),
-        Field(
-            "parse_special",
-            "bool",
-            "llama.cpp: read special tokens in content as such; false has no effect",
-            default=True,
-        ),
-        Field("with_pieces", "bool", "llama.cpp: return id and text of each token", default=False),
-    )
-)
-DETOKENIZE_FIELDS = FieldSet(
-    (
-        MODEL,
-        Field("tokens", "array", "token ids", required=True, schema=TOKENS),
-        Field("skip_special_tokens", "bool", "hide special tokens", default=False),
-    )
-)
+FIELDS = FieldSet((
+    MODEL,
+    Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
+    Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length, schema=LENGTH),
+    Field("pad_to_max_length", "bool", "OVMS: fill up to max_length with padding",
+        wrong="pad_to_max_length should be boolean", default=False),
+    Field("padding_side", "string", "OVMS: side of the padding, left or right", default="right",
+        choices=("left", "right"), wrong="padding_side should be string, either left or right",
+        outside="padding_side should be either left or right"),
+    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like (default true; false for messages)",
+        wrong="add_special_tokens should be boolean"),
+    Field("prompt", "string", "vLLM: the text to tokenize"),
+    replace(MESSAGES, schema=TEXT_MESSAGES),
+    *OF_TEMPLATE,
+    Field("return_token_strs", "bool", "vLLM: return the text of each token as well", default=False),
+    Field("content", "any", "llama.cpp: the text to tokenize, or an array of texts and token ids", schema=MIXED),
+    Field("add_special", "bool", "llama.cpp: let the tokenizer add BOS and the like to content", default=False),
+    Field("parse_special", "bool", "llama.cpp: read special tokens in content as such; false has no effect",
+        default=True),
+    Field("with_pieces", "bool", "llama.cpp: return id and text of each token", default=False),
+))  # fmt: skip
+DETOKENIZE_FIELDS = FieldSet((
+    MODEL,
+    Field("tokens", "array", "token ids", required=True, schema=TOKENS),
+    Field("skip_special_tokens", "bool", "hide special tokens", default=False),
+))  # fmt: skip
 
 
 Tokenizing = TextModel | PoolingModel
@@ -171,7 +148,8 @@ def _tokens(body: Json, services: Services) -> Values:
 async def _ovms(values: Values, model: Tokenizing) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
-    special = values["add_special_tokens"] is not False and not _reranks(model)
+    reranks = isinstance(model, PoolingModel) and model.pooling.kind == SCORE  # OVMS's add no special tokens here
+    special = values["add_special_tokens"] is not False and not reranks
     tokens = await model.encode(texts, special)
     if length is not None and isinstance(model, PoolingModel) and special and max(map(len, tokens)) > length:
         tokens = [_cut(*both, length) for both in zip(tokens, await model.encode(texts, False), strict=True)]
@@ -183,11 +161,6 @@ async def _ovms(values: Values, model: Tokenizing) -> Json:
             raise BadRequest(f"max_length fills up to more than {MAX_PADDED} tokens", param="max_length")
         tokens = _pad(tokens, length, side, model.info.pad_token_id)
     return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
-
-
-def _reranks(model: Tokenizing) -> bool:
-    """OVMS's rerank models never add special tokens here."""
-    return isinstance(model, PoolingModel) and model.pooling.kind == SCORE
 
 
 def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:

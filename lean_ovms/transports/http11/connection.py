@@ -169,15 +169,12 @@ class HttpConnection(asyncio.Protocol):
         """Serve a single request, which the limits' check_head accepts and which comes soon."""
         self._surplus = True
         self._protocol.check_heads(self._server.limits.check_head)
-        self._deadline.set(SURPLUS_S, self._refuse_surplus)
+        self._deadline.set(SURPLUS_S, lambda: self.refuse(too_many_connections()))
 
     def _check_head(self, head: RequestHead) -> None:
         """Raises RequestError for a request whose body need not be read; one without a body is the handler's alone."""
         if head.length != 0:
             self._server.check_head(Request(head.method, head.path, head.query, head.headers, b"", self._peer))
-
-    def _refuse_surplus(self) -> None:
-        self.refuse(too_many_connections())
 
     def drain(self) -> None:
         """Close if idle. A running request is finished first, and its response announces the close."""

@@ -12,7 +12,7 @@ import pytest
 
 from lean_ovms.api.app import BODY_FACTOR
 from lean_ovms.api.realtime import session as session_module
-from lean_ovms.api.realtime.service import RealtimeService
+from lean_ovms.api.realtime.endpoint import RealtimeService
 from lean_ovms.observability.logging import Access, JsonLines
 from lean_ovms.transports.websocket.local import Closed, WebSocketRefused
 from lean_ovms.util import chunked_json
@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
     assert not engine.open
     service = app.services.get(RealtimeService)
     assert not service.sessions
-    assert not service._places._clients
+    assert not service._clients
 
 
 @pytest.mark.slow

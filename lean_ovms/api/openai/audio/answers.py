@@ -21,7 +21,7 @@ PLAIN, VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"
 
 def answer(parsed: AudioRequest, found: Transcript) -> Response:
     """The response of a request without a stream."""
-    match parsed.format:
+    match parsed.values["response_format"]:
         case "text":
             return _text(found.text, PLAIN, parsed)
         case "srt":
@@ -74,7 +74,7 @@ def times(parsed: AudioRequest, found: Transcript) -> Json:
     if parsed.segments:
         numbered = enumerate(zip(found.segments, found.seeks, strict=True))
         shown["segments"] = [_segment(number, one, seek) for number, (one, seek) in numbered]
-    if parsed.words:
+    if parsed.params.words:
         shown["words"] = [_word(one) for one in found.words]
     return shown
 

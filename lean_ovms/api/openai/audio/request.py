@@ -23,18 +23,19 @@ WITH_SEGMENTS = ("srt", "vtt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioRequest:
-    """segments, words: they are in the answer. logprobs: the client asked for them, known or not."""
+    """values: of the form's fields. segments: they are in the answer, and not only its subtitles."""
 
+    values: Values
     model: SpeechModel
     params: TranscribeParams
-    format: str
     segments: bool
-    words: bool
-    logprobs: bool
-    stream: bool
     include_usage: bool
-    continuous_usage: bool
     headers: list[tuple[str, str]]
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether the client wants them, known or not."""
+        return bool(self.values.get("include"))
 
 
 def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
@@ -53,17 +54,14 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
     params = _params(values, info, task)
     names = values.get("timestamp_granularities") or ()
     verbose = values["response_format"] == "verbose_json"
+    unread = {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
     parsed = AudioRequest(
+        values=values,
         model=model,
         params=params,
-        format=values["response_format"],
         segments=params.segments and (verbose or "segment" in names),
-        words=params.words,
-        logprobs=bool(values.get("include")),
-        stream=values["stream"],
         include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
-        continuous_usage=values["stream_continuous_usage_stats"],
-        headers=warning_headers([*_ignored(values), *_unknown(fields, body)]),
+        headers=warning_headers([*_ignored(values), *unsupported.warnings(fields, unread)]),
     )
     return parsed, values["file"].data
 
@@ -136,13 +134,6 @@ def _ignored(values: Values) -> Iterator[str]:
         yield "languages is not supported and was ignored; language says which one is spoken"
     if values["n"] > 1 and not values["use_beam_search"]:
         yield "n has no effect without use_beam_search"
-
-
-def _unknown(fields: FieldSet, body: Json) -> list[str]:
-    """A line for each name that is similar to that of a field."""
-    return unsupported.warnings(
-        fields, {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
-    )
 
 
 def code_of(text: str, known: Collection[str]) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from ....errors import RequestError
 from ....media.audio.decoder import AudioStream
 from ....push_types import Sink
 from ....speech_types import TRANSLATE, SpeechEvent
 from ....types import Json, Usage
 from ...response import new_id, now, usage
-from ...sse import IteratedSource, event
+from ...sse import IteratedSource, Renderer, event
 from .answers import entries, known, times, token_usage
 from .request import AudioRequest
 from .transcript import Logprobs, Transcript
@@ -47,11 +46,12 @@ class TranscriptionStream(IteratedSource[SpeechEvent]):
             await self._audio.aclose()
 
 
-class TranscriptRenderer:
+class TranscriptRenderer(Renderer[SpeechEvent]):
     """Renders the engine's events as server-sent events (sse.Renderer)."""
 
     def __init__(self, parsed: AudioRequest, transcript: Transcript) -> None:
         self._parsed = parsed
+        self._continuous = parsed.values["stream_continuous_usage_stats"]
         self._transcript = transcript
         kind = "translation" if parsed.params.task == TRANSLATE else "transcription"
         self._envelope: Json = {
@@ -72,7 +72,7 @@ class TranscriptRenderer:
             **self._envelope,
             "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
         }
-        return event(body | ({"usage": self._counts} if self._parsed.continuous_usage else {}))
+        return event(body | ({"usage": self._counts} if self._continuous else {}))
 
     @property
     def _counts(self) -> Json:
@@ -81,12 +81,14 @@ class TranscriptRenderer:
 
     def end(self, usage: Usage) -> bytes:
         found = self._transcript
-        details = known(found) if self._parsed.format == "verbose_json" else {"language": found.language}
+        details = (
+            known(found) if self._parsed.values["response_format"] == "verbose_json" else {"language": found.language}
+        )
         done = {
             "type": "transcript.text.done",
             "text": found.text,
             "logprobs": entries(found.logprobs),
-            "usage": token_usage(found) | (self._counts if self._parsed.continuous_usage else {}),
+            "usage": token_usage(found) | (self._counts if self._continuous else {}),
             **details,
             **times(self._parsed, found),
             **self._envelope,
@@ -94,6 +96,3 @@ class TranscriptRenderer:
         }
         last = {**self._envelope, "choices": [], "usage": self._counts}
         return event(done) + (event(last) if self._parsed.include_usage else b"")
-
-    def failed(self, error: RequestError) -> bytes:
-        return event(error.body())

@@ -40,7 +40,7 @@ async def handle_translations(request: Request, services: Services) -> Response:
 async def _serve(request: Request, services: Services, fields: FieldSet, task: str) -> Response:
     """Raises RequestError."""
     parsed, audio = await _open(request, services, fields, task)
-    if parsed.stream:
+    if parsed.values["stream"]:
         transcript = Transcript()
         stream = TranscriptionStream(parsed.model.transcribe(audio, parsed.params), audio, transcript)
         await stream.begin(services.config.sse_ping_s)

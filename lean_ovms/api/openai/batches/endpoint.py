@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....errors import BadRequest
 from ....types import Request, Response
-from ...fields import Field, FieldSet
+from ...fields import Field, FieldSet, read, require
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
@@ -12,7 +12,7 @@ from ...services import Services
 from ..responses.fields import METADATA
 from ..responses.output_items import item_id
 from ..responses.pages import PAGE, PageQuery, page_response
-from .fields import complete, expires_after
+from .fields import expires_after
 from .lines import ENDPOINTS
 from .service import BatchService, batch_body, owner
 from .storage import BATCH, FILE, RETENTION_S, Entry
@@ -36,7 +36,7 @@ async def prepare(services: Services) -> None:
 @RouteDoc("Start a batch, with --files_path", body=FIELDS, errors=(404, 501))
 async def handle_create(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
-    values = await services.parse_body(request, lambda body, _: complete(FIELDS, body))
+    values = await services.parse_body(request, lambda body, _: require(FIELDS, read(FIELDS, body)))
     source = service.storage.find(FILE, values["input_file_id"])
     if source.body["purpose"] != BATCH:
         raise BadRequest("input_file_id is not a file of purpose batch", param="input_file_id")

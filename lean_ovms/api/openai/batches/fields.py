@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....errors import BadRequest
 from ....types import Json
-from ...fields import Field, FieldSet, Values, read
+from ...fields import Field, FieldSet, read, require
 from .storage import RETENTION_S
 
 EXPIRY = FieldSet((
@@ -18,18 +18,9 @@ def expires_after(name: str) -> Field:
 
     def read_seconds(value: Json) -> int:
         try:
-            return int(complete(EXPIRY, value)["seconds"])
+            return int(require(EXPIRY, read(EXPIRY, value))["seconds"])
         except BadRequest as error:
             error.param = f"{name}.{error.param}"
             raise
 
     return Field(name, "object", "how long the file, or the files of results, stay", fields=EXPIRY, read=read_seconds)
-
-
-def complete(fields: FieldSet, body: Json) -> Values:
-    """Returns the values of a body that has all required fields. Raises BadRequest."""
-    values = read(fields, body)
-    for field in fields:
-        if field.required and values[field.name] is None:
-            raise BadRequest(f"{field.name} is missing", param=field.name)
-    return values

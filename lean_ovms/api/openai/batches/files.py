@@ -8,17 +8,16 @@ from functools import partial
 
 from ....observability.logging import safe
 from ....types import Request, Response
-from ...fields import Field, FieldSet, read_parameters
+from ...fields import Field, FieldSet, read, read_parameters, require
 from ...forms import body_of, read_file, read_form
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import INLINE_BYTES, Services
 from ..responses.pages import PAGE, PageQuery, page_response
-from .fields import complete, expires_after
-from .file_stream import FileStream
+from .fields import expires_after
 from .service import BatchService, file_body, owner
-from .storage import FILE, PIECE, RETENTION_S, Entry
+from .storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 
 ONE = "/files/{id}"
 CONTENT = "/files/{id}/content"
@@ -44,7 +43,7 @@ async def handle_upload(request: Request, services: Services) -> Response:
     body = await services.offload.run(
         request.size, lambda: body_of(FIELDS, read_form(request)), inline_below=INLINE_BYTES
     )
-    values = complete(FIELDS, body)
+    values = require(FIELDS, read(FIELDS, body))
     file, purpose = values["file"], values["purpose"]
     keep_s = values["expires_after"] or (RETENTION_S if purpose == "batch" else None)
     made = file_body(f"{FILE}-{secrets.token_hex(24)}", safe(file.name, MAX_NAME), purpose, len(file.data), keep_s)

@@ -7,10 +7,12 @@ methods that change something wait for the disk: they are called in one thread. 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +22,7 @@ import orjson
 from ....config import Config
 from ....errors import BadRequest, NotFound, StoreFailure
 from ....media.file_slice import FileSlice
+from ....push_types import Sink
 from ....types import Json
 from ....util import atomic_file
 from ....util.files import open_regular
@@ -226,3 +229,20 @@ def failure(error: OSError) -> StoreFailure:
     logger.error("--files_path cannot be written: %s", error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StoreFailure("A file could not be stored.", code="storage_full" if full else None)
+
+
+class FileStream:
+    """A ByteStream of files, which it closes. read: the next piece of one, b"" at its end; called in a thread."""
+
+    def __init__(self, files: Sequence[BinaryIO], read: Callable[[BinaryIO], bytes]) -> None:
+        self._files = files
+        self._read = read
+
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        for file in self._files:
+            while piece := await asyncio.to_thread(self._read, file):
+                await sink.send(piece)
+
+    async def aclose(self) -> None:
+        for file in self._files:
+            file.close()

@@ -21,7 +21,8 @@ from .mcp_tools import SHOWN, McpTool, read_mcp_tool
 from .tool_origin import ToolOrigin, function_name
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
-"""Types that agents send besides their own functions; with a date behind them, too."""
+DATED = ("web_search_2", "web_search_preview_2")
+"""Types that agents send besides their own functions, and how those with a date begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +49,30 @@ def read_agent_tools(tools: Any, choice: Any, servers: Mapping[str, ToolServer])
         if isinstance(tool, dict) and tool.get("type") == MCP:
             _add_server(found, read_mcp_tool(tool, f"tools[{place}]", servers), tool, f"tools[{place}]")
         else:
-            _add(found, tool, f"tools[{place}]", None)
+            _add(found, tool, f"tools[{place}]")
     if found.warnings and not found.functions and not found.mcp:
         raise BadRequest("Only function tools are supported", param="tools[0]")
     return found
 
 
-def _add(found: AgentTools, tool: Any, param: str, namespace: Json | None) -> None:
+def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None) -> None:
     kind = tool.get("type") if isinstance(tool, dict) else None
-    if kind == "namespace" and namespace is None:
-        return _add_namespace(found, tool, param)
-    if isinstance(kind, str) and namespace is None and _is_dropped(kind):
-        found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
-        return None
-    space = None if namespace is None else namespace["name"]
-    if kind == "custom":
-        found.functions.append(_custom(found, tool, param, space))
-    elif namespace is not None and kind == "function" and isinstance(tool.get("name"), str):
-        found.origins[function_name(tool["name"], space)] = ToolOrigin(tool["name"], space)
-        found.functions.append({**tool, "name": function_name(tool["name"], space)})
+    if namespace is not None and kind == "function" and isinstance(tool.get("name"), str):
+        name = function_name(tool["name"], namespace)
+        found.origins[name] = ToolOrigin(tool["name"], namespace)
+        found.functions.append({**tool, "name": name})
+    elif kind == "custom":
+        found.functions.append(_custom(found, tool, param, namespace))
+        if namespace is None:
+            found.shown.append(tool)
     elif namespace is not None:
         raise BadRequest(f"{param}: a namespace holds function and custom tools", param=param)
+    elif kind == "namespace":
+        _add_namespace(found, tool, param)
+    elif isinstance(kind, str) and (kind in DROPPED or kind.startswith(DATED)):
+        found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
     else:
         found.functions.append(tool)
-        return None
-    if namespace is None:
-        found.shown.append(tool)
-    return None
 
 
 def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> None:
@@ -84,16 +82,12 @@ def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> N
     found.shown.append({name: tool[name] for name in SHOWN if name in tool})
 
 
-def _is_dropped(kind: str) -> bool:
-    return kind in DROPPED or kind.startswith(("web_search_2", "web_search_preview_2"))
-
-
 def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
     inner = tool.get("tools")
     if not isinstance(tool.get("name"), str) or not tool["name"] or not isinstance(inner, list):
         raise BadRequest(f"{param}: a namespace has a name and tools", param=param)
     for place, one in enumerate(inner):
-        _add(found, one, f"{param}.tools[{place}]", tool)
+        _add(found, one, f"{param}.tools[{place}]", tool["name"])
     found.shown.append(tool)
 
 

@@ -46,10 +46,7 @@ async def handle(request: Request, services: Services) -> Response:
         "id": item_id("resp"),
         "object": "response.compaction",
         "created_at": now(),
-        "output": [
-            *compaction.kept(items, parsed.generation.model.info.context_length),
-            compaction.item(summary),
-        ],
+        "output": [*compaction.kept(items, parsed.generation.model.info.context_length), compaction.item(summary)],
         "usage": counts(generation.usage),
     }
     return json(body, parsed.headers + warning_headers(generation.warnings))

@@ -23,17 +23,10 @@ from .service import ResponseService
 from .store import Store
 from .tables import CONVERSATION
 
-FIELDS = FieldSet(
-    (
-        METADATA,
-        Field(
-            name="items",
-            kind="array",
-            help="initial items, in the form of a response's input",
-            schema={"items": INPUT_ITEM},
-        ),
-    )
-)
+FIELDS = FieldSet((
+    METADATA,
+    Field("items", "array", "initial items, in the form of a response's input", schema={"items": INPUT_ITEM}),
+))  # fmt: skip
 METADATA_FIELDS = FieldSet((METADATA,))
 
 ONE = "/conversations/{id}"

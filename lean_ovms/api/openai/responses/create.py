@@ -41,21 +41,26 @@ async def prepare(services: Services) -> None:
 async def handle_create(request: Request, services: Services) -> Response:
     parsed, context = await read_request(request, services, parse_response)
     stream: DeltaStream
-    ids = None
+    ids, values = None, parsed.values
     if parsed.tools.mcp:
         stream = loop = await ToolLoop.start(parsed, context, services)
         parsed, warnings = loop.parsed, loop.warnings
     else:
         generation = await parsed.start(context.items, services)
         stream, warnings = parsed.generation.deltas(generation), generation.warnings
-        ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if parsed.token_ids else None
-    body = parsed.response(ids=ids, times=(lambda: stream.timings) if parsed.timings else None)
-    silent = not parsed.generation.stream
-    events = Events(body, queued=parsed.background, obfuscate=parsed.obfuscate, silent=silent)
+        ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if values["return_token_ids"] else None
+    timed = values["timings"] or values["timings_per_token"]
+    body = parsed.response(ids=ids, times=(lambda: stream.timings) if timed else None)
+    obfuscate, silent = parsed.generation.stream_options["include_obfuscation"], not parsed.generation.stream
+    events = Events(body, queued=values["background"], obfuscate=obfuscate, silent=silent)
     if isinstance(stream, ToolLoop):
         stream.events = events
-    if parsed.background:
-        response = await start_background(parsed, events, stream, context, services)
+    if values["background"]:
+        background = await services.get(ResponseService).start_background(events, stream, context)
+        if parsed.generation.stream:
+            response = Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
+        else:
+            response = json(events.response())
     elif parsed.generation.stream:
         response = Response(200, list(HEADERS), stream_response(parsed, events, stream, context, services))
     else:
@@ -92,19 +97,9 @@ async def collect_response(
     finally:
         await stream.aclose()
     final = events.finalize(stream.usage)
-    if parsed.store:
+    if parsed.values["store"]:
         await services.get(ResponseService).save(final, context)
     return final
-
-
-async def start_background(
-    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
-) -> Response:
-    """The response object at the start, or its events; the generation goes on whether they are read or not."""
-    background = await services.get(ResponseService).start_background(events, stream, context)
-    if parsed.generation.stream:
-        return Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
-    return json(events.response())
 
 
 def stream_response(
@@ -114,7 +109,7 @@ def stream_response(
 
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)
-        if parsed.store:
+        if parsed.values["store"]:
             await services.get(ResponseService).save(final, context)
 
     opening = b"".join(events.start())

@@ -12,7 +12,7 @@ from typing import Any
 from ....errors import BadRequest
 from ....types import Json
 from ... import schemas
-from ...fields import Field
+from ...fields import Field, one_of
 from ...generation.common_fields import (
     KEEP_ALIVE,
     LOGPROBS,
@@ -88,13 +88,7 @@ def _echoed(name: str) -> Field:
             )
         return value
 
-    return Field(
-        name=name,
-        kind="string",
-        help="returned as it came",
-        read=read,
-        schema={"maxLength": MAX_ECHOED},
-    )
+    return Field(name=name, kind="string", help="returned as it came", read=read, schema={"maxLength": MAX_ECHOED})
 
 
 def _include(value: list[Any]) -> list[str]:
@@ -111,21 +105,14 @@ def _conversation(value: Any) -> str:
     return name
 
 
-def _one_of(value: Any, param: str, allowed: tuple[str, ...]) -> Any:
-    """Checks a value that may be null. Raises BadRequest."""
-    if value is not None and value not in allowed:
-        raise BadRequest(f"{param} must be one of: {', '.join(allowed)}", param=param)
-    return value
-
-
 def _reasoning(value: Json) -> Json:
     effort = value.get("effort")
     if effort is not None and not isinstance(effort, str):
         raise BadRequest("reasoning.effort is not a string", param="reasoning.effort")
-    _one_of(effort, "reasoning.effort", EFFORTS)
+    one_of(effort, "reasoning.effort", EFFORTS)
     summary = value.get("summary", value.get("generate_summary"))
-    _one_of(summary, "reasoning.summary", ("auto", "concise", "detailed"))
-    context = _one_of(value.get("context"), "reasoning.context", CONTEXTS)
+    one_of(summary, "reasoning.summary", ("auto", "concise", "detailed"))
+    context = one_of(value.get("context"), "reasoning.context", CONTEXTS)
     return {"effort": effort, "summary": summary} | ({} if context is None else {"context": context})
 
 
@@ -140,38 +127,35 @@ def _text(value: Json) -> Json:
     form = value.get("format") or TEXT_FORMAT
     if not isinstance(form, dict):
         raise BadRequest("text.format is not an object", param="text.format")
-    verbosity = _one_of(value.get("verbosity"), "text.verbosity", ("low", "medium", "high"))
+    verbosity = one_of(value.get("verbosity"), "text.verbosity", ("low", "medium", "high"))
     return {"format": form} if verbosity is None else {"format": form, "verbosity": verbosity}
 
 
 FIELDS = (
-    Field(name="input", kind="any", schema=schemas.INPUT,
-        help="a text, or items: messages, reasoning, calls and their outputs, references"),
-    Field(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
-    Field(name="previous_response_id", kind="string", help="id of the stored response that this one continues"),
-    Field(name="conversation", kind="any",
-        help="the stored conversation that this response continues and is added to", read=_conversation,
-        schema=schemas.CONVERSATION),
-    Field(name="store", kind="bool", help="keep the response, so that it can be read and continued", default=True),
-    Field(name="background", kind="bool", help="answer at once, and go on generating; needs store", default=False),
+    Field("input", "any", "a text, or items: messages, reasoning, calls and their outputs, references",
+        schema=schemas.INPUT),
+    Field("instructions", "string", "a system message in front of everything; not kept for later turns"),
+    Field("previous_response_id", "string", "id of the stored response that this one continues"),
+    Field("conversation", "any", "the stored conversation that this response continues and is added to",
+        read=_conversation, schema=schemas.CONVERSATION),
+    Field("store", "bool", "keep the response, so that it can be read and continued", default=True),
+    Field("background", "bool", "answer at once, and go on generating; needs store", default=False),
     STREAM,
     RESPONSE_STREAM_OPTIONS,
     replace(token_limit("max_output_tokens", "maximum number of generated tokens, reasoning included"),
         schema={"minimum": 1}),
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
-    Field(name="max_tool_calls", kind="uint",
-        help="most calls of MCP tools in this response, up to --max_tool_calls"),
-    Field(name="reasoning", kind="object",
-        help="effort sets enable_thinking and reasoning_effort for the chat template; context current_turn "
-        "leaves out the reasoning before the user's last message",
-        read=_reasoning),
-    Field(name="text", kind="object", read=_text,
-        help="format is text, json_object or json_schema; verbosity is given to the chat template"),
+    Field("max_tool_calls", "uint", "most calls of MCP tools in this response, up to --max_tool_calls"),
+    Field("reasoning", "object",
+        "effort sets enable_thinking and reasoning_effort for the chat template; context current_turn "
+        "leaves out the reasoning before the user's last message", read=_reasoning),
+    Field("text", "object", "format is text, json_object or json_schema; verbosity is given to the chat template",
+        read=_text),
     RESPONSE_FORMAT,
-    Field(name="truncation", kind="string", help="auto: leave out the oldest items of an input that is too long",
+    Field("truncation", "string", "auto: leave out the oldest items of an input that is too long",
         choices=("auto", "disabled"), outside="truncation should be either 'auto' or 'disabled'"),
-    Field(name="include", kind="array", help="message.output_text.logprobs, reasoning.encrypted_content", read=_include,
+    Field("include", "array", "message.output_text.logprobs, reasoning.encrypted_content", read=_include,
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,
@@ -180,7 +164,7 @@ FIELDS = (
     _echoed("safety_identifier"),
     _echoed("prompt_cache_key"),
     _echoed("prompt_cache_retention"),
-    Field(name="service_tier", kind="string", help="accepted; there is only one"),
+    Field("service_tier", "string", "accepted; there is only one"),
     TEMPLATE_KWARGS,
 )  # fmt: skip
 
@@ -197,10 +181,8 @@ REFUSED = {
 def _fit_for_a_path(value: str) -> str:
     """Responses are fetched by their ids, which clients put into paths as they are."""
     if not _IN_PATH.fullmatch(value):
-        raise BadRequest(
-            f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores",
-            param="request_id",
-        )
+        text = f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores"
+        raise BadRequest(text, param="request_id")
     return value
 
 

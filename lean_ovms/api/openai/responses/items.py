@@ -73,8 +73,7 @@ def _message(given: Json, param: str) -> Json:
     if not content:
         raise BadRequest("input item content array must not be empty", param=f"{param}.content")
     parts = [_part(part, role, f"{param}.content[{i}]") for i, part in enumerate(content)]
-    known = _id(given, "msg")
-    return {"id": known, "type": "message", "role": role, "status": "completed", "content": parts}
+    return {"id": _id(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
 
 
 def _id(given: Json, prefix: str) -> str:
@@ -143,17 +142,10 @@ def _call(given: Json, param: str) -> Json:
     return _read_call(given | {"call_id": call_id}, "arguments", "fc", param)
 
 
-def _custom_call(given: Json, param: str) -> Json:
-    return _read_call(given, "input", "ctc", param)
-
-
 def _read_call(given: Json, content: str, prefix: str, param: str) -> Json:
-    for name in ("call_id", "name", content):
-        if not isinstance(given.get(name), str):
-            raise BadRequest(f"{given['type']} item is missing required {name} field", param=f"{param}.{name}")
+    said = _strings(given, ("call_id", "name", content), param)
     space = {"namespace": given["namespace"]} if isinstance(given.get("namespace"), str) else {}
-    item = _head(given, prefix) | {"call_id": given["call_id"], "name": given["name"]}
-    return {**item, **space, content: given[content]}
+    return {**_head(given, prefix), "call_id": said["call_id"], "name": said["name"], **space, content: said[content]}
 
 
 def _call_output(given: Json, param: str) -> Json:
@@ -241,7 +233,7 @@ _CALLED = ("server_label", "name", "arguments")
 _READERS: dict[str, Callable[[Json, str], Json]] = {
     "function_call": _call,
     "function_call_output": _call_output,
-    "custom_tool_call": _custom_call,
+    "custom_tool_call": lambda given, param: _read_call(given, "input", "ctc", param),
     "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
     mcp_tools.LISTING: _mcp_listing,
@@ -298,9 +290,8 @@ class _MessageBuilder:
             if text := _reasoning_text(item):
                 self._add_reasoning(text)
         elif kind in ("function_call", "custom_tool_call"):
-            arguments = (
-                item["arguments"] if kind == "function_call" else orjson.dumps({"input": item["input"]}).decode()
-            )
+            custom = kind == "custom_tool_call"
+            arguments = orjson.dumps({"input": item["input"]}).decode() if custom else item["arguments"]
             self._add_call(item["call_id"], function_name(item["name"], item.get("namespace")), arguments)
         elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}

@@ -107,10 +107,8 @@ def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> 
     """Reads a tool of a request. servers: those that it may name, by its label or by a URL. Raises BadRequest."""
     label, url = tool.get("server_label"), tool.get("server_url")
     if not isinstance(label, str) or not LABEL.fullmatch(label):
-        raise BadRequest(
-            "server_label must begin with a letter and have up to 64 letters, digits, dashes and underscores",
-            param=f"{param}.server_label",
-        )
+        text = "server_label must begin with a letter and have up to 64 letters, digits, dashes and underscores"
+        raise BadRequest(text, param=f"{param}.server_label")
     for name in NOT_HERE:
         if tool.get(name):
             raise BadRequest(f"{name} is not supported: name a server of --tool_server", param=f"{param}.{name}")
@@ -119,11 +117,8 @@ def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> 
     else:
         server, name = next((one for one in servers.values() if one.url and one.url == url), None), "server_url"
     if server is None:
-        raise BadRequest(
-            f"{name} names no MCP server that may be used here: the server's operator allows them (--tool_server)",
-            param=f"{param}.{name}",
-            code="tool_server_not_allowed",
-        )
+        text = f"{name} names no MCP server that may be used here: the server's operator allows them (--tool_server)"
+        raise BadRequest(text, param=f"{param}.{name}", code="tool_server_not_allowed")
     approval = tool.get("require_approval", "always")
     if isinstance(approval, dict):
         unattended = _filter(approval["never"], f"{param}.require_approval.never") if approval.get("never") else None

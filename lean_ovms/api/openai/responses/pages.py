@@ -20,12 +20,10 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 100
 
 
 PAGE = (
-    Field(name="after", kind="string", help="the id of an item: go on behind it"),
-    Field(name="limit", kind="uint", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT, help="most items of a page"),
-    Field(
-        name="order", kind="string", default="desc", help="newest first, or oldest", schema={"enum": ["asc", "desc"]}
-    ),
-)
+    Field("after", "string", "the id of an item: go on behind it"),
+    Field("limit", "uint", "most items of a page", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT),
+    Field("order", "string", "newest first, or oldest", default="desc", schema={"enum": ["asc", "desc"]}),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,29 +36,16 @@ DROPPED_SHARE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesRequest:
-    """The body of a responses request. items: its own input, with references not resolved.
-
-    current_turn: the reasoning before the user's last message is left out. response: makes the response object, given
-    its ids and times. offering: with MCP tools, the generation with other functions and another tool_choice.
-    headers: Warning headers. token_ids, timings: as in chunks.ChunkOptions.
+    """The body of a responses request. values: of its fields. items: its own input, with references not resolved.
+    response: makes the response object, given its ids and times. offering: with MCP tools, the generation with other
+    functions and another tool_choice. headers: Warning headers.
     """
 
+    values: Values
     generation: GenerationBody
     tools: AgentTools
     offering: Callable[[Any, Any], GenerationBody] | None
-    max_tool_calls: int | None
     items: list[Json]
-    instructions: str | None
-    previous: str | None
-    conversation: str | None
-    store: bool
-    background: bool
-    obfuscate: bool
-    shorten: bool
-    current_turn: bool
-    token_ids: bool
-    timings: bool
-    template_kwargs: Json
     response: Callable[..., ResponseObject]
     headers: list[tuple[str, str]]
 
@@ -71,35 +58,39 @@ class ResponsesRequest:
         """
         while True:
             try:
-                return await self.generation.start(await self.prompt(close(items), services), echo=self.token_ids)
+                return await self.generation.start(
+                    await self.prompt(close(items), services), echo=self.values["return_token_ids"]
+                )
             except BadRequest as error:
                 if error.param and error.param.startswith("messages"):
                     error.param = "input"
-                less = drop_oldest_turns(items) if self.shorten and error.code == TOO_LONG else items
+                shortens = self.values["truncation"] == "auto" and error.code == TOO_LONG
+                less = drop_oldest_turns(items) if shortens else items
                 if len(less) == len(items):
                     raise
                 items = less
 
     async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
-        """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
+        """The prompt of a whole context; a long one is made in the offload thread. Raises as _prompt."""
         return await services.offload.run(
             ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
         )
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
-        if self.current_turn:
+        if (self.values["reasoning"] or {}).get("context") == "current_turn":
             items = _without_older_reasoning(items)
         messages = to_messages(items)
-        if self.instructions:
-            messages.insert(0, {"role": "system", "content": self.instructions})
+        if self.values["instructions"]:
+            messages.insert(0, {"role": "system", "content": self.values["instructions"]})
         messages = map_developer_role(messages, self.generation.model)
         try:
             read_messages(messages)
         except BadRequest as error:
             error.param = "input"
             raise
-        return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=self.template_kwargs)
+        kwargs = _template_kwargs(self.values)
+        return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=kwargs)
 
 
 async def read_request(
@@ -108,7 +99,8 @@ async def read_request(
     """The body of a request, and the stored items that it refers to. Raises RequestError."""
     store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
     parsed = await services.parse_body(request, parse)
-    return parsed, await store.context(parsed.previous, parsed.conversation, parsed.items)
+    values = parsed.values
+    return parsed, await store.context(values["previous_response_id"], values["conversation"], parsed.items)
 
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
@@ -145,22 +137,11 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         name = "n" if generation.sampling.n > 1 else "return_token_ids"
         raise BadRequest(f"{name} is not possible with MCP tools, which make several generations", param=name)
     return ResponsesRequest(
+        values=values,
         generation=generation,
         tools=tools,
         offering=offering if tools.mcp else None,
-        max_tool_calls=values["max_tool_calls"],
         items=[] if values["input"] is None else sealer.opened(read_input(values["input"]), "input"),
-        instructions=values["instructions"],
-        previous=values["previous_response_id"],
-        conversation=values["conversation"],
-        store=values["store"],
-        background=values["background"],
-        obfuscate=generation.stream_options["include_obfuscation"],
-        shorten=values["truncation"] == "auto",
-        current_turn=(values["reasoning"] or {}).get("context") == "current_turn",
-        token_ids=values["return_token_ids"],
-        timings=values["timings"] or values["timings_per_token"],
-        template_kwargs=_template_kwargs(values),
         response=partial(
             ResponseObject,
             model=generation.model.name,

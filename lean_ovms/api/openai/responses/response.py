@@ -86,15 +86,10 @@ class ResponseObject:
         }
 
 
-_CODES: list[tuple[type[RequestError], str]] = [
-    (BadRequest, "invalid_prompt"),
-    (TooManyRequests, "rate_limit_exceeded"),
-]
-
-
 def failure(error: RequestError) -> Json:
     """An error as `response.error`; the codes are OpenAI's closed list."""
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), "server_error")
+    limited = "rate_limit_exceeded" if isinstance(error, TooManyRequests) else "server_error"
+    code = "invalid_prompt" if isinstance(error, BadRequest) else limited
     return {"code": code, "message": error.message}
 
 

@@ -23,8 +23,8 @@ CANCEL = "/responses/{id}/cancel"
 
 
 STREAMING = (
-    Field(name="stream", kind="bool", help="server-sent events instead of the object"),
-    Field(name="starting_after", kind="uint", high=(1 << 53) - 1, help="number of the last event to skip"),
+    Field("stream", "bool", "server-sent events instead of the object"),
+    Field("starting_after", "uint", "number of the last event to skip", high=(1 << 53) - 1),
 )
 
 

@@ -198,19 +198,21 @@ def turn_without(db: Connection, turn: int | None, item_id: str) -> int:
 
 def get(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
     """(the object, its turn) of an entry. Raises NotFound."""
-    row = db.execute("SELECT body, turn FROM entry WHERE id = ? AND kind = ?", (name, kind)).fetchone()
-    if row is None:
-        raise not_found(kind, name)
-    return chunked_json.loads(row[0]), row[1]
+    body, turn = _row(db, "SELECT body, turn FROM entry WHERE id = ? AND kind = ?", kind, name)
+    return chunked_json.loads(body), turn
 
 
 def turn_of(db: Connection, kind: str, name: str) -> int | None:
     """The turn of an entry. Raises NotFound."""
-    row = db.execute("SELECT turn FROM entry WHERE id = ? AND kind = ?", (name, kind)).fetchone()
+    turn: int | None = _row(db, "SELECT turn FROM entry WHERE id = ? AND kind = ?", kind, name)[0]
+    return turn
+
+
+def _row(db: Connection, query: str, kind: str, name: str) -> Any:
+    row = db.execute(query, (name, kind)).fetchone()
     if row is None:
         raise not_found(kind, name)
-    turn: int | None = row[0]
-    return turn
+    return row
 
 
 def put(db: Connection, kind: str, body: Json, *, used: float, turn: int | None, events: bytes | None = None) -> None:

@@ -81,8 +81,8 @@ class ToolLoop:
         self._services = services
         self._sessions = sessions
         self._listings = listings
-        most = services.config.max_tool_calls
-        self._calls_left = most if parsed.max_tool_calls is None else min(most, parsed.max_tool_calls)
+        most, wanted = services.config.max_tool_calls, parsed.values["max_tool_calls"]
+        self._calls_left = most if wanted is None else min(most, wanted)
         self._most_tokens = parsed.generation.sampling.max_tokens
         self._finished: list[Usage] = []  # of the generations before the current one
         self._generation: DeltaStream | None = None

@@ -46,12 +46,10 @@ MAX_STREAM_ID_CHARS = 256
 """The limit of a stream_id, which every event repeats."""
 MAX_ECHOED_BYTES = 1 << 16
 """The limit for the members of a refused steer event that the error event repeats."""
-FIELDS = FieldSet(
-    (
-        Field(name="generate", kind="bool", help="false: compute the prompt, and generate nothing", default=True),
-        Field(name="stream_id", kind="string", help="id that the events of the answer get"),
-    )
-)
+FIELDS = FieldSet((
+    Field("generate", "bool", "false: compute the prompt, and generate nothing", default=True),
+    Field("stream_id", "string", "id that the events of the answer get"),
+))  # fmt: skip
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
 
@@ -75,7 +73,6 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
 
 @RouteDoc("Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    """Opens the WebSocket."""
     if not request.websocket:
         raise no_upgrade(request)
     sockets = services.get(ResponseSockets)
@@ -259,11 +256,7 @@ class ResponseSocket:
             return None
         usage = counts(Usage(prompt_tokens=found["usage"]["input_tokens"]))
         final = found | {"id": item_id("resp"), "output": [], "status": "completed", "incomplete_details": None}
-        final |= {
-            "usage": usage,
-            "completed_at": found["created_at"],
-            "max_output_tokens": turn.max_output_tokens,
-        }
+        final |= {"usage": usage, "completed_at": found["created_at"], "max_output_tokens": turn.max_output_tokens}
         started = final | {"status": "in_progress", "usage": None}
         del started["completed_at"]
         for number, (kind, shown) in enumerate((("created", started), ("completed", final))):
