@@ -3,10 +3,12 @@
 import pytest
 
 from lean_ovms.engine.paged.drafting.draft_budget import REFRESH, SHARE, DraftBudget
+from lean_ovms.engine.paged.running import FEW_SEQUENCES
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork
 from tests.engine.paged.test_draft import LOOK, draft
 from tests.engine.paged.test_engine import alone, engine, prompt, run
+from tests.engine.paged.test_ngrams import copying
 
 STEP_S = 0.05
 
@@ -82,6 +84,7 @@ class Timed(FakeNetwork):
         super().start(prompts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0, 10])
 def test_the_engine_drafts_where_it_pays(wrong):
     """One sequence decodes, with few rows that are free, then six, with each row taking time."""
@@ -101,3 +104,18 @@ def test_the_engine_drafts_where_it_pays(wrong):
     else:
         assert shares[0] < 0.5
         assert shares[1] < 1.1
+
+
+@pytest.mark.parametrize("count", [1, FEW_SEQUENCES, FEW_SEQUENCES + 1])
+def test_only_ngrams_of_few_sequences_do_not_depend_on_times(count, monkeypatch):
+    """So that a request that is alone has the same steps each time."""
+    monkeypatch.setattr(DraftBudget, "allows", lambda budget, sequences: False)
+    made = engine(400, 200)
+    made._network.after = copying
+    for _ in range(count):
+        made.add(prompt(16) * 3, Params(max_tokens=40, lookahead=32, ngram=32))
+    while made.busy():
+        made.step()
+        few = len(made.scheduler.decoding) <= FEW_SEQUENCES
+        assert few or not made.drafts.drafts
+    assert bool(made.drafts.drafts) is (count <= FEW_SEQUENCES)

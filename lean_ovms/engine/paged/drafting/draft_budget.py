@@ -25,9 +25,9 @@ LEAST_S = 0.005
 
 @dataclass(slots=True)
 class Balance:
-    """Of batches of about the same size. step_s: without draft tokens, 0 before it is known. saved_s: by draft tokens.
+    """What draft tokens have saved in batches of about the same size, and what a step without any takes.
 
-    drafts: steps with draft tokens since step_s was measured; it is to be measured first.
+    step_s: 0 before it is known. drafts: steps with draft tokens since step_s was measured, which has to come first.
     """
 
     step_s: float = 0.0
