@@ -222,18 +222,20 @@ def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) ->
     ]
     SIMULATION.answers = {tuple(prompt): answer for prompt, answer in texts}
     for SIMULATION.accepted in map(float, arguments.accepted.split(",")):
-        cpu, wall, steps = [], [], [0, 0]
+        cpu, wall, steps = [], [], ([], [])
         for number in range(arguments.rounds + 1):
             found = {}
             for drafts in (1, 0) if number % 2 else (0, 1):
                 pipe._speculative, pipe._ngrams = bool(drafts), bool(drafts and ngrams)
                 found[drafts] = once(pipe, texts, arguments.longest)
-                steps[drafts] = found[drafts][2]
             if number:
                 cpu.append(found[0][0] / found[1][0])
                 wall.append(found[0][1] / found[1][1])
+                for drafts, (*_, count) in found.items():
+                    steps[drafts].append(count)
         print(
-            f"{streams:3} streams  {SIMULATION.accepted:4.0%} accepted  {steps[0]} -> {steps[1]} steps  "
+            f"{streams:3} streams  {SIMULATION.accepted:4.0%} accepted  {statistics.mean(steps[0]):.0f} -> "
+            f"{statistics.mean(steps[1]):.0f} steps  "
             f"CPU {statistics.median(cpu):5.2f}  wall {statistics.median(wall):5.2f} of plain's speed",
             flush=True,
         )

@@ -127,14 +127,14 @@ class RunningSequences(Prefixes):
         if self._regroup:
             self._group()
         few = len(self.decoding) <= FEW_SEQUENCES
-        allowed = self.draft_budget.allows(len(self.decoding))
+        longest = sys.maxsize if few else self.draft_budget.most(len(self.decoding))
         for sequence in self.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
             sequence.jump_forward = bool(sequence.draft_tokens)
-            if sequence.params.lookahead and self.proposer is None and not sequence.jump_forward and (few or allowed):
+            if sequence.params.lookahead and self.proposer is None and not sequence.jump_forward and longest:
                 sequence.ngrams = sequence.ngrams or NgramProposer(sequence.params.ngram)
-                most = min(sequence.params.lookahead, self._room(sequence))
+                most = min(sequence.params.lookahead, self._room(sequence), longest)
                 sequence.draft_tokens = sequence.ngrams.propose(sequence.ids, most, few)
             drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self.proposer is not None))
             if drafting is not sequence.drafting:

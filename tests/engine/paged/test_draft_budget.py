@@ -20,7 +20,7 @@ def spent(budget, steps, sequences, accepted, cost):
     """
     time = worth = drafting = 0
     for _ in range(steps):
-        drafted = sequences if budget.allows(sequences) else 0
+        drafted = sequences if budget.most(sequences) else 0
         tokens = sequences + (accepted if drafted else 0)
         seconds = STEP_S * (1 + (cost if drafted else 0))
         budget.learn(sequences, drafted, tokens - sequences, seconds)
@@ -60,17 +60,28 @@ def test_steps_that_get_slower_are_measured_again():
     budget = DraftBudget()
     spent(budget, 500, 4, 4, 0.5)
     for _ in range(20 * REFRESH):
-        drafted = budget.allows(4)
+        drafted = budget.most(4) > 0
         budget.learn(4, 4 * drafted, 4 * drafted, STEP_S * (4 + 2 * drafted))
-    assert budget.allows(4)
+    assert budget.most(4)
     assert budget._balances[2].step_s == pytest.approx(4 * STEP_S, rel=0.1)
+
+
+def test_lengths_follow_what_a_token_costs():
+    """A sequence's draft tokens are accepted up to the fourth; others take time in vain."""
+    budget, lengths = DraftBudget(), []
+    for _ in range(200):
+        length = budget.most(8)
+        lengths.append(length)
+        budget.learn(8, 8 * length, 8 * min(4, length), STEP_S * (1 + length * 0.6))
+    assert lengths[:7] == [32, 0, 0, 1, 2, 4, 8]
+    assert set(lengths[10:]) <= {0, 4, 8}
 
 
 def test_batches_with_short_steps_always_have_drafts():
     budget = DraftBudget()
     for seconds in (0.02, 0.001, 0.001, 0.004):  # the first one was disturbed
         budget.learn(8, 8, 0, seconds)
-    assert budget.allows(8)
+    assert budget.most(8)
 
 
 class Timed(FakeNetwork):
@@ -109,7 +120,7 @@ def test_the_engine_drafts_where_it_pays(wrong):
 @pytest.mark.parametrize("count", [1, FEW_SEQUENCES, FEW_SEQUENCES + 1])
 def test_only_ngrams_of_few_sequences_do_not_depend_on_times(count, monkeypatch):
     """So that a request that is alone has the same steps each time."""
-    monkeypatch.setattr(DraftBudget, "allows", lambda budget, sequences: False)
+    monkeypatch.setattr(DraftBudget, "most", lambda budget, sequences: 0)
     made = engine(400, 200)
     made._network.after = copying
     for _ in range(count):
