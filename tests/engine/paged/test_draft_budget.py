@@ -2,7 +2,7 @@
 
 import pytest
 
-from lean_ovms.engine.paged.drafting.draft_budget import REFRESH, SHARE, DraftBudget
+from lean_ovms.engine.paged.drafting.draft_budget import LONGEST, REFRESH, SHARE, DraftBudget
 from lean_ovms.engine.paged.running import FEW_SEQUENCES
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork
@@ -77,11 +77,11 @@ def test_lengths_follow_what_a_token_costs():
     assert set(lengths[10:]) <= {0, 4, 8}
 
 
-def test_batches_with_short_steps_always_have_drafts():
+def test_short_steps_always_have_drafts():
     budget = DraftBudget()
     for seconds in (0.02, 0.001, 0.001, 0.004):  # the first one was disturbed
         budget.learn(8, 8, 0, seconds)
-    assert budget.most(8)
+    assert budget.most(8) == budget.most(1) == LONGEST
 
 
 class Timed(FakeNetwork):

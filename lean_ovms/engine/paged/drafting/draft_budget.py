@@ -21,7 +21,7 @@ MOST = 2
 """A measured step counts as at most MOST times the known one."""
 
 LEAST_S = 0.005
-"""Batches with shorter steps have no balance: what they take varies with what else the process does."""
+"""After a shorter step there are no balances: what it takes varies with what else the process does."""
 
 
 @dataclass(slots=True)
@@ -64,11 +64,10 @@ class DraftBudget:
 
         The first step without draft tokens is charged as those with them are: its number of rows is another.
         """
-        size = (sequences - 1).bit_length()
         if seconds < LEAST_S:
-            self._balances.pop(size, None)
+            self.forget()
             return
-        balance = self._balances.setdefault(size, Balance())
+        balance = self._balances.setdefault((sequences - 1).bit_length(), Balance())
         before, self._last = self._last, None if drafted else balance
         if drafted or before is None:
             balance.drafts += drafted > 0
