@@ -127,7 +127,8 @@ class RunningSequences(Prefixes):
         if self._regroup:
             self._group()
         few = len(self.decoding) <= FEW_SEQUENCES
-        longest = sys.maxsize if few else self.draft_budget.most(len(self.decoding))
+        alone = len(self.decoding) == 1  # its steps are the same each time
+        longest = sys.maxsize if alone else self.draft_budget.most(len(self.decoding))
         for sequence in self.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []

@@ -13,7 +13,7 @@ SHARE = 0.015
 """How much of the time draft tokens may cost where they do not pay."""
 SAVED = 3
 """Steps without draft tokens whose time is the most that a balance has, above zero or below."""
-REFRESH = 32
+REFRESH = 64
 """Steps with draft tokens after which some without are measured again: they take longer as contexts grow."""
 LONGEST = 32
 RATE = 0.2
