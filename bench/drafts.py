@@ -1,36 +1,58 @@
-"""The paged engine with a draft model and without, in turns: tokens a second and steps.
+"""The paged engine with draft tokens and without, in turns, with so many of them accepted and at so many streams.
 
-The main model is the demo model with ballast: weights that are read at every step and add zero. So it costs what a
-larger one does, and its answers are known to its drafts as well as the demo model's are: the demo model itself is
-always right, `--draft_model_path DIR` names another. Chats of one user with the questions below; ratios by round.
+Acceptance is simulated. Answers are given, by a grammar that allows one token at a time, and a draft token is the right
+one with the probability. So weights may be random, and the drafts are of any kind:
 
-python -m bench.drafts [--ballast_mb 200] [--streams 1,4,16] [--tokens 64] [--rounds 5] [--guesses 5] [--temperature T]
-[options of the server]
+- ngrams: they take no time, and every text matches.
+- model: a draft model of `--draft_mb` MB of int8 weights, in layers as a larger model has. It is really computed.
+- head: the MTP head of the model, or with no model named, of the tests' tiny Qwen3.5 with `--draft_mb`.
+
+With no model named it is the demo model, or that Qwen3.5, with `--ballast_mb`: weights that are read at every step and
+add zero. Ratios by round, CPU time and wall time.
+
+python -m bench.drafts [--drafts ngrams] [--model_path DIR] [--weights i8] [--ballast_mb 200] [--draft_mb 24]
+[--streams 1,2,4,8] [--accepted 0,0.5,0.7,0.9] [--tokens 128] [--rounds 3] [options of the server]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import statistics
+import tarfile
 import tempfile
+import time
+from array import array
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 from openvino import opset13 as ops
 
-from bench.engines import Round, run
+from bench.direct import Requests
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading import settings
+from lean_ovms.engine.paged import running
+from lean_ovms.engine.paged.drafting.drafter import Draft, Drafter
+from lean_ovms.engine.paged.drafting.ngrams import NgramProposer
 from lean_ovms.engine.paged.heads import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.paged.sampling.logprobs import Logits
+from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
+from lean_ovms.repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from lean_ovms.types import SamplingParams
 
-QUESTIONS = ("Hello!", "What is the capital of France?", "Count from 1 to 9.", "Tell me a story.", "What is 2 + 3?")
+ZOO = Path(__file__).parents[1] / "tests" / "data" / "zoo_vision"
+FAMILY = "qwen3_5"
+FIRST, LAST = 300, 2000
+"""Token ids of the texts."""
+PROMPT = 16
+"""Tokens of a prompt."""
 HIDDEN, WIDTH = 2048, 6144
 BITS = {"f32": 32, "i8": 8, "i4": 4}
 
@@ -63,16 +85,32 @@ def burdened(hidden: ov.Output, ballast_mb: int, kind: str) -> ov.Output:
     return ops.add(hidden, ops.matmul(wide, nothing, False, True)).output(0)
 
 
-def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
-    """The demo model, with so many MB of weights more before its last projection, in layers as a larger model has."""
-    shutil.copytree(DEMO_MODEL, directory, dirs_exist_ok=True)
-    for name in ("openvino_model.xml", "openvino_model.bin"):
-        (directory / name).unlink()
-    model = ov.Core().read_model(Path(DEMO_MODEL) / "openvino_model.xml")
-    projection, _ = last_projection(model)
-    projection.input(0).replace_source_output(burdened(projection.input_value(0), ballast_mb, kind))
+def add_ballast(file: Path, ballast_mb: int, kind: str) -> None:
+    """Adds so many MB of weights before the last projection of a network."""
+    model = ov.Core().read_model(file)
+    last = model.outputs[0].get_node() if file.name == MTP_HEAD else last_projection(model)[0]
+    last.input(0).replace_source_output(burdened(last.input_value(0), ballast_mb, kind))
     model.validate_nodes_and_infer_types()
-    ov.save_model(model, directory / "openvino_model.xml", compress_to_fp16=False)
+    ov.save_model(model, file.with_name(f"new_{file.name}"), compress_to_fp16=False)
+    del model
+    for old in (file, file.with_suffix(".bin")):
+        old.with_name(f"new_{old.name}").replace(old)
+
+
+def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
+    """The demo model with ballast."""
+    shutil.copytree(DEMO_MODEL, directory, dirs_exist_ok=True)
+    add_ballast(directory / "openvino_model.xml", ballast_mb, kind)
+    return directory
+
+
+def with_head(ballast_mb: int, draft_mb: int, directory: Path, kind: str) -> Path:
+    """The tests' Qwen3.5 with its head, both with ballast."""
+    for archive in (f"{FAMILY}.tar.xz", "tokenizer.tar.xz", f"heads/{FAMILY}.tar.xz"):
+        with tarfile.open(ZOO / archive) as packed:
+            packed.extractall(directory)
+    add_ballast(directory / LANGUAGE_MODEL, ballast_mb, kind)
+    add_ballast(directory / MTP_HEAD, draft_mb, kind)
     return directory
 
 
@@ -80,50 +118,154 @@ def load(config: Config) -> PagedPipeline:
     return PagedPipeline(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
 
 
-def compare(pipes: dict[str, PagedPipeline], count: int, arguments: argparse.Namespace) -> None:
-    """Print a line for each pipeline."""
-    asked = SamplingParams(temperature=arguments.temperature, ignore_eos=True, num_assistant_tokens=arguments.guesses)
-    rounds: dict[str, list[Round]] = {name: [] for name in pipes}
-    steps = dict.fromkeys(pipes, 0)
-    for number in range(arguments.rounds):
-        for name in list(pipes)[:: 1 if number % 2 else -1]:
-            pipe = pipes[name]
-            before = pipe.scheduler.steps
-            prompts = [
-                pipe.encode(f"<|im_start|>user\n{QUESTIONS[i % 5]}<|im_end|>\n<|im_start|>assistant\n", False)
-                for i in range(count)
-            ]
-            rounds[name].append(run(pipe, prompts, arguments.tokens, asked))
-            steps[name] = pipe.scheduler.steps - before
-    plain = next(iter(rounds.values()))
-    for name, found in rounds.items():
-        ratio = statistics.median(a.wall_s / b.wall_s for a, b in zip(plain, found, strict=True))
-        cpu = statistics.median(b.cpu_s / a.cpu_s for a, b in zip(plain, found, strict=True))
-        same = all(a.tokens == b.tokens for a, b in zip(plain, found, strict=True))
-        rate = count * arguments.tokens / statistics.median(one.wall_s for one in found)
+class Script:
+    """A grammar.matcher.Matcher that allows one text alone."""
+
+    def __init__(self, ids: list[int], at: int = 0) -> None:
+        self._ids, self._at = ids, at
+
+    def prepare(self) -> None: ...
+
+    def apply(self, line: NDArray[np.float32]) -> None:
+        """Nothing but the next token."""
+        line[:] = -np.inf
+        line[self._ids[self._at]] = 0
+
+    def consume(self, token: int) -> bool:
+        """The end of the text ends the grammar."""
+        self._at += 1
+        return self._at == len(self._ids)
+
+    def forced(self) -> list[int]:
+        """No draft tokens: they are to come from n-grams."""
+        return []
+
+    def fork(self) -> Script:
+        """For another sequence."""
+        return Script(self._ids, self._at)
+
+
+class Simulation:
+    """What draft tokens are replaced by. answers: by the tokens of the prompt."""
+
+    def __init__(self) -> None:
+        self.accepted = 0.0
+        self.answers: dict[tuple[int, ...], list[int]] = {}
+        self._dice = random.Random(1)
+
+    def token(self, ids: array[int], place: int) -> int:
+        """The token at this place of a text that begins with these, or a wrong one."""
+        right = self.answers[tuple(ids[:PROMPT])][place - PROMPT]
+        return right if self._dice.random() < self.accepted else right ^ 1
+
+
+SIMULATION = Simulation()
+
+
+class SimulatedNgrams(NgramProposer):
+    """Each text matches."""
+
+    def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
+        count = len(super().propose(ids, most, few))
+        self._proposed = [SIMULATION.token(ids, len(ids) + place) for place in range(count)]
+        return list(self._proposed)
+
+    def _match(self, ids: array[int]) -> tuple[int, int]:
+        self._index(ids)
+        return 1, self._longest
+
+
+class SimulatedDrafter(Drafter):
+    """A draft model or a head whose tokens are replaced; put before its own class."""
+
+    def _sample(self, drafting: list[Draft], logits: Logits, batch: SamplingBatch) -> list[Draft]:
+        going_on = super()._sample(drafting, logits, batch)
+        for draft in drafting:
+            ids = draft.text.ids
+            ids[-1] = draft.sequence.draft_tokens[-1] = SIMULATION.token(ids, len(ids) - 1)
+        return going_on
+
+
+def simulated(config: Config, kind: str) -> PagedPipeline:
+    """An engine with simulated drafts."""
+    pipe = load(replace(config, enable_prefix_caching=False, ngram_speculation=kind == "ngrams"))
+    running.NgramProposer = SimulatedNgrams  # type: ignore[attr-defined, misc]
+    if (proposer := pipe.scheduler.proposer) is not None:
+        proposer.__class__ = type("Simulated", (SimulatedDrafter, type(proposer)), {})
+    assert (proposer is None) is (kind == "ngrams")
+    return pipe
+
+
+def once(pipe: PagedPipeline, texts: list[tuple[list[int], list[int]]], longest: int = 0) -> tuple[float, float, int]:
+    """CPU time and wall time of decoding the answers, and its steps."""
+    pipe.blocks.clear_cache()
+    asked = SamplingParams(temperature=0.0, ignore_eos=True, num_assistant_tokens=longest)
+    requests = Requests(pipe)
+    for prompt, answer in texts:
+        requests.add(prompt, asked, len(answer))
+        pipe.requests[requests._added].sequences[0].matcher = Script(answer)
+    while len(pipe.scheduler.decoding) < len(texts):
+        requests.step()
+    cpu, wall, steps = time.process_time(), time.perf_counter(), pipe.scheduler.steps
+    while requests.busy():
+        requests.step()
+    return time.process_time() - cpu, time.perf_counter() - wall, pipe.scheduler.steps - steps
+
+
+def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) -> None:
+    """Prints a line for each acceptance. Its first round with drafts is not counted."""
+    dice, tokens, last = random.Random(streams), arguments.tokens, min(LAST, pipe.info.vocab_size)
+    ngrams = pipe.scheduler.proposer is None
+    texts = [
+        ([dice.randrange(FIRST, last) for _ in range(PROMPT)], [dice.randrange(FIRST, last) for _ in range(tokens)])
+        for _ in range(streams)
+    ]
+    SIMULATION.answers = {tuple(prompt): answer for prompt, answer in texts}
+    for SIMULATION.accepted in map(float, arguments.accepted.split(",")):
+        cpu, wall, steps = [], [], ([], [])
+        for number in range(arguments.rounds + 1):
+            found = {}
+            for drafts in (1, 0) if number % 2 else (0, 1):
+                pipe._speculative, pipe._ngrams = bool(drafts), bool(drafts and ngrams)
+                found[drafts] = once(pipe, texts, arguments.longest)
+            if number:
+                cpu.append(found[0][0] / found[1][0])
+                wall.append(found[0][1] / found[1][1])
+                for drafts, (*_, count) in found.items():
+                    steps[drafts].append(count)
         print(
-            f"{count:3} streams  {name:10} {rate:7.0f} tokens/s  {ratio:5.2f} of plain  CPU {cpu:5.2f}  "
-            f"{steps[name]:3} steps  {'same tokens' if same else 'OTHER TOKENS'}"
+            f"{streams:3} streams  {SIMULATION.accepted:4.0%} accepted  {statistics.mean(steps[0]):.0f} -> "
+            f"{statistics.mean(steps[1]):.0f} steps  "
+            f"CPU {statistics.median(cpu):5.2f}  wall {statistics.median(wall):5.2f} of plain's speed",
+            flush=True,
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ballast_mb", type=int, default=200)
-    parser.add_argument("--streams", default="1,4,16")
-    for name, value in (("--tokens", 64), ("--rounds", 5), ("--guesses", 5)):
+    parser.add_argument("--drafts", choices=("ngrams", "model", "head"), default="ngrams")
+    parser.add_argument("--weights", choices=BITS, default="i8")
+    parser.add_argument("--streams", default="1,2,4,8")
+    parser.add_argument("--accepted", default="0,0.5,0.7,0.9")
+    sizes = {"--ballast_mb": 200, "--draft_mb": 24, "--tokens": 128, "--rounds": 3, "--longest": 5}
+    for name, value in sizes.items():
         parser.add_argument(name, type=int, default=value)
-    parser.add_argument("--temperature", type=float, default=0.0)
     arguments, rest = parser.parse_known_args()
+    config, kind = parse(rest, {}), arguments.drafts
     with tempfile.TemporaryDirectory() as directory:
-        config = parse(rest, {})
-        drafts = {"plain": "", "itself": str(DEMO_MODEL)}
-        if config.draft_model_path:
-            drafts["draft"] = config.draft_model_path
-        path = str(loaded_with(arguments.ballast_mb, Path(directory)))
-        pipes = {n: load(replace(config, model_path=path, draft_model_path=d)) for n, d in drafts.items()}
-        for count in map(int, arguments.streams.split(",")):
-            compare(pipes, count, arguments)
+        made = Path(directory)
+        if kind == "head" and not config.model_path:
+            path = with_head(arguments.ballast_mb, arguments.draft_mb, made / "model", arguments.weights)
+            config = replace(config, model_path=str(path))
+        elif not config.model_path:
+            path = loaded_with(arguments.ballast_mb, made / "model", arguments.weights)
+            config = replace(config, model_path=str(path))
+        if kind == "model" and not config.draft_model_path:
+            path = loaded_with(arguments.draft_mb, made / "draft", arguments.weights)
+            config = replace(config, draft_model_path=str(path))
+        pipe = simulated(config, kind)
+        for streams in map(int, arguments.streams.split(",")):
+            compare(pipe, streams, arguments)
     print("load average", *(f"{value:.1f}" for value in os.getloadavg()))
 
 

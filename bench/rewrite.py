@@ -14,48 +14,11 @@ import argparse
 import random
 import statistics
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bench.direct import Requests
-from bench.drafts import BITS, load, loaded_with
+from bench.drafts import BITS, FIRST, LAST, load, loaded_with, once
 from lean_ovms.cli.arguments import parse
-from lean_ovms.engine.paged.pipeline import PagedPipeline
-from lean_ovms.types import SamplingParams
-
-FIRST, LAST = 300, 2000
-"""Token ids of the texts."""
-
-
-class Script:
-    """A grammar.matcher.Matcher that allows one text alone."""
-
-    def __init__(self, ids: list[int], at: int = 0) -> None:
-        self._ids, self._at = ids, at
-
-    def prepare(self) -> None: ...
-
-    def apply(self, line: NDArray[np.float32]) -> None:
-        """Nothing but the next token."""
-        line[:] = -np.inf
-        line[self._ids[self._at]] = 0
-
-    def consume(self, token: int) -> bool:
-        """The end of the text ends the grammar."""
-        self._at += 1
-        return self._at == len(self._ids)
-
-    def forced(self) -> list[int]:
-        """No draft tokens: they are to come from n-grams."""
-        return []
-
-    def fork(self) -> Script:
-        """For another sequence."""
-        return Script(self._ids, self._at)
 
 
 def rewritten(changed: float, tokens: int, dice: random.Random) -> tuple[list[int], list[int]]:
@@ -68,21 +31,6 @@ def misleading(tokens: int, dice: random.Random) -> tuple[list[int], list[int]]:
     """A prompt and an answer in which what follows three tokens is never what followed them before."""
     text = [token for _ in range(tokens // 2) for token in (3, 4, 5, dice.randrange(FIRST, LAST))]
     return text[:tokens], text[tokens:]
-
-
-def once(pipe: PagedPipeline, texts: list[tuple[list[int], list[int]]]) -> tuple[float, float, int]:
-    """CPU time and wall time of decoding the answers, and its steps."""
-    pipe.blocks.clear_cache()
-    requests = Requests(pipe)
-    for prompt, answer in texts:
-        requests.add(prompt, SamplingParams(temperature=0.0, ignore_eos=True), len(answer))
-        pipe.requests[requests._added].sequences[0].matcher = Script(answer)
-    while len(pipe.scheduler.decoding) < len(texts):
-        requests.step()
-    cpu, wall, steps = time.process_time(), time.perf_counter(), pipe.scheduler.steps
-    while requests.busy():
-        requests.step()
-    return time.process_time() - cpu, time.perf_counter() - wall, pipe.scheduler.steps - steps
 
 
 def main() -> None:

@@ -350,6 +350,7 @@ class PagedPipeline(Engine):
             self.out.clear()
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()
+        self.scheduler.draft_budget.forget()
         self.scheduler.steps = 0
         self.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)
 

@@ -10,6 +10,7 @@ from ..generation.fair_queue import FairQueue
 from ..generation.sequence import ClientQueue
 from .block_manager import BlockManager
 from .block_tables import BlockTables
+from .drafting.draft_budget import DraftBudget
 from .drafting.ngrams import NgramProposer
 from .drafting.proposer import Proposer
 from .lora.adapters import AdapterTable
@@ -28,7 +29,8 @@ jumps than without, 1 and 2 up to a third less (2026-11)."""
 class RunningSequences(Prefixes):
     """Adds sequences and removes them; `scheduler` decides which.
 
-    prefilling: sequences whose prompts are computed, in this order.
+    prefilling: sequences whose prompts are computed, in this order. speculating: decoding sequences that may have draft
+    tokens.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class RunningSequences(Prefixes):
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self.proposer = proposer
+        self.draft_budget = DraftBudget()
         self._adapters = adapters
         self._regroup = True
-        self._speculating: list[Sequence] = []  # of the decoding, those that may have draft tokens
+        self.speculating: list[Sequence] = []
         self._plain: list[Sequence] = []  # of the decoding, those without draft tokens
         self._plain_rows = np.zeros(0, np.int64)
 
@@ -110,7 +113,7 @@ class RunningSequences(Prefixes):
 
     def _group(self) -> None:
         self._plain = [s for s in self.decoding if not s.drafting]
-        self._speculating = [
+        self.speculating = [
             s for s in self.decoding if s.search is None and (s.matcher is not None or s.params.lookahead)
         ]
         self._plain_rows = np.array([s.row for s in self._plain], np.int64)
@@ -124,13 +127,15 @@ class RunningSequences(Prefixes):
         if self._regroup:
             self._group()
         few = len(self.decoding) <= FEW_SEQUENCES
-        for sequence in self._speculating:
+        alone = len(self.decoding) == 1  # its steps are the same each time
+        longest = sys.maxsize if alone else self.draft_budget.most(len(self.decoding))
+        for sequence in self.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
             sequence.jump_forward = bool(sequence.draft_tokens)
-            if sequence.params.lookahead and self.proposer is None and not sequence.jump_forward:
+            if sequence.params.lookahead and self.proposer is None and not sequence.jump_forward and longest:
                 sequence.ngrams = sequence.ngrams or NgramProposer(sequence.params.ngram)
-                most = min(sequence.params.lookahead, self._room(sequence))
+                most = min(sequence.params.lookahead, self._room(sequence), longest)
                 sequence.draft_tokens = sequence.ngrams.propose(sequence.ids, most, few)
             drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self.proposer is not None))
             if drafting is not sequence.drafting:

@@ -362,6 +362,7 @@ class Scheduler(RunningSequences):
     def _draft(self, sequences: list[Sequence], budget: int) -> None:
         """Sets draft tokens, as many as leave room in the step for all sequences, and for prompts."""
         left = min(budget - len(sequences) - (self._reserved if self.prefilling else 0), self._spare_states())
+        longest = self.draft_budget.most(len(self.decoding))
         wanted: list[tuple[Sequence, int]] = []
         for sequence in sequences:
             if sequence.draft_tokens:
@@ -369,7 +370,7 @@ class Scheduler(RunningSequences):
                 sequence.draft_tokens = sequence.draft_tokens[: max(0, most)]
                 left -= len(sequence.draft_tokens)
             elif sequence.row >= 0:
-                room = max(0, min(self._room(sequence), left, sequence.params.lookahead))
+                room = max(0, min(self._room(sequence), left, sequence.params.lookahead, longest))
                 wanted.append((sequence, room))
                 left -= room
         if self.proposer is not None:

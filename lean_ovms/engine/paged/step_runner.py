@@ -46,7 +46,7 @@ class StepRunner:
         self._inputs = inputs
         self._prepare = prepare
         self._clock = clock
-        self._began = 0.0
+        self._scheduled = self._began = 0.0
         self._batch = SamplingBatch(())
         self._running: Step | None = None
         self._cancelled: list[Sequence] = []  # while a step ran that computes for them
@@ -56,7 +56,6 @@ class StepRunner:
         step = self._schedule()
         if step is None:
             return False
-        self._began = self._clock()
         try:
             self._network.start(bool(step.chunks))
         except BaseException:
@@ -71,8 +70,6 @@ class StepRunner:
         step = started or self._schedule()
         if step is None:
             return
-        if started is None:
-            self._began = self._clock()
         try:
             logits = self._computed(step, started=started is not None)
         except BaseException:
@@ -88,14 +85,21 @@ class StepRunner:
             scheduler.proposer.computed(len(step.decoding), step.chunks)
         self._remove_cancelled()
         scheduler.decoded(step.rows)
+        counted = self.drafts.drafted or 0, self.drafts.accepted
+        drafting = all(c.sequence.state == "decode" and not c.sequence.jump_forward for c in step.chunks)
         if step.chunks or self._batch.searching:
             self._process(step, logits)
         else:
             self._append_tokens(self._batch, sample(logits, self._batch))
             self._outputs.news += step.decoding
+        if drafting and scheduler.speculating:
+            drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
+            sequences = len(step.decoding) + len(step.chunks)
+            scheduler.draft_budget.learn(sequences, drafted, accepted, self._clock() - self._scheduled)
 
     def _schedule(self) -> Step | None:
         """Returns the next step, with its inputs written; None if there is nothing to compute."""
+        self._scheduled = self._clock()
         if self.scheduler.disk is not None:
             self.scheduler.disk.begin_step()
         step = self.scheduler.schedule()
@@ -106,6 +110,7 @@ class StepRunner:
         except BaseException:
             self._step_failed()
             raise
+        self._began = self._clock()
         return step
 
     def _computed(self, step: Step, *, started: bool) -> Logits:

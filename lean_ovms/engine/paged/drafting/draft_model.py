@@ -20,6 +20,9 @@ from ..sequence import Sequence, forked
 from .draft_length import DraftLength
 from .drafter import NO_ROWS, Draft, Drafter
 
+FIRST_LENGTH = 2
+"""A request whose draft tokens are never accepted costs less with a short first draft, and others grow soon."""
+
 
 class DraftModel(Drafter):
     """A Drafter with a model of its own."""
@@ -56,7 +59,7 @@ class DraftModel(Drafter):
     def _begin(self, sequence: Sequence) -> Draft | None:
         if not self._tables.available:
             return None
-        return Draft(sequence, self._copied(sequence), DraftLength(sequence.params.lookahead))
+        return Draft(sequence, self._copied(sequence), DraftLength(FIRST_LENGTH))
 
     def _release(self, draft: Draft) -> None:
         self._roll_back(draft)
