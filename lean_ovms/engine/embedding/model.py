@@ -20,7 +20,6 @@ from ...errors import StartError
 from ...pooling_types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ...repository import gguf, model_config, pooling_dir, safetensors
 from ...repository.pooling_dir import PoolingFiles
-from ...util.resources import allowed_cores
 from ..loading import model_info
 from ..loading.devices import device_of
 from ..loading.weights import floats
@@ -139,7 +138,7 @@ class OpenVinoPooler:
 
     def _images_in_text(self, config: EngineConfig) -> PoolingVision:
         """Raises StartError."""
-        networks = VisionNetworks(config.model_dir, device_of(config), properties(config), allowed_cores())
+        networks = VisionNetworks(config.model_dir, device_of(config), properties(config))
         try:
             family = families.load(config.model_dir, networks)
         except families.NotReadable as error:

@@ -275,8 +275,7 @@ class PagedPipeline(Engine):
 
     def _load_vision(self, config: EngineConfig, settings: PipelineSettings, wake: Callable[[], None]) -> Vision:
         """Raises NotPageable."""
-        threads = max(1, allowed_cores() // 2)
-        networks = VisionNetworks(config.model_dir, settings.device, settings.properties, threads)
+        networks = VisionNetworks(config.model_dir, settings.device, settings.properties)
         try:
             family = families.load(config.model_dir, networks)
             cache_bytes = config.image_cache_mb << 20
