@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...errors import BadRequest
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
@@ -35,25 +34,16 @@ from ..generation.request import BodyReader, GenerationBody
 from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.tools import ToolOffer, read_offer
-from ..generation.unsupported import UNSUPPORTED
 from ..response import logprob_entry
-from ..schemas import VOICE
 from ..services import Services
-from . import chat_functions
+from . import audio_fields, chat_functions
+from .audio_fields import read_audio, spoken
 from .chunks import ChunkOptions, Envelope
 
 if TYPE_CHECKING:
-    from .chat_audio import AudioOutput
+    from .audio_output import AudioOutput
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
-AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
-
-
-def _read_audio(value: Json) -> Json:
-    if value.get("format") not in (None, *AUDIO_FORMATS):
-        raise BadRequest(f"audio.format must be one of {', '.join(AUDIO_FORMATS)}", param="audio.format")
-    return value
-
 
 FIELDS = (
     replace(MESSAGES, required=True),
@@ -72,11 +62,7 @@ FIELDS = (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
-    replace(UNSUPPORTED.named("modalities"),
-        help='["text", "audio"]: the model, or that of --audio_output_model, speaks the answer',
-        schema={"items": {"enum": ["text", "audio"]}}),
-    Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
-        read=_read_audio, schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
+    *audio_fields.FIELDS,
     MEDIA_IO_KWARGS,
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
@@ -99,12 +85,7 @@ class ChatRequest:
 
     def deltas(self, generation: Generation) -> DeltaStream:
         """The deltas of a started generation, spoken if that is asked for."""
-        deltas = self.generation.deltas(generation)
-        if self.audio is None or self.audio.model is None:
-            return deltas
-        from .chat_audio import SpokenStream
-
-        return SpokenStream(deltas, self.audio, self.audio.model)
+        return spoken(self.generation.deltas(generation), self.audio)
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
@@ -127,18 +108,8 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     )
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     options = ChunkOptions.of(values, generation, services.config, single=generation.sampling.n == 1)
-    audio = _audio_output(values, generation, services)
-    if audio is not None and audio.model is None:
-        generation = replace(generation, sampling=replace(generation.sampling, speaker=audio.params.voice))
+    generation, audio = read_audio(values, generation, services)
     return ChatRequest(prompt, generation, options, functions, audio)
-
-
-def _audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
-    if not values["modalities"] and not values["audio"]:
-        return None
-    from .chat_audio import read_audio_output
-
-    return read_audio_output(values, generation, services)
 
 
 def conversation(values: Values) -> tuple[bool, ToolOffer, list[Json]]:

@@ -2,11 +2,13 @@
 
 https://platform.openai.com/docs/api-reference/responses,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
-built-in tools but those of MCP servers (tool_loop.py), files, spoken answers, stored prompts, log probabilities of
-tokens that were not chosen.
+built-in tools but those of MCP servers (tool_loop.py), files, stored prompts, log probabilities of tokens that were not
+chosen.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from ....errors import RequestError
 from ....models.generation import DeltaStream
@@ -14,8 +16,9 @@ from ....push_types import Sink
 from ....types import ByteStream, Delta, Json, Request, Response, Usage
 from ...response import json, warning_headers
 from ...route_doc import RouteDoc
-from ...services import Services
+from ...services import INLINE_BYTES, Services
 from ...sse import HEADERS, EventStream
+from ..audio_fields import spoken
 from . import fields
 from .background import FrameStream
 from .events import Events
@@ -41,18 +44,21 @@ async def prepare(services: Services) -> None:
 async def handle_create(request: Request, services: Services) -> Response:
     parsed, context = await read_request(request, services, parse_response)
     stream: DeltaStream
-    ids, values = None, parsed.values
+    ids, values, audio = None, parsed.values, parsed.audio
     if parsed.tools.mcp:
         stream = loop = await ToolLoop.start(parsed, context, services)
         parsed, warnings = loop.parsed, loop.warnings
     else:
+        if audio is not None:
+            await services.offload.run(0, partial(audio.file, b""))  # raises if its format is not available
         generation = await parsed.start(context.items, services)
-        stream, warnings = parsed.generation.deltas(generation), generation.warnings
+        stream, warnings = spoken(parsed.generation.deltas(generation), audio), generation.warnings
         ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if values["return_token_ids"] else None
     timed = values["timings"] or values["timings_per_token"]
     body = parsed.response(ids=ids, times=(lambda: stream.timings) if timed else None)
     obfuscate, silent = parsed.generation.stream_options["include_obfuscation"], not parsed.generation.stream
-    events = Events(body, queued=values["background"], obfuscate=obfuscate, silent=silent)
+    pieces = audio.pieces() if audio is not None and not silent else None
+    events = Events(body, queued=values["background"], obfuscate=obfuscate, silent=silent, audio=pieces)
     if isinstance(stream, ToolLoop):
         stream.events = events
     if values["background"]:
@@ -86,20 +92,27 @@ async def handle_input_tokens(request: Request, services: Services) -> Response:
 async def collect_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> Json:
-    """The final response object, from the stream at its end; of several choices one after the other."""
+    """The final response object, from the stream at its end; of several choices one after the other.
+
+    Audio is not kept.
+    """
+    deltas: list[Delta] = []
     try:
-        if parsed.generation.sampling.n == 1:
+        if parsed.generation.sampling.n == 1 and parsed.audio is None:
             await stream.push_to(Sink(events.deltas))
         else:
-            in_order: list[Delta] = []
-            await stream.push_to(Sink(in_order.extend))
-            events.deltas(sorted(in_order, key=lambda delta: delta.index))
+            await stream.push_to(Sink(deltas.extend))
+            events.deltas(sorted(deltas, key=lambda delta: delta.index))
     finally:
         await stream.aclose()
     final = events.finalize(stream.usage)
     if parsed.values["store"]:
         await services.get(ResponseService).save(final, context)
-    return final
+    if parsed.audio is None:
+        return final
+    samples = b"".join(delta.audio for delta in deltas)
+    work = partial(parsed.audio.with_audio, final, samples)
+    return await services.offload.run(len(samples), work, inline_below=INLINE_BYTES)
 
 
 def stream_response(

@@ -7,6 +7,7 @@ after the other; output_index counts items in the order in which they start, whi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ....errors import RequestError
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
@@ -15,6 +16,9 @@ from .mcp_items import ApprovalRequest, McpCall
 from .output_items import CustomCall, FunctionCall, MessageItem, OutputItem, ReasoningItem, ResponseEventWriter
 from .response import ResponseObject
 from .tool_origin import ToolOrigin
+
+if TYPE_CHECKING:
+    from ..audio_output import Base64Pieces
 
 
 class _Choice:
@@ -32,13 +36,21 @@ class _Choice:
 class Events:
     """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time.
 
-    cut_off: the limit of tokens has ended it. calls: those of MCP tools that have no result yet.
+    cut_off: the limit of tokens has ended it. calls: those of MCP tools that have no result yet. audio: makes pieces of
+    the samples of a spoken answer.
     """
 
     def __init__(
-        self, body: ResponseObject, *, queued: bool = False, obfuscate: bool = False, silent: bool = False
+        self,
+        body: ResponseObject,
+        *,
+        queued: bool = False,
+        obfuscate: bool = False,
+        silent: bool = False,
+        audio: Base64Pieces | None = None,
     ) -> None:
         self.body = body
+        self._audio = audio
         self.status = "queued" if queued else "in_progress"
         self._writer = ResponseEventWriter(obfuscate=obfuscate, silent=silent)
         self._in_progress = False
@@ -104,6 +116,8 @@ class Events:
             self._add(choice, event)
         if delta.events:
             choice.logprobs = []  # those of text were sent with it; other items have no field for them
+        if self._audio is not None:
+            self._speak(self._audio, delta)
         if delta.finish is not None:
             self._finish(choice, delta.finish)
 
@@ -121,6 +135,13 @@ class Events:
             choice.open.add(event.text)
             if choice.open.complete:
                 self._close(choice, "completed")
+
+    def _speak(self, audio: Base64Pieces, delta: Delta) -> None:
+        rest = [audio.rest()] if delta.finish is not None else []
+        for piece in filter(None, (*audio.add(delta.audio), *rest)):
+            self._writer.add("response.audio.delta", {"delta": piece})
+        if delta.finish is not None:
+            self._writer.add("response.audio.done", {})
 
     def _message(self, choice: _Choice) -> MessageItem:
         if isinstance(choice.open, MessageItem):

@@ -30,6 +30,7 @@ from ...generation.common_fields import (
 from ...generation.sampling import SAMPLING, GenerationFields
 from ...generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...response import MAX_REQUEST_ID
+from .. import audio_fields
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 CONTEXTS = ("auto", "current_turn", "all_turns")
@@ -159,6 +160,7 @@ FIELDS = (
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,
+    *audio_fields.FIELDS,
     METADATA,
     _echoed("user"),
     _echoed("safety_identifier"),

@@ -72,7 +72,11 @@ def _message(given: Json, param: str) -> Json:
         raise BadRequest("input item content must be a string or array", param=f"{param}.content")
     if not content:
         raise BadRequest("input item content array must not be empty", param=f"{param}.content")
-    parts = [_part(part, role, f"{param}.content[{i}]") for i, part in enumerate(content)]
+    parts = [
+        _part(part, role, f"{param}.content[{i}]")
+        for i, part in enumerate(content)
+        if role != "assistant" or not isinstance(part, dict) or part.get("type") != "output_audio"  # its text is there
+    ]
     return {"id": _id(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
 
 

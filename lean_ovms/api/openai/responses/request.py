@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import TOO_LONG, BadRequest, MissingExtra
 from ....models.generation import Generation
@@ -21,12 +21,16 @@ from ...generation.request import BodyReader, GenerationBody
 from ...generation.tools import read_offer, read_tools
 from ...response import warning_headers
 from ...services import INLINE_BYTES, Services
+from ..audio_fields import read_audio
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
 from .response import ResponseObject
 from .service import ResponseService
 from .store import Context
+
+if TYPE_CHECKING:
+    from ..audio_output import AudioOutput
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
@@ -38,7 +42,7 @@ DROPPED_SHARE = 8
 class ResponsesRequest:
     """The body of a responses request. values: of its fields. items: its own input, with references not resolved.
     response: makes the response object, given its ids and times. offering: with MCP tools, the generation with other
-    functions and another tool_choice. headers: Warning headers.
+    functions and another tool_choice. audio: how the answer is spoken, if it is. headers: Warning headers.
     """
 
     values: Values
@@ -47,6 +51,7 @@ class ResponsesRequest:
     offering: Callable[[Any, Any], GenerationBody] | None
     items: list[Json]
     response: Callable[..., ResponseObject]
+    audio: AudioOutput | None
     headers: list[tuple[str, str]]
 
     async def start(
@@ -136,6 +141,10 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
         name = "n" if generation.sampling.n > 1 else "return_token_ids"
         raise BadRequest(f"{name} is not possible with MCP tools, which make several generations", param=name)
+    generation, audio = read_audio(values, generation, services)
+    if audio is not None and (tools.mcp or values["background"]):
+        what = "MCP tools" if tools.mcp else "background"
+        raise BadRequest(f"an answer with {what} is not spoken", param="modalities")
     return ResponsesRequest(
         values=values,
         generation=generation,
@@ -152,6 +161,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
             seal=seal,
             timed_events=values["timings_per_token"],
         ),
+        audio=audio,
         headers=generation.headers + warning_headers(warnings),
     )
 

@@ -1,7 +1,7 @@
-"""`modalities: ["text", "audio"]` of a chat: a text-to-speech model speaks the answer while it is generated, or the
-model that generates it speaks itself.
+"""`modalities: ["text", "audio"]` of a chat or a response: a text-to-speech model speaks the answer while it is
+generated, or the model that generates it speaks itself.
 
-https://platform.openai.com/docs/guides/audio. The text is the transcript, and `content` is null.
+https://platform.openai.com/docs/guides/audio. The text is the transcript; a chat's `content` is null.
 """
 
 from __future__ import annotations
@@ -50,14 +50,33 @@ class AudioOutput:
     most: int
 
     def message(self, transcript: str, samples: bytes) -> Json:
-        """The member `audio` of a message."""
+        """The member `audio` of a chat's message."""
         data = b64encode(self.file(samples)).decode()
         return {"id": new_id("audio"), "data": data, "expires_at": now(), "transcript": transcript}
 
+    def with_audio(self, response: Json, samples: bytes) -> Json:
+        """A response object with the audio in its message, as OVMS has it."""
+        output = list(response["output"])
+        for place, item in enumerate(output):
+            if item["type"] == "message":
+                transcript = "".join(part["text"] for part in item["content"])
+                part = {
+                    "type": "output_audio",
+                    "data": b64encode(self.file(samples)).decode(),
+                    "transcript": transcript,
+                }
+                output[place] = item | {"content": [*item["content"], part]}
+        return response | {"output": output}
+
     @staticmethod
     def deltas() -> AudioDeltas:
-        """What renders the deltas of one answer."""
+        """What renders the deltas of a chat's answer."""
         return AudioDeltas()
+
+    @staticmethod
+    def pieces() -> Base64Pieces:
+        """What makes the events of a response's answer."""
+        return Base64Pieces()
 
     def file(self, samples: bytes) -> bytes:
         """The complete file. Raises BadRequest where its format is not available."""
@@ -187,12 +206,31 @@ class SpokenStream:
         await self._stream.aclose()
 
 
+class Base64Pieces:
+    """Samples in base64, in pieces that clients may join before they decode them."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    def add(self, samples: bytes) -> Iterator[str]:
+        """The pieces of new samples, but for the end that is no whole one."""
+        samples = self._left + samples
+        end = len(samples) - len(samples) % WHOLE
+        self._left = samples[end:]
+        for start in range(0, end, PIECE_BYTES):
+            yield b64encode(samples[start : min(start + PIECE_BYTES, end)]).decode()
+
+    def rest(self) -> str:
+        """The last piece, which may be empty."""
+        return b64encode(self._left).decode()
+
+
 class AudioDeltas:
     """The member `delta` of the chunks of a spoken answer. Clients join its strings, so the id is in the first only."""
 
     def __init__(self) -> None:
         self._head: Json = {"id": new_id("audio")}
-        self._samples = b""
+        self._pieces = Base64Pieces()
 
     def transcript(self, text: str) -> bytes:
         """The delta of new text."""
@@ -200,15 +238,11 @@ class AudioDeltas:
 
     def of(self, delta: Delta) -> Iterator[bytes]:
         """The deltas of new samples, and of the end: later turns cannot name the audio, so it has expired."""
-        if delta.audio:
-            samples = self._samples + delta.audio
-            end = len(samples) - len(samples) % WHOLE
-            self._samples = samples[end:]
-            for start in range(0, end, PIECE_BYTES):
-                yield self._with({"data": b64encode(samples[start : min(start + PIECE_BYTES, end)]).decode()})
+        for piece in self._pieces.add(delta.audio):
+            yield self._with({"data": piece})
         if delta.finish and not self._head:
-            rest = {"data": b64encode(self._samples).decode()} if self._samples else {}
-            yield self._with({**rest, "expires_at": now()})
+            rest = self._pieces.rest()
+            yield self._with({**({"data": rest} if rest else {}), "expires_at": now()})
 
     def _with(self, members: Json) -> bytes:
         head, self._head = self._head, {}

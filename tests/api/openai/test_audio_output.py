@@ -346,3 +346,73 @@ async def test_refusals_of_a_model_that_speaks_itself(
     status, message, where = await refusal(await chat(app, **more))
     assert (status, where, said in message) == (400, param, True), message
     assert engine.submitted == []
+
+
+# --- responses
+
+
+async def respond(app: App, form: str = "wav", **more: Any) -> Response:
+    asked: Any = {"modalities": ["text", "audio"], "audio": {"format": form}}
+    return await post(app, "/v1/responses", {"model": "m", "input": "hi", **asked, **more})
+
+
+async def test_a_response_has_audio_that_is_not_kept(make_speaking: MakeSpeaking) -> None:
+    app, _, voice = await make_speaking()
+    found = await whole(await respond(app))
+    [item] = found["output"]
+    text, audio = item["content"]
+    assert (found["status"], text["text"], audio["type"], audio["transcript"]) == (
+        "completed",
+        WHOLE,
+        "output_audio",
+        WHOLE,
+    )
+    assert frames(base64.b64decode(audio["data"], validate=True)) == (16_000, SAMPLES)
+    assert [text for text, _, _ in voice.asked] == SENTENCES
+    [kept] = (await whole(await get(app, f"/v1/responses/{found['id']}")))["output"]
+    assert kept["content"] == [text]
+    said = {"role": "assistant", "content": [{"type": "output_text", "text": WHOLE}, audio]}
+    assert (
+        await respond(app, input=[{"role": "user", "content": "hi"}, said, {"role": "user", "content": "?"}])
+    ).status == 200
+
+
+@pytest.mark.parametrize("of_its_own", [False, True])
+async def test_events_of_audio_are_openais(
+    make_speaking: MakeSpeaking, own: tuple[App, FakeEngine], of_its_own: bool
+) -> None:
+    app = own[0] if of_its_own else (await make_speaking())[0]
+    [item] = (await whole(await respond(app, "pcm16")))["output"]
+    *found, _ = await events(await respond(app, "pcm16", stream=True))
+    kinds = [event["type"] for event in found]
+    pieces = [base64.b64decode(event["delta"]) for event in found if event["type"] == "response.audio.delta"]
+    assert b"".join(pieces) == base64.b64decode(item["content"][1]["data"])
+    assert all(pieces)
+    assert max(map(len, pieces)) <= 24_000
+    assert kinds.count("response.audio.done") == 1
+    assert kinds.index("response.audio.done") < kinds.index("response.output_text.done")
+    assert found[-1]["response"]["output"][0]["content"] == item["content"][:1]
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"background": True}, "modalities"),
+        ({"audio": None}, "audio"),
+        ({"stream": True}, "audio.format"),
+        ({"n": 2}, "n"),
+    ],
+)
+async def test_responses_that_are_not_spoken(make_speaking: MakeSpeaking, more: dict[str, Any], param: str) -> None:
+    app, engine, _ = await make_speaking()
+    assert (await refusal(await respond(app, **more)))[::2] == (400, param)
+    assert engine.submitted == []
+
+
+async def test_a_client_of_a_response_that_leaves_stops_the_speech(make_speaking: MakeSpeaking) -> None:
+    app, engine, voice = await make_speaking(say("The first sentence is here. ", "The second one", reason=None))
+    await asyncio.wait_for(read(await respond(app, "pcm16", stream=True), b"audio.delta"), 300)
+    assert [text for text, _, _ in voice.asked] == SENTENCES[:1]
+    assert len(engine.cancelled) == 1
+    assert all(not model.in_flight for model in app.registry.models.values())
