@@ -12,6 +12,7 @@ import orjson
 
 from ...errors import BadRequest
 from ...types import Json
+from ..generation.audio_input import check_audio
 from ..generation.messages import without_billing
 
 ROLES = ("user", "assistant", "system")
@@ -186,7 +187,8 @@ def _tool_use(block: Json, param: str) -> Json:
 
 
 def _unsupported(kind: str, param: str) -> BadRequest:
-    known = "text, image, document (as text), search_result, tool_use, tool_result, thinking, redacted_thinking"
+    known = "text, image, document (as text), search_result, tool_use, tool_result, thinking, redacted_thinking, and "
+    known += "of OpenAI input_audio and audio_url"
     return BadRequest(f"{param}.type: blocks of type {kind[:60]!r} are not read; read are {known}", param=param)
 
 
@@ -226,6 +228,12 @@ def _image(block: Json, param: str) -> list[Json]:
     return [{"type": "image_url", "image_url": {"url": url}}]
 
 
+def _audio(block: Json, param: str) -> list[Json]:
+    """The part of a chat: Anthropic's API has none."""
+    check_audio(block, param)
+    return [{name: block[name] for name in ("type", block["type"])}]
+
+
 def _document(block: Json, param: str) -> list[Json]:
     """The text of a document with its title and context in front; its content blocks as they are."""
     source, at = block.get("source"), f"{param}.source"
@@ -263,6 +271,8 @@ def _tool_reference(block: Json, param: str) -> list[Json]:
 _READERS: dict[str, Callable[[Json, str], list[Json]]] = {
     "text": _texts,
     "image": _image,
+    "input_audio": _audio,
+    "audio_url": _audio,
     "document": _document,
     "search_result": _search_result,
     "tool_reference": _tool_reference,

@@ -110,6 +110,16 @@ async def test_streams_and_responses_and_counts(make_hearing: MakeHearing) -> No
     ]
 
 
+async def test_messages(make_hearing: MakeHearing) -> None:
+    app, engine, _ = await make_hearing()
+    response = await chat(app, heard(SHORT), text("b"), path="/v1/messages", max_tokens=5)
+    assert (response.status, len(warned(response))) == (200, 1)
+    assert [prompt for prompt, *_ in engine.submitted] == ["user:Short.\nb;"]
+    refused = await chat(app, {"type": "input_audio"}, path="/v1/messages", max_tokens=5)
+    assert refused.status == 400
+    assert "input_audio does not have data field" in (await whole(refused))["error"]["message"]
+
+
 async def test_a_batch_of_conversations(make_hearing: MakeHearing) -> None:
     app, engine, _ = await make_hearing()
     conversations = [[{"role": "user", "content": [heard(data)]}] for data in (SHORT, LONG)]
