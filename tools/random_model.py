@@ -195,6 +195,7 @@ class RandomModel:
         self.network.tie_weights()
         self.network.generation_config.update(eos_token_id=[ends["eos_token_id"], 0], do_sample=False)
         self.config = self.network.config
+        self.config.architectures = [type(self.network).__name__]  # without it vLLM serves no chat
         self.config.save_pretrained(folder)
         self.shapes = {name: list(weights.shape) for name, weights in self.network.named_parameters()}
         self.architecture = zoo_gguf.MODELS.get(self.kind, ("",))[0]
