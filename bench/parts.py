@@ -262,8 +262,9 @@ def speech() -> Iterator[Part]:
         "POST", "/", headers={"content-type": "multipart/form-data; boundary=0123456789abcdef"}, body=body
     )
     yield "a form with a file of 5 MB", lambda: read_form(request), 1
+    values = {"stream_continuous_usage_stats": False}
     asked = SimpleNamespace(
-        params=TranscribeParams(), model=SimpleNamespace(name="demo"), logprobs=False, continuous_usage=False
+        params=TranscribeParams(), model=SimpleNamespace(name="demo"), logprobs=False, values=values
     )
     renderer = stream.TranscriptRenderer(asked, transcript.Transcript())  # type: ignore[arg-type]
     event = [TextDelta(" word")]

@@ -72,6 +72,7 @@ NOT_RUN = {
     ("open_webui.md", "docker run"): "needs an image from the network",
     ("langchain.md", "pip install"): "installs from the network",
     ("text_to_speech.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
+    ("embeddings.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
     ("image_generation.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_generation.py asks",
 }  # fmt: skip
 """Blocks that are not run, by file and beginning, and why."""

@@ -1,10 +1,20 @@
 """Pipelines on the real engine, loaded once for all tests that ask for one."""
 
+import math
+
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.paged.drafting import draft_budget
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
+
+
+@pytest.fixture(autouse=True)
+def steady_drafts(request, monkeypatch):
+    """How many tokens are drafted does not depend on what steps cost, but in the tests of that."""
+    if "draft_budget" not in request.module.__name__:
+        monkeypatch.setattr(draft_budget, "LEAST_S", math.inf)
 
 
 @pytest.fixture(scope="session")
