@@ -125,7 +125,6 @@ class Driver(Engine):
     def __init__(self, network, **options):
         self._by_request = {}
         self.on_disk = []
-        options = {"clock": lambda: 0.0, **options}  # what a step may hold does not depend on times, unless asked for
         super().__init__(network, matcher=lambda s: self._by_request[s.request.id].fork(), **options)
         self.scheduler.suspects = NoSuspects()
         self._asked = {}
