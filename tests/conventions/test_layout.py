@@ -91,6 +91,7 @@ def refused(module: str, names: Iterable[str]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_folder_imports_only_what_it_may() -> None:
     assert [line for path, module in modules() for line in refused(module, imported(path))] == []
 
@@ -136,6 +137,7 @@ def import_graph() -> dict[str, set[str]]:
     return graph
 
 
+@pytest.mark.slow
 def test_no_imports_form_a_circle() -> None:
     graph = import_graph()
     try:

@@ -88,5 +88,6 @@ def set_somewhere() -> set[str]:
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
+@pytest.mark.slow
 def test_some_test_sets_the_option_to_see_what_it_does(row: Field[Any]) -> None:
     assert row.name in set_somewhere(), f"no test sets --{row.name}"

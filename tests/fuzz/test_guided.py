@@ -16,6 +16,7 @@ def test_the_corpus_breaks_nothing(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.slow
 def test_any_short_input_breaks_nothing(target: str) -> None:
     for first in range(256):
         for data in (b"", bytes([first]), bytes([first, 3]), bytes([first, 3]) + b"\r\n\x00\xff<{["):

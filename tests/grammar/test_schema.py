@@ -179,6 +179,7 @@ def doubled(depth: int, **beside: Any) -> Any:
 
 
 @pytest.mark.parametrize("schema", [bush(16), doubled(25), doubled(25, minLength=1), {"allOf": [bush(13)] * 2}])
+@pytest.mark.slow
 def test_a_schema_that_explodes_is_found_out_soon(schema: Any) -> None:
     began = time.process_time()
     try:

@@ -446,6 +446,7 @@ async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, model
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests, cancelled ones, faults, idle times, sleep, config changes; fixed limits and groups."""
     monkeypatch.setattr(cache_module, "RETRY_S", 0.002)

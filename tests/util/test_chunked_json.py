@@ -58,6 +58,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_every_document_is_read_and_written_as_orjson_does(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(300):

@@ -105,6 +105,7 @@ async def test_many_replies_do_not_mix():
         assert not engine.busy
 
 
+@pytest.mark.slow
 async def test_a_long_prompt_is_not_json(monkeypatch):
     """A million line breaks as JSON would hold the event loop for 16 ms."""
     async with running() as engine:

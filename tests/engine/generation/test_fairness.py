@@ -71,6 +71,7 @@ def test_a_batch_with_as_many_sequences_as_a_step_can_take_gives_way_too():
     assert rig.stats().running == full
 
 
+@pytest.mark.slow
 def test_a_batch_that_has_just_started_gives_way_after_its_least_run():
     rig = make()
     hostile(rig)
@@ -129,6 +130,7 @@ def test_two_clients_with_much_work_share_the_slots_and_then_the_tokens():
     assert served["a"] == pytest.approx(served["b"], rel=0.2)
 
 
+@pytest.mark.slow
 def test_no_client_waits_for_more_than_a_few_admissions_of_others():
     rig = make(slots=4)
     started = starts(rig)
@@ -166,6 +168,7 @@ def test_a_client_that_comes_back_has_saved_nothing_up():
 # --- within a client
 
 
+@pytest.mark.slow
 def test_a_large_request_gives_way_to_a_small_one_of_the_same_client():
     rig = make()
     hostile(rig)

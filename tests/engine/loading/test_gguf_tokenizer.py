@@ -141,6 +141,7 @@ def test_one_thread_tokenizes(made, monkeypatch, metadata):
 
 
 @pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS))
+@pytest.mark.slow
 def test_every_pre_tokenizer_keeps_every_character(made, name):
     tokenizer = made({**words(), "tokenizer.ggml.pre": name})
     for text in hostile(50):

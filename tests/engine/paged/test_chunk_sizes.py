@@ -58,6 +58,7 @@ def test_a_prompt_alone_has_whole_steps():
 
 
 @pytest.mark.parametrize("reach", [50, 100, 5000])
+@pytest.mark.slow
 def test_steps_beside_others_do_not_grow_with_the_context_of_a_prompt(reach):
     engine, network = timed(reach)
     for seed in range(12):

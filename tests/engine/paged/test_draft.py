@@ -77,6 +77,7 @@ KINDS = [
 @with_each
 @pytest.mark.parametrize("wrong", [0, 3])
 @pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
+@pytest.mark.slow
 def test_answers_are_those_without_a_draft(asked, wrong, kind):
     made, proposer = drafting(kind, wrong=wrong)
     asked = Params(max_tokens=20, **asked, **LOOK)

@@ -395,6 +395,7 @@ def beams_by_definition(ids, asked):
 @pytest.mark.parametrize("penalty", [0.5, 1.0, -1.0])
 @pytest.mark.parametrize("stops", [frozenset(), frozenset({1, 2, 3, 4})])
 @pytest.mark.parametrize("blocks", [400, 30])
+@pytest.mark.slow
 def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
     """In company; with few blocks searches begin again."""
     made = engine(blocks, step_tokens=64)
@@ -412,6 +413,7 @@ def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
 
 @pytest.mark.parametrize("penalty", [0.5, -1.0])
 @pytest.mark.parametrize("stopping", [True, "never"])
+@pytest.mark.slow
 def test_beam_search_stops_early_as_the_definition_says(penalty, stopping):
     made = engine(step_tokens=64)
     stops = frozenset({1, 2, 3, 4})
@@ -644,6 +646,7 @@ class Verse(Alternating):
     "asked",
     [{}, {"temperature": 1.0, "seed": 5, "logprobs": 2}, {"frequency_penalty": 0.5, "stops": frozenset({3, 9})}],
 )
+@pytest.mark.slow
 def test_what_a_grammar_leaves_no_choice_about_is_guessed_and_changes_nothing(monkeypatch, asked, blocks, wrong):
     monkeypatch.setattr(running, "FEW_SEQUENCES", 4)
     found = []

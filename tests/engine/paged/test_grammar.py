@@ -537,6 +537,7 @@ def test_grammars_that_may_be_costly_are_read_in_a_process_and_others_here():
     assert reader.read == 0
 
 
+@pytest.mark.slow
 def test_the_process_that_reads_costly_grammars():
     settings = CheckerSettings(model_dir="", width=0, timeout_s=20, memory_bytes=64 << 20, probe_s=0)
     reader = ProcessGrammarChecker(settings, GRAMMAR_PROCESS)

@@ -323,6 +323,7 @@ WIDE_VOCAB = 40_003
         {"allowed_token_ids": tuple(range(0, WIDE_VOCAB, 7)), "temperature": 3.0, "top_k": 30},
     ],
 )
+@pytest.mark.slow
 def test_log_probabilities_of_a_wide_vocabulary_are_the_models_own(asked, shift):
     """Edited lines beside lines that are not, with and without log probabilities; logits that exp overflows with."""
     x = lines(5, WIDE_VOCAB, seed=11) + np.float32(shift)

@@ -173,6 +173,7 @@ def asked_of(made, ids, **fields):
 
 @pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
 @pytest.mark.parametrize("length", [1, 3, 4, 5, 31, 32, 33, 100])
+@pytest.mark.slow
 def test_a_text_is_what_the_definition_says_with_an_empty_cache_and_with_a_full_one(asked, length):
     made = hybrid()
     for _ in range(3):

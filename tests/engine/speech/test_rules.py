@@ -118,6 +118,7 @@ def test_the_cheapest_path_follows_the_diagonal_that_is_there() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 99))
+@pytest.mark.slow
 def test_a_path_leads_from_corner_to_corner_by_single_steps(rows: int, columns: int, seed: int) -> None:
     path = np.stack(warp(np.random.default_rng(seed).random((rows, columns))), axis=1)
     assert path[0].tolist() == [0, 0]

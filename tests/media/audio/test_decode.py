@@ -89,6 +89,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.slow
 def test_other_formats_and_rates(name: str) -> None:
     """The tone is there, at its pitch, for its time."""
     found = samples(OTHERS[name]())

@@ -89,6 +89,7 @@ def test_a_piece_is_a_tokens_own_bytes_special_or_not():
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, SPM], ids=["plain", "strips"])
 @pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.slow
 def test_any_cut_gives_the_whole_text(vocabulary, skip):
     dice = random.Random(2)
     for _ in range(1500):

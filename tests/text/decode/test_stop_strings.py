@@ -89,6 +89,7 @@ def test_what_is_held_comes_at_the_end():
 
 
 @pytest.mark.parametrize("include", [False, True])
+@pytest.mark.slow
 def test_any_cut_gives_the_result_of_the_rule(include):
     dice = random.Random(1)
     for _ in range(4000):

@@ -123,6 +123,7 @@ def places(case: Case, thorough: bool) -> list[int]:
 
 
 @each_family
+@pytest.mark.slow
 def test_any_cut_gives_the_same_answer(family: str, thorough: bool) -> None:
     """Pieces of every size are cut at every place; two pieces at some, or at all."""
     for case in read_cases(family):

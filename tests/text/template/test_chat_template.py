@@ -166,6 +166,7 @@ def test_the_templates_own_words_reach_the_client():
         ("{{ '' }}", "Final prompt after applying chat template is empty"),
     ],
 )
+@pytest.mark.slow
 def test_every_other_failure_is_one_line_without_paths(source, says):
     message = refusal(source).message
     assert says in message

@@ -143,6 +143,7 @@ def capabilities_of(source):
 
 
 @pytest.mark.parametrize("family", list(TEMPLATES))
+@pytest.mark.slow
 def test_what_the_model_families_templates_read(family):
     found = capabilities_of(TEMPLATES[family].read_text())
     assert found.strings

@@ -169,6 +169,7 @@ DOUBLED = "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set 
         "{% for i in range(90) %}{% for j in range(90000) %}{{ j }}{% endfor %}{% endfor %}",
     ],
 )
+@pytest.mark.slow
 def test_a_template_that_would_run_for_ever_or_build_gigabytes_is_stopped(source, monkeypatch):
     """With a tenth of the limits, which takes a tenth of the time: the limits themselves end it in seconds."""
     monkeypatch.setattr(limits, "MAX_STEPS", limits.MAX_STEPS // 10)

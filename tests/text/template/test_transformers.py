@@ -66,6 +66,7 @@ def template(family):
     return compiled(family)
 
 
+@pytest.mark.slow
 def test_renders_what_transformers_recorded(family, template):
     assert list(RECORDED[family]) == list(cases_for(family))
     for name, case in cases_for(family).items():

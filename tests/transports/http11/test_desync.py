@@ -124,6 +124,7 @@ def serve(pieces: list[bytes]) -> tuple[list[Request], list[int], Phase]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_a_stream_of_bytes_has_one_reading(name: str) -> None:
     case = CASES[name]
     whole = serve([case.data])
