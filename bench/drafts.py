@@ -7,11 +7,13 @@ one with the probability. So weights may be random, and the drafts are of any ki
 - model: a draft model of `--draft_mb` MB of int8 weights, in layers as a larger model has. It is really computed.
 - head: the MTP head of the model, or with no model named, of the tests' tiny Qwen3.5 with `--draft_mb`.
 
+--second is how often the alternative to a wrong draft token is right, where there is one; with 0 there are none.
+
 With no model named it is the demo model, or that Qwen3.5, with `--ballast_mb`: weights that are read at every step and
 add zero. Ratios by round, CPU time and wall time.
 
 python -m bench.drafts [--drafts ngrams] [--model_path DIR] [--weights i8] [--ballast_mb 200] [--draft_mb 24]
-[--streams 1,2,4,8] [--accepted 0,0.5,0.7,0.9] [--tokens 128] [--rounds 3] [options of the server]
+[--streams 1,2,4,8] [--accepted 0,0.5,0.7,0.9] [--second 0,0.4] [--tokens 128] [--rounds 3] [options of the server]
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import tempfile
 import time
 from array import array
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -149,7 +152,7 @@ class Simulation:
     """What draft tokens are replaced by. answers: by the tokens of the prompt."""
 
     def __init__(self) -> None:
-        self.accepted = 0.0
+        self.accepted = self.second = 0.0
         self.answers: dict[tuple[int, ...], list[int]] = {}
         self._dice = random.Random(1)
 
@@ -157,6 +160,11 @@ class Simulation:
         """The token at this place of a text that begins with these, or a wrong one."""
         right = self.answers[tuple(ids[:PROMPT])][place - PROMPT]
         return right if self._dice.random() < self.accepted else right ^ 1
+
+    def alternative(self, ids: array[int]) -> int:
+        """The right token in the place of the last one, or a wrong one; a wrong one where that is right."""
+        right = self.answers[tuple(ids[:PROMPT])][len(ids) - 1 - PROMPT]
+        return right if ids[-1] != right and self._dice.random() < self.second else right ^ 2
 
 
 SIMULATION = Simulation()
@@ -183,6 +191,9 @@ class SimulatedDrafter(Drafter):
         for draft in drafting:
             ids = draft.text.ids
             ids[-1] = draft.sequence.draft_tokens[-1] = SIMULATION.token(ids, len(ids) - 1)
+            if draft.sequence.alternatives:
+                draft.alternative = SIMULATION.alternative(ids)
+                draft.sequence.alternatives = [draft.alternative]
         return going_on
 
 
@@ -221,7 +232,12 @@ def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) ->
         for _ in range(streams)
     ]
     SIMULATION.answers = {tuple(prompt): answer for prompt, answer in texts}
-    for SIMULATION.accepted in map(float, arguments.accepted.split(",")):
+    rates = [[*map(float, each.split(","))] for each in (arguments.accepted, arguments.second)]
+    proposer = pipe.scheduler.proposer
+    trees = isinstance(proposer, Drafter) and proposer._trees
+    for SIMULATION.accepted, SIMULATION.second in product(*rates):
+        if isinstance(proposer, Drafter):
+            proposer._trees = trees and SIMULATION.second > 0
         cpu, wall, steps = [], [], ([], [])
         for number in range(arguments.rounds + 1):
             found = {}
@@ -234,8 +250,8 @@ def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) ->
                 for drafts, (*_, count) in found.items():
                     steps[drafts].append(count)
         print(
-            f"{streams:3} streams  {SIMULATION.accepted:4.0%} accepted  {statistics.mean(steps[0]):.0f} -> "
-            f"{statistics.mean(steps[1]):.0f} steps  "
+            f"{streams:3} streams  {SIMULATION.accepted:4.0%} accepted, {SIMULATION.second:3.0%} second  "
+            f"{statistics.mean(steps[0]):.0f} -> {statistics.mean(steps[1]):.0f} steps  "
             f"CPU {statistics.median(cpu):5.2f}  wall {statistics.median(wall):5.2f} of plain's speed",
             flush=True,
         )
@@ -247,6 +263,7 @@ def main() -> None:
     parser.add_argument("--weights", choices=BITS, default="i8")
     parser.add_argument("--streams", default="1,2,4,8")
     parser.add_argument("--accepted", default="0,0.5,0.7,0.9")
+    parser.add_argument("--second", default="0")
     sizes = {"--ballast_mb": 200, "--draft_mb": 24, "--tokens": 128, "--rounds": 3, "--longest": 5}
     for name, value in sizes.items():
         parser.add_argument(name, type=int, default=value)

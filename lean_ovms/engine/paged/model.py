@@ -32,6 +32,8 @@ from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, Miscounting, NotPageable,
 from .vision import input_embeddings
 
 CACHES = ("key_cache.", "value_cache.")
+SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
+"""Inputs of PagedAttentionExtension."""
 
 Kinds = tuple[tuple[bool, bool], ...]
 """Kinds of steps: (has a row with an adapter, has parts of prompts or draft tokens)."""
@@ -57,13 +59,14 @@ class PagedModel:
         adapted: bool = False,
         plain: bool = True,
         twice: bool = False,
+        trees: bool = False,
         head: Path | None = None,
         target: Path | None = None,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
-        """head: the file of the model's head. target: of a head, the file of its model. adapted: it takes LoRA
-        adapters. plain: steps in which no row has one have a compiled network without them. twice: such steps with
-        prompts have one of their own too.
+        """head: the file of the model's head. target: of a head, the file of its model. trees: draft
+        tokens may have alternatives. adapted: it takes LoRA adapters. plain: steps in which no row has one have a
+        compiled network without them. twice: such steps with prompts have one of their own too.
 
         The price of each is the weights' memory once more. The operations of adapters are many and small: 35 layers of
         the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks, also 0; they double the
@@ -78,13 +81,13 @@ class PagedModel:
         self.groups, self.fixed = adapter_layers.Layers((), frozenset())
         networks: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
         if adapted:
-            model = _paged(core, xml, head=head, target=target)
+            model = _paged(core, xml, head=head, target=target, trees=trees)
             self.groups, self.fixed = adapter_layers.insert(model, _precision(core, device, properties))
             if not self.groups:
                 raise NotPageable("its linear layers have no names by which adapters could be matched")
             networks.append((model, ALL))
         if plain or not adapted:
-            model = _paged(core, xml, head=head, target=target)
+            model = _paged(core, xml, head=head, target=target, trees=trees)
             networks.append((model, ALL[:2] if adapted else ALL))
             if twice:
                 networks.append((model.clone(), ALL[1:2]))
@@ -230,18 +233,18 @@ class PagedModel:
         return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
 
 
-def _paged(core: Any, xml: Path, *, head: Path | None = None, target: Path | None = None) -> Any:
+def _paged(core: Any, xml: Path, *, head: Path | None = None, target: Path | None = None, trees: bool = False) -> Any:
     """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable.
 
-    head: the file of the model's head. target: of a head, the file of its model.
+    head: the file of the model's head. target: of a head, the file of its model. trees: it gets the input TREE_MASK.
     """
     if is_gguf(xml):
         if head is not None:
             raise NotPageable("the hidden states of a GGUF file's network are unknown")
         return gguf_network.read(xml)
-    model = _transformed(core, xml, connected=False)
+    model = _transformed(core, xml, connected=False, trees=trees)
     if positions.counted(model):
-        model = _transformed(core, xml, connected=True)
+        model = _transformed(core, xml, connected=True, trees=trees)
     if positions.counted(model):
         raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     if input_embeddings.takes_embeddings(model):
@@ -254,19 +257,29 @@ def _paged(core: Any, xml: Path, *, head: Path | None = None, target: Path | Non
     return model
 
 
-def _transformed(core: Any, xml: Path, *, connected: bool) -> Any:
+def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) -> Any:
     """Reads a network and makes its attention paged. Raises NotPageable.
 
-    connected: positions become an input also where the file's network counts them.
+    connected: positions become an input also where the file's network counts them. trees: as in _paged.
     """
     model = core.read_model(xml)
     if connected:
         positions.connect(model)
     try:
-        paged_attention_transformation(model)
+        paged_attention_transformation(model, allow_qq_bias=trees)
     except RuntimeError as error:
         raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
-    return model
+    return _transformed(core, xml, connected=connected) if trees and _counts_places(model) else model
+
+
+def _counts_places(model: Any) -> bool:
+    """Returns whether attention depends on a token's place in the cache: by a sliding window, or ALiBi.
+
+    That of an alternative to a draft token is behind all draft tokens.
+    """
+    nodes = [node for node in model.get_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    settings = [node.input_value(port).get_node() for node in nodes for port in (SLIDING_WINDOW, ALIBI_SLOPES)]
+    return any(node.get_type_name() != "Constant" or np.any(node.data) for node in settings)
 
 
 def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:

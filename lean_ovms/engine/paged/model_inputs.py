@@ -1,9 +1,9 @@
 """The input tensors of the network, written in place; from one decode step to the next little changes.
 
-A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token and
-the draft tokens behind it. Shapes: tokens are concatenated over the batch, [T]; `past_lens` [n] is the number of tokens
-of each sequence in the cache, `subsequence_begins` [n + 1] where its tokens begin, `block_indices` with
-`block_indices_begins` [n + 1] its blocks.
+A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token, the
+draft tokens behind it and alternatives to the first of these. Shapes: tokens are concatenated over the batch, [T];
+`past_lens` [n] is the number of tokens of each sequence in the cache, `subsequence_begins` [n + 1] where its tokens
+begin, `block_indices` with `block_indices_begins` [n + 1] its blocks.
 
 Padding is one more sequence, for which nothing is wanted: it makes the number of tokens a multiple of `tile`. openvino
 prepares itself for each number of tokens that is new: the prompt takes 2.5 times as long with the demo model.
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from .block_tables import BlockTables
 from .lora.adapters import CHOICE, AdapterTable
-from .network import HIDDEN_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, Network
+from .network import HIDDEN_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, TREE_MASK, Network
 from .sequence import Sequence
 from .vision.family import Rows
 from .vision.prompt_images import Places
 
 Ints = NDArray[np.int32]
+NO_MASK = np.zeros(0, np.uint8)
 ONE_STATE = 1 << 30
 """Tokens after which the network keeps a state besides the newest one: more than any sequence has. With 0, Mamba's
 operation (PagedSelectiveSSM) writes no state at all, and each step begins with an empty one (openvino 2026.4.1)."""
@@ -157,7 +158,9 @@ class ModelInputs:
                 if len(positions) > 1:
                     positions[-3:, at : at + count] = images.positions(start, count)
             if len(known) < count:
-                ids[at + len(known) : at + count] = sequence.draft_tokens
+                drafted, others = at + len(known), len(sequence.alternatives)
+                ids[drafted : at + count] = sequence.draft_tokens + sequence.alternatives
+                positions[:, at + count - others : at + count] = positions[:, drafted : drafted + others]
             past[place] = start
             at += count
             begins[place + 1] = at
@@ -176,6 +179,8 @@ class ModelInputs:
         np.cumsum(num_blocks, out=first_blocks[1 : batch + 1])
         self._fill("block_indices", np.concatenate(tables))
         self._fill(LOGITS_INPUT, np.concatenate(wanted))
+        if TREE_MASK in self._names:
+            self._write_trees(decoding, chunks, padding)
         if IMAGE_ROWS in self._names:
             self._write_images()
         if "la.block_indices" in self._names:
@@ -212,6 +217,14 @@ class ModelInputs:
         every[decoding:batch] = [chunk.every for chunk in chunks]
         slots = [self._tables.states[rows].reshape(-1), *(np.array(chunk.states, np.int32) for chunk in chunks)]
         self._fill("la.block_indices", np.concatenate(slots))
+
+    def _write_trees(self, decoding: int, chunks: list[Chunk], padding: int) -> None:
+        """Writes which tokens those of a sequence see that has alternatives; others see all that are before them."""
+        masks = [_tree_mask(chunk) if chunk.sequence.alternatives else NO_MASK for chunk in chunks]
+        any_mask = any(map(len, masks))
+        sizes = [*[0] * (decoding + 1), *map(len, masks), *[0] * (padding > 0)] if any_mask else []
+        self._fill(TREE_MASK, np.concatenate([NO_MASK, *masks]))
+        self._fill(f"{TREE_MASK}_begins", np.cumsum(sizes))
 
     def _write_images(self) -> None:
         """Writes the embeddings of the step's image tokens, and where these are."""
@@ -260,3 +273,12 @@ class ModelInputs:
             self._tensors[name].shape = [size]
             self._sizes[name] = size
         return self._arrays[name]
+
+
+def _tree_mask(chunk: Chunk) -> NDArray[np.uint8]:
+    """Returns for each token of a chunk which ones it sees, [length * length]: alternatives not what they replace."""
+    mask, others = np.tri(chunk.length, dtype=np.uint8), len(chunk.sequence.alternatives)
+    drafted = len(chunk.sequence.ids) - chunk.start
+    for place, row in enumerate(range(chunk.length - others, chunk.length)):
+        mask[row, drafted + place : row] = 0
+    return mask.reshape(-1)

@@ -18,6 +18,9 @@ is added behind the first layers [layers, image tokens + 1, hidden]; its last ro
 HIDDEN_INPUT = "hidden_states"
 """The input of a head: what its model, or the head itself, knows of each token, [tokens, 1, width]."""
 
+TREE_MASK = "qq_bias"
+"""The input that says which of a sequence's tokens in a step see which, for trees of draft tokens. Empty: each those
+before it."""
 STATES = "_state_table."
 """In the names of inputs with the states of linear attention and short convolutions: a row for each slot."""
 

@@ -120,6 +120,7 @@ class PagedPipeline(Engine):
                 adapted=config.allow_runtime_lora,
                 plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
                 twice=small,
+                trees=settings.speculative in ("draft", "eagle3"),
                 while_compiling=partial(self._load_tokenizer, config, in_file),
             )
             defaults_file = config.model_dir / "generation_config.json"
@@ -297,7 +298,7 @@ class PagedPipeline(Engine):
             context=settings.draft_context,
             step_tokens=config.draft_max_num_batched_tokens or settings.step_tokens,
             max_sequences=config.draft_max_num_seqs or config.max_num_seqs,
-            width=self._model.vocab_size,
+            main=self._model,
             caching=settings.prefix_caching,
             prepare=prepare,
             tile=TILE if is_small(network(Path(config.draft_model_path))) else 1,

@@ -81,7 +81,7 @@ class Prefixes:
 
     def reject(self, sequence: Sequence) -> None:
         """Drops the draft tokens of a sequence that are left, with the states behind them and the blocks for them."""
-        sequence.draft_tokens = []
+        sequence.draft_tokens, sequence.alternatives = [], []
         need = self.blocks.blocks(len(sequence.ids))
         if len(sequence.blocks) > need:
             self.blocks.release(sequence.blocks[need:])

@@ -106,7 +106,8 @@ class RunningSequences(Prefixes):
             sequence.blocks, sequence.chain, sequence.row, sequence.state_slot = [], [], -1, NO_STATE
             self._regroup = True
         sequence.state = "over"
-        sequence.draft_tokens, sequence.drafting, sequence.jump_forward = [], False, False
+        sequence.draft_tokens, sequence.alternatives = [], []
+        sequence.drafting = sequence.jump_forward = False
         sequence.ngrams = None  # 140 bytes for a token, and other choices of its request may go on for long
         if self.proposer is not None:
             self.proposer.leave(sequence)

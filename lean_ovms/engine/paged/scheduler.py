@@ -377,17 +377,20 @@ class Scheduler(RunningSequences):
             self.proposer.propose(wanted)
 
     def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
-        """Adds a chunk for a sequence's newest token and its draft tokens; returns how many there are together."""
-        known = len(sequence.ids)
-        del sequence.draft_tokens[max(0, self._room(sequence)) :]  # others have taken blocks meanwhile
-        count = 1 + len(sequence.draft_tokens)
+        """Adds a chunk for a sequence's newest token, its draft tokens and alternatives; returns how many tokens."""
+        start, room = int(self.tables.computed[sequence.row]), max(0, self._room(sequence))
+        del sequence.draft_tokens[room:]  # others have taken blocks meanwhile
+        del sequence.alternatives[min(len(sequence.draft_tokens), room - len(sequence.draft_tokens)) :]
+        known, count = len(sequence.ids) - start, 1 + len(sequence.draft_tokens)
         if self.states.total:
             count = self._write_states(sequence, count)
             del sequence.draft_tokens[max(0, count - 1) :]
-        if not count or not self._grow(sequence, known - 1 + count):
+        wanted = count + len(sequence.alternatives)
+        length = known - 1 + wanted
+        if not count or not self._grow(sequence, start + length):
             return 0
-        chunks.append(Chunk(sequence, known - 1, count, count, self._slots(sequence), 1, 1))
-        return count
+        chunks.append(Chunk(sequence, start, length, wanted, self._slots(sequence), 1, 1))
+        return length
 
     def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
         """Adds a chunk of a sequence's prompt; returns how much of the budget it takes, as work (ChunkSizes).

@@ -44,7 +44,8 @@ class Search(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence(generation.QueuedSequence):
-    """One text. ids: prompt and generated tokens; all but the newest are in the KV cache when it decodes.
+    """One text. ids: prompt and generated tokens; all but the newest are in the KV cache when it decodes, and all but
+    two where the other was an alternative to a draft token: its keys and values are not in its place.
 
     prompt: tokens of the prompt. limit: most tokens of the text. arrival: the order in which requests came.
     row: its place in the block tables of running sequences, -1 if it does not run. blocks: its KV blocks in order;
@@ -55,7 +56,8 @@ class Sequence(generation.QueuedSequence):
     Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of prefixes that other prompts share;
     cached_end: of the cached blocks, if they have none; message_ends: of messages of a chat. completion_end: the serial
     number of the last generated block that has a checkpoint, 0 before there is one.
-    draft_tokens: tokens that the running step computes for, behind ids. drafting: it may have some in the next step.
+    draft_tokens: tokens that the running step computes for, behind ids. alternatives: other tokens in the place of the
+    first of these. drafting: it may have some in the next step.
     ngrams: proposes draft tokens, None before the first. jump_forward: the draft tokens are its grammar's.
     drafted, accepted: tokens of each draft that was verified so far, but a grammar's, and how many were kept.
     jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
@@ -88,6 +90,7 @@ class Sequence(generation.QueuedSequence):
     counts: TokenCounts | None = None
     thinking: ThinkingState | None = None
     draft_tokens: list[int] = field(default_factory=list)
+    alternatives: list[int] = field(default_factory=list)
     drafting: bool = False
     ngrams: NgramProposer | None = None
     jump_forward: bool = False

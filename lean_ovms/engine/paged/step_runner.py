@@ -173,7 +173,7 @@ class StepRunner:
             if sequence.row < 0:
                 continue  # cancelled meanwhile
             if sequence.state == "decode":
-                self.scheduler.accept(sequence, chunk.start + 1)
+                self.scheduler.accept(sequence, len(sequence.ids))
                 owners.append(sequence)
                 places.append(first)
             elif self._prompt_computed(chunk, logits[first:at]):
@@ -208,35 +208,51 @@ class StepRunner:
         return complete
 
     def _sample(self, wanting: list[tuple[Sequence, int]], logits: Logits) -> None:
-        """Samples a token for each sequence, and one more for as long as it is the draft token in its place."""
+        """Samples a token for each sequence, and one more for as long as it is the draft token in its place.
+
+        And one behind an alternative to a draft token. Its keys and values are not in its place, so that it is computed
+        again with the next step: moving them would depend on how they are compressed.
+        """
         for sequence, _ in wanting:
             if sequence.draft_tokens and not sequence.jump_forward:
-                self.drafts.begin(len(sequence.draft_tokens))
-                sequence.drafted.append(len(sequence.draft_tokens))
+                count = len(sequence.draft_tokens) + len(sequence.alternatives)
+                self.drafts.begin(count)
+                sequence.drafted.append(count)
                 sequence.accepted.append(0)
         position = 0
         while wanting:
             batch = SamplingBatch([sequence for sequence, _ in wanting])
             found = sample(reductions.rows(logits, [place for _, place in wanting]), batch)
             self._append_tokens(batch, found)
-            right = []
+            following = []
             for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):
-                if not sequence.draft_tokens or sequence.row < 0:
-                    continue
-                accepted = sequence.draft_tokens.pop(0) == token
-                if sequence.jump_forward:
-                    score = sequence.jump_forward_score + (1 if accepted else -1)
-                    sequence.jump_forward_score = min(JUMP_FORWARD_SCORE, score)
-                elif accepted:
-                    self.drafts.accept(position)
-                    sequence.accepted[-1] += 1
-                if accepted:
-                    self.scheduler.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
-                    right.append((sequence, place + 1))
-                else:
-                    self.scheduler.reject(sequence)
-            wanting = right
+                if sequence.draft_tokens and sequence.row >= 0:
+                    behind = self._verify(sequence, place, position, token)
+                    following += [(sequence, behind)] if behind is not None else []
+            wanting = following
             position += 1
+
+    def _verify(self, sequence: Sequence, place: int, position: int, token: int) -> int | None:
+        """Compares a sampled token with the next draft token and the alternative to it.
+
+        place: of the logits of which it was sampled. position: in the draft. Returns the place of the logits behind it,
+        None if it is neither.
+        """
+        behind_alternative = place + len(sequence.draft_tokens) + 1 + position
+        expected = sequence.draft_tokens.pop(0) == token
+        accepted = expected or token in sequence.alternatives[:1]
+        del sequence.alternatives[:1]
+        if sequence.jump_forward:
+            score = sequence.jump_forward_score + (1 if accepted else -1)
+            sequence.jump_forward_score = min(JUMP_FORWARD_SCORE, score)
+        elif accepted:
+            self.drafts.accept(position)
+            sequence.accepted[-1] += 1
+        if expected:
+            self.scheduler.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
+            return place + 1
+        self.scheduler.reject(sequence)
+        return behind_alternative if accepted else None
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
         """Appends new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""

@@ -16,7 +16,7 @@ from lean_ovms.engine.genai import factory
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import PagedModel
-from lean_ovms.engine.paged.network import Miscounting, NotPageable
+from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
 from lean_ovms.engine.worker.__main__ import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.real import EXACT, load
@@ -30,6 +30,8 @@ RECORDED = json.loads((ZOO / "answers.json").read_text())
 VOCAB = 64
 HYBRIDS = {"granitemoehybrid", "lfm2", "lfm2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"}
 """They keep a state for each sequence."""
+WINDOWS = {"afmoe", "exaone4", "starcoder2"}
+"""Their attention sees the newest tokens alone."""
 pytestmark = pytest.mark.model
 
 
@@ -37,13 +39,13 @@ def test_every_proven_architecture_is_in_the_zoo():
     assert {name.partition("-")[0] for name in NAMES} == PROVEN  # variants: NAME-VARIANT
 
 
-def answers(pipe):
+def answers(pipe, **options):
     """Tokens and log probabilities of prompts that arrive one after the other."""
     dice = random.Random(5)
     rig, numbers = Rig(pipeline=pipe), []
     for length in (3, 40, 100):
         tokens = [dice.randrange(3, VOCAB) for _ in range(length)]
-        numbers.append(rig.submit(tokens, max_tokens=20, ignore_eos=True, logprobs=True))
+        numbers.append(rig.submit(tokens, max_tokens=20, ignore_eos=True, logprobs=True, **options))
         rig.turn()
     rig.run()
     return [(rig.answer(number).tokens[0], rig.answer(number).logprobs[0]) for number in numbers]
@@ -132,10 +134,14 @@ def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
 
 
 class Oracle:
-    """A proposer.Proposer of torch's next tokens, of which every third draft has a wrong one in the middle."""
+    """A proposer.Proposer of torch's next tokens, of which every third draft has a wrong one in the middle.
 
-    def __init__(self, known):
+    alternatives: to so many draft tokens, right where the draft token is wrong.
+    """
+
+    def __init__(self, known, alternatives=0):
         self._known = [list(text) for text in known]
+        self._alternatives = alternatives
         self._drafts = 0
 
     def propose(self, wanted):
@@ -146,12 +152,39 @@ class Oracle:
             if self._drafts % 3 == 0 and following:
                 following[len(following) // 2] ^= 1
             sequence.draft_tokens = following
+            sequence.alternatives = [token ^ 1 for token in following[: self._alternatives]]
 
     def computed(self, decoding, chunks):
         pass
 
     def leave(self, sequence):
         pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alternatives", [3, 4])
+@pytest.mark.parametrize("name", sorted({*RECORDED} - HYBRIDS - WINDOWS))
+def test_alternatives_to_draft_tokens_change_nothing(name, alternatives, tmp_path):
+    """The tokens and log probabilities are torch's; one of the alternatives is right now and then."""
+    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
+    path = unpacked(name, tmp_path)
+    options = {"draft_model_path": path, "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
+    pipe = load(blocks=60, model_path=path, pipeline_type="PAGED", **options)
+    assert TREE_MASK in pipe._model.inputs
+    dice = random.Random(5)
+    prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
+    texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
+    accepted = []
+    for number in (0, alternatives):
+        before = pipe.stats().accepted
+        pipe.scheduler.proposer = Oracle(texts, number)
+        found = answers(pipe, num_assistant_tokens=4)
+        accepted.append(pipe.stats().accepted - before)
+        assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
+        for (_, ours), (_, theirs) in zip(found, RECORDED[name], strict=True):
+            assert ours == pytest.approx(theirs, abs=5e-3)
+    assert accepted[1] > accepted[0]
+    assert pipe.blocks.available == pipe.blocks.total
 
 
 @pytest.mark.slow

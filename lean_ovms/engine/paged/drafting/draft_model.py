@@ -38,12 +38,12 @@ class DraftModel(Drafter):
         context: int,
         step_tokens: int,
         max_sequences: int,
-        width: int,
+        main: Network,
         caching: bool = True,
         prepare: Prepare = one_by_one,
         tile: int = 1,
     ) -> None:
-        """context: the draft model's own. max_sequences: that get drafts at once. width: of the main model's logits.
+        """context: the draft model's own. max_sequences: that get drafts at once. main: the main model.
 
         caching, prepare, tile: as in Engine.
         """
@@ -51,7 +51,7 @@ class DraftModel(Drafter):
         network.allocate(blocks + (tile > 1), tables.total)
         inputs = ModelInputs(network, tables, tile=tile, spare=blocks)
         super().__init__(
-            *(network, inputs, BlockManager(blocks, block_size), tables), context=context, width=width, prepare=prepare
+            *(network, inputs, BlockManager(blocks, block_size), tables), context=context, main=main, prepare=prepare
         )
         self._step_tokens = step_tokens
         self._caching = caching

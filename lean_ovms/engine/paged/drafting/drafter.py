@@ -18,7 +18,7 @@ from ..block_manager import BlockManager
 from ..block_tables import BlockTables
 from ..grammar.matcher import Prepare
 from ..model_inputs import Chunk, ModelInputs
-from ..network import Network
+from ..network import TREE_MASK, Network
 from ..sampling.logprobs import Logits, log_sum_exp
 from ..sampling.sampler import SamplingBatch, sample
 from ..sequence import Sequence, forked
@@ -34,7 +34,8 @@ class Draft:
     """A sequence in a drafter's cache.
 
     text: a copy of the sequence, which has the draft tokens behind its first `base` tokens, with row, blocks and chain
-    of the drafter's cache. most: tokens to draft.
+    of the drafter's cache. most: tokens to draft. branching: the only one gets an alternative, the likeliest
+    other token.
     """
 
     sequence: Sequence
@@ -42,6 +43,8 @@ class Draft:
     length: DraftLength
     base: int = 0
     most: int = 0
+    branching: bool = False
+    alternative: int | None = None
 
     @property
     def open(self) -> bool:
@@ -66,17 +69,18 @@ class Drafter:
         tables: BlockTables,
         *,
         context: int,
-        width: int,
+        main: Network,
         prepare: Prepare,
     ) -> None:
-        """context: most tokens of a sequence. width: of the main model's logits. prepare: as in Engine."""
+        """context: most tokens of a sequence. main: the main model. prepare: as in Engine."""
         self.blocks = blocks
         self.steps = 0
         self._network = network
         self._inputs = inputs
         self._tables = tables
         self._context = context
-        self._width = width
+        self._width = main.vocab_size
+        self._trees = TREE_MASK in main.inputs and not main.hybrid  # a state has seen all tokens before
         self._prepare = prepare
         self._drafts: dict[Sequence, Draft] = {}
         self._failed = False
@@ -88,7 +92,7 @@ class Drafter:
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
         for sequence, _ in wanted:
-            sequence.draft_tokens = []
+            sequence.draft_tokens, sequence.alternatives = [], []
         if self._failed:
             return
         try:
@@ -99,7 +103,7 @@ class Drafter:
             for sequence in list(self._drafts):
                 self.leave(sequence)
             for sequence, _ in wanted:
-                sequence.draft_tokens = []
+                sequence.draft_tokens, sequence.alternatives = [], []
 
     def leave(self, sequence: Sequence) -> None:
         draft = self._drafts.pop(sequence, None)
@@ -148,8 +152,8 @@ class Drafter:
 
     def _resume(self, sequence: Sequence, most: int) -> Draft | None:
         """Brings a sequence's draft up to date; None if the sequence gets no draft tokens in this step."""
-        draft, most = self._drafts.get(sequence), min(most, self._context - len(sequence.ids))
-        if most <= 0:
+        draft, room = self._drafts.get(sequence), min(most, self._context - len(sequence.ids))
+        if room <= 0:
             return None
         if draft is None:
             draft = self._begin(sequence)
@@ -157,15 +161,19 @@ class Drafter:
                 return None
             self._drafts[sequence] = draft
         else:
-            draft.length.compare(draft.text.ids[draft.base :], sequence.ids[draft.base :])
+            if draft.alternative in sequence.ids[draft.base : draft.base + 1]:
+                draft.length.learn(drafted=2, accepted=1)
+            else:
+                draft.length.compare(draft.text.ids[draft.base :], sequence.ids[draft.base :])
             self._roll_back(draft)
-        most = draft.length.next(most)
+        draft.alternative, most = None, draft.length.next(room)
         if not most:
             del draft.text.ids[draft.base :]  # nothing is to be learned from the last draft tokens again
             return None
         before, text = draft.text, forked(sequence, sequence.index)
         text.row, text.blocks, text.chain = before.row, before.blocks, before.chain
         draft.text, draft.base, draft.most = text, len(text.ids), most
+        draft.branching = self._trees and most == 1 < room
         return draft
 
     def _sample(self, drafting: list[Draft], logits: Logits, batch: SamplingBatch) -> list[Draft]:
@@ -180,6 +188,10 @@ class Drafter:
                 continue
             draft.text.ids.append(token)
             draft.sequence.draft_tokens.append(token)
+            if draft.branching:
+                logits[place, token] = -np.inf
+                draft.alternative = int(logits[place].argmax())
+                draft.sequence.alternatives.append(draft.alternative)
             if token in draft.text.stops or not draft.open:
                 ended.add(place)
         for place in batch.edited:

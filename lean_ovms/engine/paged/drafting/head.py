@@ -61,7 +61,7 @@ class Head(Drafter):
     ) -> None:
         """main: the main model. blocks, tables: the main model's."""
         inputs = ModelInputs(network, tables, ahead=1)
-        super().__init__(network, inputs, blocks, tables, context=context, width=main.vocab_size, prepare=prepare)
+        super().__init__(network, inputs, blocks, tables, context=context, main=main, prepare=prepare)
         self._main = main
         self._pending: dict[Sequence, Pending] = {}
         self._hidden: dict[Sequence, NDArray[np.float32]] = {}  # the head's own, of the newest token of each draft
@@ -85,7 +85,8 @@ class Head(Drafter):
             if pending is None:
                 self._pending[sequence] = Pending(start, rows.copy())
             else:
-                pending.rows = np.concatenate([pending.rows[: start - pending.start], rows])
+                kept = start - pending.start  # -1 where an alternative is computed again
+                pending.rows = np.concatenate([pending.rows[: max(0, kept)], rows[max(0, -kept) :]])
 
     def leave(self, sequence: Sequence) -> None:
         super().leave(sequence)
@@ -99,7 +100,14 @@ class Head(Drafter):
         return Draft(sequence, forked(sequence, sequence.index), DraftLength(*LENGTHS))
 
     def _roll_back(self, draft: Draft) -> None:
-        """Implements Drafter._roll_back: hidden states of the main model replace those of all draft tokens."""
+        """Implements Drafter._roll_back: hidden states of the main model replace those of all draft tokens.
+
+        That of an alternative that was accepted is the last of its step, behind those of the draft tokens.
+        """
+        pending, sequence = self._pending[draft.sequence], draft.sequence
+        place = len(sequence.ids) - 2 - pending.start
+        if place == int(self._tables.computed[sequence.row]) - pending.start < len(pending.rows) and place >= 0:
+            pending.rows[place] = pending.rows[-1]
 
     def _release(self, draft: Draft) -> None:
         """Implements Drafter._release: row and blocks are the sequence's."""
@@ -127,7 +135,9 @@ class Head(Drafter):
 
     def _known(self, sequence: Sequence) -> int:
         """Returns the number of a sequence's pending tokens that were accepted, and whose next tokens are known."""
-        return min(len(sequence.ids) - 1, int(self._tables.computed[sequence.row])) - self._pending[sequence].start
+        decoding = sequence.state == "decode"
+        known = len(sequence.ids) - 1 if decoding else int(self._tables.computed[sequence.row])
+        return known - self._pending[sequence].start
 
     def _grow(self, text: Sequence, tokens: int) -> int:
         """Allocates blocks for so many tokens, or as many as there are; returns how many tokens have room then."""
