@@ -19,9 +19,6 @@ from ...util.child_process import import_path, spawn_with_socket
 from ...util.resources import cores
 from ..record import LOG_FD, PREIMPORT
 
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""Weights in pages of 2 MB, where the kernel leaves that to the process (madvise): at the size of Qwen3-0.6B a token
-takes 28 ms and not 35."""
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
 PIPE_BYTES = 1 << 18
 
@@ -71,7 +68,7 @@ def _start(command: Sequence[str], log_to_stderr: bool = False) -> Spawned:
 
     It has a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
-    environment = {**HUGE_PAGES, **os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
     log_fd = _dup_stderr() if log_to_stderr or _writes_logs() else None
     reader, writer = os.pipe()
     output = FileIO(reader, "r")

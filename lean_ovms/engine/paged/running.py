@@ -20,10 +20,9 @@ from .sequence import Sequence
 from .state_cache import NO_STATE, StateCache
 
 FEW_SEQUENCES = 2
-"""Decoding sequences up to which grammars jump forward, short n-grams suffice for draft tokens, and a head drafts
-several: a step of few sequences reads weights more than it computes.
-With the demo model, whose steps take a quarter of a millisecond, 4 streams took up to a third more CPU time with
-jumps than without, 1 and 2 up to a third less (2026-11)."""
+"""Decoding sequences up to which grammars jump forward and short n-grams suffice for draft tokens: a step of few
+sequences reads weights more than it computes. With the demo model, whose steps take a quarter of a millisecond, 4
+streams took up to a third more CPU time with jumps than without, 1 and 2 up to a third less (2026-11)."""
 
 
 class RunningSequences(Prefixes):

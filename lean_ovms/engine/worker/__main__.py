@@ -12,6 +12,7 @@ import importlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from ..generation import task as generation
 from ..generation.backend import Backend
 from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
+from . import huge_pages
 from .loop import Worker
 from .task import Task
 from .transport import Transport
@@ -125,6 +127,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     transport.send([task.ready()])
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
+    threading.Thread(target=huge_pages.replace_small_pages, name="huge pages", daemon=True).start()
     try:
         with contextlib.closing(task):
             Worker(task, transport).run()

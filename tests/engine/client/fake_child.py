@@ -96,7 +96,6 @@ class Actor:
             "log": fd and os.readlink(f"/proc/self/fd/{fd}"),
             "session": os.getsid(0) == os.getpid(),
             "blas": os.environ["OPENBLAS_NUM_THREADS"],
-            "malloc": os.environ["GLIBC_TUNABLES"],
             "package": protocol.__file__,
             "config": self.config,
         }

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lean_ovms.engine.paged.network import HIDDEN_INPUT, LOGITS_INPUT
+from lean_ovms.engine.paged.network import HIDDEN_INPUT, LOGITS_INPUT, TREE_MASK
 
 VOCAB = 64
 NAMES = (
@@ -44,7 +44,7 @@ class FakeNetwork:
     hybrid = False
     image_shape = (0, 0)
     position_rows = 1
-    inputs = frozenset(NAMES)
+    inputs = frozenset([*NAMES, TREE_MASK])
     after = staticmethod(logits_after)
 
     def __init__(self, block_size, head=None):
@@ -62,8 +62,9 @@ class FakeNetwork:
 
     def tensor(self, name, shape):
         kind = np.int64 if name in ("input_ids", "position_ids", LOGITS_INPUT) else np.int32
-        kind = np.float32 if name == HIDDEN_INPUT else kind
-        made = self.tensors[name] = SimpleNamespace(data=np.full(shape, -9, kind), shape=shape)
+        kind = {HIDDEN_INPUT: np.float32, TREE_MASK: np.uint8}.get(name, kind)
+        data = np.full(shape, 9 if kind is np.uint8 else -9, kind)
+        made = self.tensors[name] = SimpleNamespace(data=data, shape=shape)
         return made
 
     def _input(self, name):
@@ -79,13 +80,17 @@ class FakeNetwork:
         assert firsts[-1] == len(blocks)
         assert (np.diff(wanted) > 0).all()
         self.hidden = np.stack([positions, ids], 1).astype(np.float32)
+        masks, parts = (self._input(name) for name in (TREE_MASK, f"{TREE_MASK}_begins"))
+        assert len(parts) == (len(begins) if len(masks) else 0)
         lines, written = {}, set()
         self.computed += len(ids)
         for i, known in enumerate(past):
             mine = blocks[firsts[i] : firsts[i + 1]]
             new = ids[begins[i] : begins[i + 1]]
             end = known + len(new)
-            assert positions[begins[i] : begins[i + 1]].tolist() == list(range(known, end))
+            mask = masks[parts[i] : parts[i + 1]] if len(masks) else masks
+            seen = (mask.reshape(len(new), -1) if len(mask) else np.tri(len(new))).astype(bool)
+            assert positions[begins[i] : begins[i + 1]].tolist() == (known + seen.sum(1) - 1).tolist()
             assert len(mine) == -(-end // self.block_size)
             assert end <= longest
             for offset, token in enumerate(new):
@@ -98,7 +103,7 @@ class FakeNetwork:
             assert EMPTY not in text
             for offset in range(len(new)):
                 if begins[i] + offset in wanted:
-                    lines[begins[i] + offset] = self.line(i, text[: known + offset + 1].tolist())
+                    lines[begins[i] + offset] = self.line(i, [*text[:known].tolist(), *new[seen[offset]].tolist()])
         self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, self.vocab_size)
 
     def line(self, place, text):

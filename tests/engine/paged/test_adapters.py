@@ -7,7 +7,7 @@ import pytest
 
 from lean_ovms.engine.paged.lora.adapters import CHOICE, Adapter, AdapterTable, fits
 from tests.engine.paged.harness import Driver, Params
-from tests.engine.paged.network import NAMES, VOCAB, FakeNetwork, logits_after
+from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, alone, prompt, run
 
@@ -18,7 +18,7 @@ SHIFT = 1000
 class AdaptedNetwork(FakeNetwork):
     """The sum of its two layers, which multiply the same x, computes x * number for adapter `number`."""
 
-    inputs = frozenset((*NAMES, CHOICE))
+    inputs = FakeNetwork.inputs | {CHOICE}
     groups = ({"first": (1, 1), "second": (1, 2)},)
 
     def __init__(self, block_size):

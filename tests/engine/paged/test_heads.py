@@ -97,11 +97,11 @@ def test_answers_are_those_without_the_head(name, blocks, tmp_path):
 
 
 def exchange(drafter, drafting, *inputs):
-    """Samples draft tokens, each of which is exchanged with its alternative."""
+    """Samples draft tokens; the first is exchanged with its alternative."""
     going_on = SAMPLE(drafter, drafting, *inputs)
     for draft in drafting:
         sequence = draft.sequence
-        if sequence.alternatives:
+        if sequence.alternatives and len(sequence.draft_tokens) == 1:
             sequence.draft_tokens, sequence.alternatives = sequence.alternatives, sequence.draft_tokens
             draft.text.ids[-1], draft.alternative = draft.alternative, draft.text.ids[-1]
     return going_on
@@ -145,7 +145,7 @@ def test_draft_tokens_are_those_of_torch(name, exchanged, tmp_path, monkeypatch)
     assert rig.stats().accepted > 50
     for (number, at, behind), (token, logprob) in found.items():
         kind, place = ("", "second_", "third_")[behind], numbers.index(number) % len(known["texts"])
-        if f"{kind}tokens" in known:
+        if f"{kind}tokens" in known and not (behind and exchanged):
             assert token == known[f"{kind}tokens"][place][at]
             assert logprob == pytest.approx(known[f"{kind}logprobs"][place][at], abs=5e-3)
 

@@ -34,8 +34,8 @@ class Draft:
     """A sequence in a drafter's cache.
 
     text: a copy of the sequence, which has the draft tokens behind its first `base` tokens, with row, blocks and chain
-    of the drafter's cache. most: tokens to draft. branching: the only one gets an alternative, the likeliest
-    other token.
+    of the drafter's cache. most: tokens to draft. branching: the first of them gets an alternative, the
+    likeliest other token.
     """
 
     sequence: Sequence
@@ -136,7 +136,9 @@ class Drafter:
         """Computes the newest token of each draft; returns the logits. changed: other drafts than before."""
 
     def _propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        drafts = [draft for sequence, most in wanted if (draft := self._resume(sequence, most)) is not None]
+        alone = len(wanted) == 1
+        resumed = (self._resume(sequence, most, alone=alone) for sequence, most in wanted)
+        drafts = [draft for draft in resumed if draft is not None]
         drafting, logits = self._catch_up(drafts)
         batch = None
         while drafting:
@@ -150,8 +152,11 @@ class Drafter:
                 drafting, batch = going_on, None
             logits = self._decode(drafting, changed)
 
-    def _resume(self, sequence: Sequence, most: int) -> Draft | None:
-        """Brings a sequence's draft up to date; None if the sequence gets no draft tokens in this step."""
+    def _resume(self, sequence: Sequence, most: int, *, alone: bool) -> Draft | None:
+        """Brings a sequence's draft up to date; None if the sequence gets no draft tokens in this step.
+
+        alone: no other sequence decodes. With two, another row costs what it gains (`bench.drafts`).
+        """
         draft, room = self._drafts.get(sequence), min(most, self._context - len(sequence.ids))
         if room <= 0:
             return None
@@ -162,7 +167,7 @@ class Drafter:
             self._drafts[sequence] = draft
         else:
             if draft.alternative in sequence.ids[draft.base : draft.base + 1]:
-                draft.length.learn(drafted=2, accepted=1)
+                draft.length.learn(drafted=len(draft.text.ids) - draft.base + 1, accepted=1)
             else:
                 draft.length.compare(draft.text.ids[draft.base :], sequence.ids[draft.base :])
             self._roll_back(draft)
@@ -173,7 +178,7 @@ class Drafter:
         before, text = draft.text, forked(sequence, sequence.index)
         text.row, text.blocks, text.chain = before.row, before.blocks, before.chain
         draft.text, draft.base, draft.most = text, len(text.ids), most
-        draft.branching = self._trees and most == 1 < room
+        draft.branching = alone and self._trees and most < room
         return draft
 
     def _sample(self, drafting: list[Draft], logits: Logits, batch: SamplingBatch) -> list[Draft]:
@@ -188,7 +193,7 @@ class Drafter:
                 continue
             draft.text.ids.append(token)
             draft.sequence.draft_tokens.append(token)
-            if draft.branching:
+            if draft.branching and len(draft.sequence.draft_tokens) == 1:
                 logits[place, token] = -np.inf
                 draft.alternative = int(logits[place].argmax())
                 draft.sequence.alternatives.append(draft.alternative)

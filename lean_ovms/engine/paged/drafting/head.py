@@ -9,7 +9,6 @@ next token, or not at all where a sequence ended; that makes a draft worse, and 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,6 @@ from ..block_tables import BlockTables
 from ..grammar.matcher import Prepare
 from ..model_inputs import Chunk, ModelInputs
 from ..network import Network
-from ..running import FEW_SEQUENCES
 from ..sampling.logprobs import Logits
 from ..sequence import Sequence, forked
 from .draft_length import DraftLength
@@ -67,10 +65,6 @@ class Head(Drafter):
         self._hidden: dict[Sequence, NDArray[np.float32]] = {}  # the head's own, of the newest token of each draft
 
     # --- proposer.Proposer
-
-    def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        most = sys.maxsize if len(wanted) <= FEW_SEQUENCES else 1
-        super().propose([(sequence, min(room, most)) for sequence, room in wanted])
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Implements Proposer.computed: keeps the hidden states of sequences that may have draft tokens."""
