@@ -15,7 +15,7 @@ from pathlib import Path
 
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
-"""Of linux/mman.h. The first lets the kernel replace pages some time, the second at once, since Linux 6.1."""
+"""From linux/mman.h. The first lets the kernel replace pages some time, the second at once, since Linux 6.1."""
 RESIDENT = b"\1"
 """What mincore writes for a page that is in use."""
 
