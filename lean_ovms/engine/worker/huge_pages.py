@@ -16,6 +16,8 @@ from pathlib import Path
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
 """From linux/mman.h. The first lets the kernel replace pages some time, the second at once, since Linux 6.1."""
+LEAST_BYTES = 64 << 20
+"""With less in use the weights are few, and in the CPU's caches."""
 RESIDENT = b"\1"
 """What mincore writes for a page that is in use."""
 
@@ -27,7 +29,10 @@ def replace_small_pages() -> None:
             return
         size = int((SETTINGS / "hpage_pmd_size").read_text())
         libc = ctypes.CDLL(None)
-        for begin, end in full_places(libc, Path("/proc/self/maps").read_text(), size):
+        places = list(full_places(libc, Path("/proc/self/maps").read_text(), size))
+        if sum(end - begin for begin, end in places) < LEAST_BYTES:
+            return
+        for begin, end in places:
             for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):
                 libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
     except (OSError, AttributeError):

@@ -44,7 +44,7 @@ class Head(Opinion, HeadNetwork):
 
 def draft(wrong=0, vocab=VOCAB, **options):
     sizes = {"blocks": 64, "block_size": SIZE, "context": 400, "step_tokens": 32, "max_sequences": 32}
-    return DraftModel(DraftNetwork(wrong, vocab), main=FakeNetwork(SIZE), **{**sizes, **options})
+    return DraftModel(DraftNetwork(wrong, vocab), **{"main": FakeNetwork(SIZE), **sizes, **options})
 
 
 def drafting(kind, blocks=64, wrong=0, **options):

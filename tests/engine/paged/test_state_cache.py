@@ -329,7 +329,7 @@ def test_there_are_no_more_draft_tokens_than_slots_for_their_states():
 
 @pytest.mark.parametrize("states", [0, 6])
 def test_a_draft_model_changes_nothing(states):
-    proposer = draft(3)
+    proposer = draft(3, main=HybridNetwork(SIZE))
     made, wanted = hybrid(states=states, proposer=proposer), Params(max_tokens=20, lookahead=4)
     prompts = [prompt(length) for length in (1, 5, 33, 70)]
     assert run(made, *(made.add(ids, wanted) for ids in prompts)) == [alone(ids, wanted) for ids in prompts]
@@ -377,7 +377,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_t
     steps, and with few blocks and slots many preemptions.
     """
     dice = random.Random(seed)
-    proposer, adapters = draft(2) if seed % 2 else None, AdapterTable(None, (), 3)
+    proposer, adapters = draft(2, main=HybridNetwork(SIZE)) if seed % 2 else None, AdapterTable(None, (), 3)
     made = hybrid(
         blocks,
         step_tokens=step_tokens,

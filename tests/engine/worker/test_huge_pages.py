@@ -64,6 +64,9 @@ def test_places_in_use_get_large_pages(first, monkeypatch):
     line = "\n".join(mapping(first))
     monkeypatch.setattr(huge_pages, "full_places", lambda libc, maps, size: full_places(libc, line, size))
     huge_pages.replace_small_pages()
+    assert not any(" hg" in line for line in mapping(first, "smaps")), "it is too little"
+    monkeypatch.setattr(huge_pages, "LEAST_BYTES", SIZE)
+    huge_pages.replace_small_pages()
     flags = [[line for line in mapping(first + place * SIZE, "smaps") if "VmFlags" in line] for place in range(5)]
     assert [" hg" in "".join(each) for each in flags] == [True, True, False, True, True]
 

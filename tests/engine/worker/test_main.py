@@ -318,7 +318,7 @@ def test_the_paged_engine_serves_the_demo_model():
     assert type(load_text_model(Config(max_model_len=256))).__name__ == "PagedPipeline"
 
 
-def unpageable(model):
+def unpageable(model, **options):
     raise RuntimeError("no attention is known here")
 
 
