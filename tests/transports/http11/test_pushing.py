@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-
-import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.push_types import Sink
 from lean_ovms.types import Response
-from tests.transports.http11.fakes import JumpLoop, Wire, answering, jump_loop
+from tests.transports.http11.fakes import JumpLoop, Wire, answering
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture
-def loop() -> Iterator[JumpLoop]:
-    with jump_loop() as loop:
-        yield loop
 
 
 class Pushed:

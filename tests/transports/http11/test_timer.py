@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from lean_ovms.transports.http11.timer import Deadline
 from lean_ovms.types import Response
-from tests.transports.http11.fakes import JumpLoop, Wire, answering, jump_loop
-
-
-@pytest.fixture
-def loop() -> Iterator[JumpLoop]:
-    with jump_loop() as loop:
-        yield loop
+from tests.transports.http11.fakes import JumpLoop, Wire, answering
 
 
 def after(loop: JumpLoop, seconds: float) -> None:
