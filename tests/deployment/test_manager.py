@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from lean_ovms.util.files import file_stat
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
+from tests.waiting import until
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
 
@@ -82,12 +82,6 @@ class Deployment:
 def engine_of(model: Model) -> SlowEngine:
     assert isinstance(model.engine, SlowEngine)
     return model.engine
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """The test's own time limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)  # files are read in a thread
 
 
 async def begin(model: Model) -> Any:

@@ -12,15 +12,12 @@ import re
 import shutil
 import socket
 import ssl
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
@@ -31,6 +28,7 @@ from lean_ovms.transports.http11.connection_limits import MAX_SURPLUS
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, FakeTransport, answering
+from tests.waiting import until
 
 TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
@@ -39,20 +37,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-@pytest.fixture
-def problems() -> Iterator[list[dict[str, Any]]]:
-    """What the loop has reported as unhandled when it is closed fails the test."""
-    found: list[dict[str, Any]] = []
-    yield found
-    assert found == []
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def report_problems(problems: list[dict[str, Any]], request: pytest.FixtureRequest) -> None:
-    loop = asyncio.get_running_loop()
-    if sys.version_info < (3, 11) and "tls" in request.node.name and not isinstance(loop, uvloop.Loop):
-        pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (docs/embedding.md)")
-    loop.set_exception_handler(lambda _, context: problems.append(context))
+pytestmark = pytest.mark.usefixtures("real_loop")
 
 
 def config(**options: Any) -> Config:
@@ -96,12 +81,6 @@ async def ask(server: Server, data: bytes = CLOSE, address: int = 0, **options: 
     async with client(server, address, **options) as (reader, writer):
         writer.write(data)
         return bytes(await reader.read())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens in another task; the test's own limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 async def ok(request: Request) -> Response:
