@@ -28,24 +28,21 @@ from lean_ovms.engine.protocol import (
     attachments,
     encode,
 )
-from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import StartError
 from lean_ovms.image_types import ImageInfo, ImageParams
 from lean_ovms.types import Image as Source
-from tests.engine.rig import MemoryTransport
+from tests.engine.rig import WorkerRig
 
 STEPS = 3
 
 
-class Rig:
+class Rig(WorkerRig):
     """A worker on the fake model. ended: prompts whose work has ended, for whatever reason."""
 
     def __init__(self, queued: int = 8, per_client: int = 8) -> None:
         pipeline = FakeImagePipeline()
-        self.task = ImageTask(pipeline, queued, per_client)
-        self.transport = MemoryTransport()
-        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        super().__init__(ImageTask(pipeline, queued, per_client))
         self.ended: list[str] = []
         generate = pipeline.generate
 
@@ -58,15 +55,6 @@ class Rig:
                 self.ended.append(prompt)
 
         pipeline.generate = noted  # type: ignore[method-assign]
-
-    def put(self, *records: Record) -> None:
-        self.transport.inbox.append(records)
-
-    def turn(self) -> list[Record]:
-        """What one turn of the worker sends."""
-        before = len(self.transport.frames)
-        self.worker.turn()
-        return [record for frame in self.transport.frames[before:] for record in frame]
 
     def finish(self) -> list[Record]:
         """What is sent until nothing is left to do."""

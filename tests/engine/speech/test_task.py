@@ -194,7 +194,7 @@ def test_more_requests_than_are_allowed_are_refused() -> None:
     over = rig.open()
     rig.run()
     assert rig.of(over)[0].error[0] == "TooManyRequests"
-    rig.inbox.append([Audio(99, True, b"\0\0")])  # of no request
+    rig.put(Audio(99, True, b"\0\0"))  # of no request
     rig.run()
     assert rig.of(99) == []
 
@@ -220,7 +220,7 @@ def test_with_care_a_window_is_alone_and_then_without_times() -> None:
     windows = rig.windows(careful)
     assert (windows[0]["segments"], len(windows[1]["segments"])) == ([], 1)
     assert all(rig.finals(other) == ["transcribed"] for other in others)
-    log = [(type(record).__name__, record.id) for record in rig.sent]
+    log = [(type(record).__name__, record.id) for record in rig.sent()]
     assert log.index(("WindowStarted", careful)) == min(i for i, (kind, _) in enumerate(log) if kind == "WindowStarted")
     done = log.index(("WindowTranscribed", careful))
     assert [number for kind, number in log[:done] if kind == "WindowStarted"] == [careful]
