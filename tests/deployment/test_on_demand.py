@@ -23,6 +23,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.models import model_cache as cache_module
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.server.run import close
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
@@ -95,10 +96,7 @@ class Home:
         return TextModel(config, lambda: Engine(self, config.model_name))  # type: ignore[arg-type,return-value]
 
     async def close(self) -> None:
-        if self.manager is not None:
-            await self.manager.stop()
-        self.app.services.image_loader.close()
-        await self.app.close()
+        await close(self.app)
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
         """Status, JSON and headers."""

@@ -24,7 +24,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.push_types import Sink
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
-from tests.api.conftest import closing_apps, events, get, post, refused, whole
+from tests.api.conftest import apps_of, events, get, post, refused, whole
 from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
 from tests.forms import Part, form_request
@@ -37,14 +37,7 @@ MakeImages = Callable[..., Awaitable[tuple[App, FakeImageEngine]]]
 @pytest.fixture
 async def make_images() -> AsyncIterator[MakeImages]:
     """make_images(**options) -> (app, engine), loaded; the model is called "e"."""
-    async with closing_apps() as made:
-
-        async def make(**options: Any) -> tuple[App, FakeImageEngine]:
-            model, engine = await fake_image_model(**options)
-            app = App(model.config, [model])
-            made.append(app)
-            return app, engine
-
+    async with apps_of(fake_image_model) as make:
         yield make
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,3 @@ def with_info(pooler: Any, **changes: Any) -> Any:
 def texts(count: int, length: int = 20) -> Sequence[str]:
     """Different texts of this many bytes."""
     return [f"{number:0{length}d}" for number in range(count)]
-
-
-__all__ = ["LIMITS", "Rig", "asdict", "texts", "with_info"]
