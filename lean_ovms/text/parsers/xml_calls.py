@@ -169,7 +169,7 @@ class _StringValue:
         self.sink = sink
         self.trim = trim
         self.begun = False
-        self.held = ""
+        self.pending = ""
         sink('"')
 
     def add(self, piece: str) -> None:
@@ -179,10 +179,10 @@ class _StringValue:
         if not self.begun:
             piece = piece[1:] if piece.startswith("\n") else piece
             self.begun = True
-        piece = self.held + piece
-        self.held = "\n" if piece.endswith("\n") else ""
-        self.sink(quoted(piece[:-1] if self.held else piece)[1:-1])
+        piece = self.pending + piece
+        self.pending = "\n" if piece.endswith("\n") else ""
+        self.sink(quoted(piece[:-1] if self.pending else piece)[1:-1])
 
     def finish(self, whole: bool) -> None:
         """Ends the string. One that was cut off stays open and keeps its last newline."""
-        self.sink('"' if whole else quoted(self.held)[1:-1])
+        self.sink('"' if whole else quoted(self.pending)[1:-1])
