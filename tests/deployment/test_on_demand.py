@@ -27,6 +27,7 @@ from lean_ovms.server.run import close
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
+from tests.waiting import until
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False, metrics_enable=True)
 
@@ -154,11 +155,9 @@ async def test_requests_wait_for_a_model_that_a_reload_adds_and_loads_at_once(ho
     home.broken.add("c")
     assert home.manager is not None
     reloading = asyncio.create_task(home.manager.reload())
-    while "b" not in home.running:
-        await asyncio.sleep(0)
+    await until(lambda: "b" in home.running)
     asked = [asyncio.create_task(home.chat(name)) for name in ("b", "c")]
-    while not all(home.app.registry.models[name].waiting for name in ("b", "c")):
-        await asyncio.sleep(0)
+    await until(lambda: all(home.app.registry.models[name].waiting for name in ("b", "c")))
     assert (await home.ask("GET", "/v2/models/b/ready"))[0] != 200
     status, body, headers = await home.chat("b")
     assert (status, body["error"]["message"]) == (429, "1 requests are waiting for this model to be loaded already")
@@ -396,8 +395,7 @@ async def test_a_request_goes_on_with_the_model_that_it_uses(home: Home, *, repl
     await first.aclose()
     assert home.running == ["a"]
     await second.aclose()
-    while home.running:
-        await asyncio.sleep(0)
+    await until(lambda: not home.running)
     current_record.reset(token)
     assert home.cut == []
     assert (await home.chat("a"))[0] == (200 if replaced else 404)
@@ -494,8 +492,7 @@ async def test_a_request_for_a_model_that_is_being_added_waits(home: Home, monke
     home.want("a", "b")
     assert home.manager is not None
     reload = asyncio.create_task(home.manager.reload())
-    while "b" not in home.app.registry.models:
-        await asyncio.sleep(0)
+    await until(lambda: "b" in home.app.registry.models)
     body = {"model": "b", "messages": [{"role": "user", "content": "hi"}]}
     asked = asyncio.create_task(home.ask("POST", "/v1/chat/completions", body))
     for _ in range(20):
