@@ -22,7 +22,7 @@ from .config import Config
 from .errors import StartError
 from .observability.logging import setup as setup_logging
 from .push_types import StreamIterator
-from .server.run import build, close, load, watch
+from .server.run import build, close, drain, load, watch
 from .transports.asgi import Asgi
 from .transports.http11.server import Server
 from .transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
@@ -115,8 +115,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
             await server.start()
             yield Running(app, list(server.addresses))
             app.services.draining = True
-            timeout_s = app.config.drain_timeout_s
-            await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
+            await drain(app, server)
         finally:
             await server.drain(0)
 

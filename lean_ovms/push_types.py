@@ -53,14 +53,14 @@ class PushStream(Protocol[T]):
 class StreamIterator(Generic[T]):
     """The pieces of a stream for a caller that has to iterate. Its owner closes it.
 
-    The stream is paused while a piece is not taken.
+    The stream is paused while a piece is not consumed.
     """
 
     def __init__(self, stream: PushStream[T]) -> None:
         self._pieces: deque[T] = deque()
         self._arrived: asyncio.Future[None] | None = None
-        self._taken: asyncio.Future[None] | None = None
-        self._task = asyncio.ensure_future(stream.push_to(Sink(self._push, lambda: self._taken)))
+        self._consumed: asyncio.Future[None] | None = None
+        self._task = asyncio.ensure_future(stream.push_to(Sink(self._push, lambda: self._consumed)))
         self._task.add_done_callback(lambda _: wake(self._arrived))
 
     @property
@@ -80,20 +80,20 @@ class StreamIterator(Generic[T]):
             raise StopAsyncIteration
         piece = self._pieces.popleft()
         if not self._pieces:
-            taken, self._taken = self._taken, None
-            wake(taken)
+            consumed, self._consumed = self._consumed, None
+            wake(consumed)
         return piece
 
     async def aclose(self) -> None:
         """Stop the stream's task, at once. Idempotent."""
         if not self._task.done():
-            self._taken = asyncio.get_running_loop().create_future()  # never done
+            self._consumed = asyncio.get_running_loop().create_future()  # never done
             self._task.cancel()
             await asyncio.wait({self._task})
         self._task.cancelled() or self._task.exception()  # it may be unread
 
     def _push(self, piece: T) -> None:
         self._pieces.append(piece)
-        if self._taken is None:
-            self._taken = asyncio.get_running_loop().create_future()
+        if self._consumed is None:
+            self._consumed = asyncio.get_running_loop().create_future()
         wake(self._arrived)

@@ -204,15 +204,14 @@ def pull(config: Config) -> Config:
     """Pulls source_model to the repository. Returns the options that serve it from there. Raises StartError."""
     from ..hub import pull as hub_pull
     from ..hub.client import HubClient
-    from ..hub.pull import PullRequest, check_name
 
     prestart.discard()  # a download takes minutes
-    source = check_name(config.source_model or config.model_name)
+    source = hub_pull.check_name(config.source_model or config.model_name)
     repository = Path(config.model_repository_path)
     target = repository / source
     open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
     config = replace(config, gguf_filename=hub_pull.gguf_name(source, target, config.gguf_filename, open_hub))
-    request = PullRequest(
+    request = hub_pull.PullRequest(
         source=source,
         repository=repository,
         target=target,
@@ -226,7 +225,7 @@ def pull(config: Config) -> Config:
     hub_pull.pull(request, open_hub)
     draft = ""
     if config.draft_source_model:
-        name = check_name(config.draft_source_model)
+        name = hub_pull.check_name(config.draft_source_model)
         draft = name.replace("/", "-")
         draft_request = replace(
             request, source=name, target=target / draft, gguf="", weight_format="", extra="", task=""

@@ -26,14 +26,10 @@ def of_keywords(model: str = "", /, **options: Any) -> Config:
         if isinstance(value, list | tuple) and row is not None and row.metadata["several"]:
             value = " ".join(value)
         if row is not None or not isinstance(value, bool):
-            argv.append(f"--{name}={_written(value)}")
+            typed = os.fspath(value) if isinstance(value, str | os.PathLike) else json.dumps(value)
+            argv.append(f"--{name}={typed}")
         elif value or f"--{name}" not in flags:
             argv.append(f"--{name}")
         elif f"--no_{name}" in flags and name not in foreign_flags.IGNORED:
             argv.append(f"--no_{name}")
     return parse(argv, {})
-
-
-def _written(value: Any) -> str:
-    """Returns a value as it is typed."""
-    return os.fspath(value) if isinstance(value, str | os.PathLike) else json.dumps(value)

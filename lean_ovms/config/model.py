@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .options import Options, option
+
+_deployment = partial(option, group="deployment")
+_model = partial(option, group="model")
 
 DEMO_MODEL = Path(__file__).parents[1] / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
@@ -42,222 +46,163 @@ class ModelOptions(Options):
     """What one model has; each model of a config file may set it."""
 
     # --- deployment
-    task: str = option(
+    task: str = _deployment(
         "",
-        "task of the model, such as text_generation, embeddings or speech2text; empty: recognised from "
-        "its files. If it is set, graph.pbtxt is not read",
-        group="deployment",
+        "task of the model, such as text_generation, embeddings or speech2text; empty: recognised from its files. If "
+        "it is set, graph.pbtxt is not read",
     )
 
     # --- model
-    model_path: str = option(
-        "",
-        "directory of a model (OpenVINO IR), or a GGUF file. The demo models are served if no option names a model",
-        group="model",
+    model_path: str = _model(
+        "", "directory of a model (OpenVINO IR), or a GGUF file. The demo models are served if no option names a model"
     )
-    model_name: str = option(
+    model_name: str = _model(
         "",
-        "name of the model in the API; empty: the name of its directory. With model_repository_path: the "
-        "one model to serve",
-        group="model",
+        "name of the model in the API; empty: the name of its directory. With model_repository_path: the one model to"
+        " serve",
     )
-    model_aliases: str = option(
-        "",
-        "further names of the model in requests, separated by spaces; responses have model_name",
-        group="model",
-        several=True,
+    model_aliases: str = _model(
+        "", "further names of the model in requests, separated by spaces; responses have model_name", several=True
     )
-    group_name: str = option(
-        "",
-        "models of the same group are loaded and unloaded together; those of the group permanent are never unloaded",
-        group="model",
+    group_name: str = _model(
+        "", "models of the same group are loaded and unloaded together; those of the group permanent are never unloaded"
     )
-    model_idle_timeout_s: float = option(
+    model_idle_timeout_s: float = _model(
         0.0,
         "unload the model after this many seconds without a request; the next request loads it again; 0: never",
-        group="model",
         low=0,
     )
-    chat_template: str = option(
-        "", "chat template in place of the model's own: a file, or the template itself", group="model"
+    chat_template: str = _model("", "chat template in place of the model's own: a file, or the template itself")
+    trust_request_chat_template: bool = _model(
+        False, "let requests bring a chat template of their own; it is rendered in a sandbox without access to files"
     )
-    trust_request_chat_template: bool = option(
-        False,
-        "let requests bring a chat template of their own; it is rendered in a sandbox without access to files",
-        group="model",
-    )
-    chat_template_content_format: str = option(
+    chat_template_content_format: str = _model(
         "auto",
-        "how the chat template gets the content of a message. string: as one text; openai: as a list of "
-        "parts; auto: as the template expects it",
-        group="model",
+        "how the chat template gets the content of a message. string: as one text; openai: as a list of parts; auto: "
+        "as the template expects it",
         choices=("auto", "string", "openai"),
     )
-    response_role: str = option("assistant", "role of the messages that chat completions return", group="model")
-    tool_parser: str = option(
+    response_role: str = _model("assistant", "role of the messages that chat completions return")
+    tool_parser: str = _model(
         "",
-        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the "
-        "chat template; none: tool calls stay in the text",
-        group="model",
+        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
+        "none: tool calls stay in the text",
     )
-    reasoning_parser: str = option(
+    reasoning_parser: str = _model(
         "",
-        "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat "
-        "template; none: reasoning stays in the text",
-        group="model",
+        "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
+        "none: reasoning stays in the text",
     )
-    enable_tool_guided_generation: bool = option(
+    enable_tool_guided_generation: bool = _model(
         False,
-        "make tool calls follow the schemas of the tools also where the model is free to call or not "
-        "(tool_choice auto)",
-        group="model",
+        "make tool calls follow the schemas of the tools also where the model is free to call or not (tool_choice "
+        "auto)",
     )
-    max_tokens_limit: int = option(
-        0,
-        "largest max_tokens that a request may set, and the default of those that set none; 0: no limit",
-        group="model",
-        low=0,
+    max_tokens_limit: int = _model(
+        0, "largest max_tokens that a request may set, and the default of those that set none; 0: no limit", low=0
     )
-    clamp_max_tokens: bool = option(
-        False,
-        "lower a max_tokens that is above max_tokens_limit to that limit, instead of answering 400",
-        group="model",
+    clamp_max_tokens: bool = _model(
+        False, "lower a max_tokens that is above max_tokens_limit to that limit, instead of answering 400"
     )
-    best_of_limit: int = option(20, "largest n and best_of that a request may set", group="model", low=1, high=512)
-    max_logprobs: int = option(
+    best_of_limit: int = _model(20, "largest n and best_of that a request may set", low=1, high=512)
+    max_logprobs: int = _model(
         20,
         "largest logprobs, top_logprobs and prompt_logprobs that a request may set; -1: the whole vocabulary",
-        group="model",
         low=-1,
     )
-    generation_config_path: str = option(
+    generation_config_path: str = _model(
         "",
-        "file with defaults of request fields, in place of the model's generation_config.json; a "
-        "relative path is relative to the model's directory; none: no such defaults",
-        group="model",
+        "file with defaults of request fields, in place of the model's generation_config.json; a relative path is "
+        "relative to the model's directory; none: no such defaults",
     )
-    override_generation_config: str = option(
+    override_generation_config: str = _model(
+        "", "JSON object with defaults of request fields; they win over those of the file", json_object=True
+    )
+    default_chat_template_kwargs: str = _model(
+        "", "JSON object with variables for the chat template; those of a request win", json_object=True
+    )
+    lora_modules: str = _model(
+        "", "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA", several=True
+    )
+    max_loras: int = _model(
+        4, "most LoRA adapters that are loaded at once; a further one replaces the least recently used", low=1
+    )
+    lora_idle_timeout_s: float = _model(
+        300.0, "stop the engine of an adapter after this many seconds without a request; 0: never", low=0
+    )
+    allow_runtime_lora: bool = _model(
+        False, "let clients load and unload adapters by paths on the server's file system"
+    )
+    max_model_len: int = _model(0, "context length of the model in tokens; 0: the model's own", low=0)
+    pooling: str = _model(
         "",
-        "JSON object with defaults of request fields; they win over those of the file",
-        group="model",
-        json_object=True,
-    )
-    default_chat_template_kwargs: str = option(
-        "",
-        "JSON object with variables for the chat template; those of a request win",
-        group="model",
-        json_object=True,
-    )
-    lora_modules: str = option(
-        "",
-        "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA",
-        group="model",
-        several=True,
-    )
-    max_loras: int = option(
-        4,
-        "most LoRA adapters that are loaded at once; a further one replaces the least recently used",
-        group="model",
-        low=1,
-    )
-    lora_idle_timeout_s: float = option(
-        300.0, "stop the engine of an adapter after this many seconds without a request; 0: never", group="model", low=0
-    )
-    allow_runtime_lora: bool = option(
-        False, "let clients load and unload adapters by paths on the server's file system", group="model"
-    )
-    max_model_len: int = option(0, "context length of the model in tokens; 0: the model's own", group="model", low=0)
-    pooling: str = option(
-        "",
-        "how an embeddings model makes one vector from those of the tokens; ALL: it keeps them all, for "
-        "late interaction scores; empty: as the model's files say",
-        group="model",
+        "how an embeddings model makes one vector from those of the tokens; ALL: it keeps them all, for late "
+        "interaction scores; empty: as the model's files say",
         choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
     )
-    normalize: str = option(
+    normalize: str = _model(
         "",
         "whether vectors are scaled to length 1 (L2); empty: as the model's files say, and true if they say nothing",
-        group="model",
         choices=("", "true", "false"),
     )
-    embed_long_inputs: str = option(
+    embed_long_inputs: str = _model(
         "error",
-        "what happens to an input of embeddings that exceeds the model's context. error: the answer is "
-        "400; mean: it is cut into parts, and their vectors are averaged",
-        group="model",
+        "what happens to an input of embeddings that exceeds the model's context. error: the answer is 400; mean: it "
+        "is cut into parts, and their vectors are averaged",
         choices=("error", "mean"),
     )
-    truncate: bool = option(
-        False, "cut inputs of embeddings to the model's context, instead of answering 400", group="model"
-    )
-    matryoshka: bool = option(
+    truncate: bool = _model(False, "cut inputs of embeddings to the model's context, instead of answering 400")
+    matryoshka: bool = _model(
         False,
         "accept dimensions in requests for embeddings even if the model's files do not say that its vectors may be cut",
-        group="model",
     )
-    max_position_embeddings: int = option(
-        0, "context length of a reranker in tokens; 0: the model's own", group="model", low=0
+    max_position_embeddings: int = _model(0, "context length of a reranker in tokens; 0: the model's own", low=0)
+    max_allowed_chunks: int = _model(
+        10000, "most documents of a rerank request; the pieces of long documents are counted one by one", low=1
     )
-    max_allowed_chunks: int = option(
-        10000,
-        "most documents of a rerank request; the pieces of long documents are counted one by one",
-        group="model",
-        low=1,
-    )
-    enable_word_timestamps: bool = option(
+    enable_word_timestamps: bool = _model(
         False,
-        "prepare a speech model for word timestamps when it is loaded, instead of at the first request "
-        "that asks for them",
-        group="model",
+        "prepare a speech model for word timestamps when it is loaded, instead of at the first request that asks for "
+        "them",
     )
-    voices: str = option(
+    voices: str = _model(
         "",
-        "JSON object with further voices of a text-to-speech model, from names to files, beside those in "
-        "its folder voices",
-        group="model",
+        "JSON object with further voices of a text-to-speech model, from names to files, beside those in its folder "
+        "voices",
         json_object=True,
     )
-    speed_min: float = option(0.25, "lowest speed that a speech request may set", group="model", low=0.05, high=20)
-    speed_max: float = option(4.0, "highest speed that a speech request may set", group="model", low=0.05, high=20)
-    max_speech_characters: int = option(
-        4096, "most characters of text in one speech request; more: 400", group="model", low=1, high=1 << 20
+    speed_min: float = _model(0.25, "lowest speed that a speech request may set", low=0.05, high=20)
+    speed_max: float = _model(4.0, "highest speed that a speech request may set", low=0.05, high=20)
+    max_speech_characters: int = _model(
+        4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20
     )
 
-    resolution: str = option(
+    resolution: str = _model(
         "",
         "sizes that requests for images may have, as WIDTHxHEIGHT, separated by spaces; the first is the default; "
         "empty: any up to max_resolution",
-        group="model",
         several=True,
     )
-    default_resolution: str = option(
-        "", "size of images where a request has none, as WIDTHxHEIGHT; empty: the model's own", group="model"
+    default_resolution: str = _model(
+        "", "size of images where a request has none, as WIDTHxHEIGHT; empty: the model's own"
     )
-    max_resolution: str = option(
-        "2048x2048", "largest width and height of images, as WIDTHxHEIGHT; more: 400", group="model"
+    max_resolution: str = _model("2048x2048", "largest width and height of images, as WIDTHxHEIGHT; more: 400")
+    max_num_images_per_prompt: int = _model(10, "most images in one request; more: 400", low=1, high=1000)
+    default_num_inference_steps: int = _model(
+        0, "denoising steps of an image where a request has none; 0: the model's own", low=0, high=1000
     )
-    max_num_images_per_prompt: int = option(
-        10, "most images in one request; more: 400", group="model", low=1, high=1000
-    )
-    default_num_inference_steps: int = option(
-        0, "denoising steps of an image where a request has none; 0: the model's own", group="model", low=0, high=1000
-    )
-    max_num_inference_steps: int = option(
-        100, "most denoising steps of an image; more: 400", group="model", low=1, high=1000
-    )
+    max_num_inference_steps: int = _model(100, "most denoising steps of an image; more: 400", low=1, high=1000)
 
-    audio_input_model: str = option(
+    audio_input_model: str = _model(
         "",
         "name of a served speech2text model that transcribes audio in conversations, for models that read text; "
         "empty: such requests are refused",
-        group="model",
     )
 
-    audio_output_model: str = option(
+    audio_output_model: str = _model(
         "",
         "name of a served text2speech model that speaks the answers of chats with modalities text and audio; empty: "
         "such requests are refused",
-        group="model",
     )
 
     @property

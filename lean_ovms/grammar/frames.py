@@ -109,18 +109,8 @@ def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tu
     return write
 
 
-def json_after(head: str, tail: str = "") -> CallWriter:
-    """head has NAME in it."""
-
-    def write(tool: Tool) -> Json:
-        start = head.replace("NAME", function_name(tool))
-        return formats.tag(start, formats.json_value(tool.parameters), tail)
-
-    return write
-
-
-def in_notation(head: str, tail: str, style: str) -> CallWriter:
-    """The arguments as an object of a notation. head has NAME in it."""
+def arguments_after(head: str, tail: str = "", style: str = "json") -> CallWriter:
+    """head has NAME in it. style: the notation of the arguments."""
 
     def write(tool: Tool) -> Json:
         start = head.replace("NAME", function_name(tool))

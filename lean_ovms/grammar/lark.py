@@ -147,14 +147,10 @@ class _Writer:
     def _or(self, form: Json, depth: int) -> Expression:
         return self._either([self.write(part, depth) for part in _list(form, "elements")])
 
-    def _optional(self, form: Json, depth: int) -> Expression:
-        return self._repeated(self.write(form.get("content"), depth), "?")
+    def _counted(self, form: Json, depth: int) -> Expression:
+        return self._repeated(self.write(form.get("content"), depth), _COUNTS[form["type"]])
 
-    def _plus(self, form: Json, depth: int) -> Expression:
-        return self._repeated(self.write(form.get("content"), depth), "+")
-
-    def _star(self, form: Json, depth: int) -> Expression:
-        return self._repeated(self.write(form.get("content"), depth), "*")
+    _optional = _plus = _star = _counted
 
     def _repeat(self, form: Json, depth: int) -> Expression:
         least, most = form.get("min"), form.get("max")
@@ -245,8 +241,9 @@ class _Writer:
         return Expression(self.named("r", f"({part.text}){count}"), False)
 
 
+_COUNTS = {"optional": "?", "plus": "+", "star": "*"}
 _KINDS = (
-    *("json_schema", "grammar", "const_string", "regex", "any_text", "sequence", "or", "optional", "plus", "star"),
+    *("json_schema", "grammar", "const_string", "regex", "any_text", "sequence", "or", *_COUNTS),
     *("repeat", "tag", "triggered_tags", "tags_with_separator"),
 )
 

@@ -2,8 +2,8 @@
 
 An object that declares properties has no others unless `additionalProperties` allows them, as in OVMS and in OpenAI's
 strict mode. JSON Schema means the opposite where it is silent, so `additionalProperties: false` is written in. Objects
-that are put together (allOf, $ref or anyOf beside properties) are closed as a whole: each part gets the names of the
-others. Patterns that no grammar can impose (look-around, back references) are left out, and told.
+that are put together (allOf, $ref or anyOf next to properties) are closed as a whole: each part gets the names of the
+others. Patterns that no grammar can impose (look-around, back references) are left out, and reported.
 """
 
 from __future__ import annotations

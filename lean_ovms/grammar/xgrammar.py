@@ -2,7 +2,7 @@
 
 Two things are this server's own and are written in other words: values in a family's notation (their syntax is imposed,
 their schema is not), and, for the version inside openvino-genai, `optional`. What XGrammar ignores without a word in a
-schema is told.
+schema is reported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Lowered:
         return done
 
     def _with_an_end(self, form: Any) -> Any:
-        """An alternative: the version inside openvino-genai takes no list of calls beside what has an end."""
+        """An alternative: the version inside openvino-genai takes no list of calls next to what has an end."""
         kind = form.get("type") if isinstance(form, dict) else None
         if kind == "sequence" and isinstance(form.get("elements"), list):
             return {**form, "elements": [*form["elements"][:-1], *map(self._with_an_end, form["elements"][-1:])]}

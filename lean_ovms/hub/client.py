@@ -187,7 +187,8 @@ class HubClient:
         if status in (401, 403):
             return PullError(f"{self.endpoint} refuses {repo} ({status}): check HF_TOKEN and its rights")
         if status in RETRY_STATUSES:
-            return _Transient(f"{self.endpoint} answers {status} for {repo}", _seconds(headers.get("Retry-After")))
+            wait = headers.get("Retry-After") or ""
+            return _Transient(f"{self.endpoint} answers {status} for {repo}", float(wait) if wait.isdecimal() else 0.0)
         return PullError(f"{self.endpoint} answers {status} for {repo}")
 
 
@@ -224,10 +225,6 @@ def _remote_file(entry: Any) -> RemoteFile:
     large = entry.lfs
     sha256 = str(large.get("sha256") if isinstance(large, dict) else large.sha256) if large else ""
     return RemoteFile(path=entry.rfilename, size=entry.size, sha256=sha256, blob="" if large else entry.blob_id or "")
-
-
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdecimal() else 0.0
 
 
 def _words(error: BaseException) -> str:

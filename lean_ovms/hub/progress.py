@@ -20,7 +20,7 @@ BAR_S, LINE_S = 0.25, 10.0
 WINDOW_S = 30.0
 """Seconds over which the speed is measured: the hub's library writes 10 MB at once."""
 SLOWEST = 1000
-"""Bytes a second below which no time is told: there was a pause."""
+"""Bytes a second below which no time is shown: there was a pause."""
 BAR = 24
 CLEAR = "\r\x1b[K"
 

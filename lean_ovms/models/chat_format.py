@@ -40,6 +40,7 @@ class ChatFormat:
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
         """Raises WrongOptions for a parser or a template that cannot be."""
+        special = (vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
         self.template = ChatTemplate.load(
             directory,
             override=config.chat_template,
@@ -47,7 +48,7 @@ class ChatFormat:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
-            escaper=_escaper(vocabulary) if config.neutralize_special_tokens else None,
+            escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
         self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source)
@@ -162,10 +163,6 @@ def check_options(config: Config) -> None:
     _parser_name("tool_parser", config.tool_parser, None, known.tool)
     _parser_name("reasoning_parser", config.reasoning_parser, None, known.reasoning)
     ChatTemplate.load(ModelDir(), override=config.chat_template)
-
-
-def _escaper(vocabulary: Vocabulary) -> SpecialTokenEscaper:
-    return SpecialTokenEscaper(vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
 
 
 def parser_names(config: Config, template: str) -> tuple[str | None, str | None]:

@@ -213,10 +213,8 @@ class Generation:
     def end_after(self, timeout_s: float) -> None:
         """End with a RequestTimeout unless finished timeout_s after the request."""
         left_s = self._requested_at + timeout_s - time.monotonic()
-        self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire, timeout_s)
-
-    def _expire(self, timeout_s: float) -> None:
-        self._reply.abort(RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s"))
+        error = RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s")
+        self._deadline = asyncio.get_running_loop().call_later(left_s, self._reply.abort, error)
 
     async def aclose(self) -> None:
         """Cancel what has not finished in the engine. Idempotent."""

@@ -218,7 +218,7 @@ class Model(ModelLifecycle):
         if model.known:
             return model
         if self.known:
-            return self  # its successor has not been loaded yet: what is known of this one is the best guess
+            return self  # its successor has not been loaded yet, and most likely equals it in this
         if model.failure is not None and not model.on_demand:
             raise not_loaded(model.failure)
         raise NotLoaded(model) if model.admits else model.engine.unavailable()

@@ -134,7 +134,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             logger.info("stopping: not ready any more, serving for another %g s", app.config.drain_delay_s)
             await _until(asyncio.sleep(app.config.drain_delay_s), signals.force)
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
-        await _until(_drain(app, server), signals.force)
+        await _until(drain(app, server), signals.force)
     finally:
         await server.drain(0)
         await close(app)
@@ -203,7 +203,8 @@ class Signals:
             self.force.set()
 
 
-async def _drain(app: App, server: Server) -> None:
+async def drain(app: App, server: Server) -> None:
+    """Let running requests finish, for drain_timeout_s at most."""
     timeout_s = app.config.drain_timeout_s
     await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
 

@@ -268,15 +268,12 @@ class _Reader:
             if container.value is None:
                 container.value = {} if container.is_object else []
             if container.comma >= container.begin:
-                self._take_members(container)
+                self._take(container, container.comma)
+                container.started = True
+                container.begin, container.comma = container.comma + 1, -1
             if level + 1 < len(stack):
                 self._name_member(container, stack[level + 1].opened_at)
         self._read = at
-
-    def _take_members(self, container: _Container) -> None:
-        self._take(container, container.comma)
-        container.started = True
-        container.begin, container.comma = container.comma + 1, -1
 
     def _take(self, container: _Container, end: int) -> None:
         """Read the members up to `end`, where a comma or the container's bracket is."""
@@ -367,14 +364,11 @@ class _Reader:
 
     def _after_string(self, end: int) -> int:
         if not self._stack:  # a text alone
-            self._result, self._end = self._alone(end + 1), end + 1
+            try:
+                self._result, self._end = orjson.loads(self._data[self._start : end + 1]), end + 1
+            except orjson.JSONDecodeError as error:
+                raise self._invalid(error.msg, 0) from None
         return end + 1
-
-    def _alone(self, end: int) -> Any:
-        try:
-            return orjson.loads(self._data[self._start : end])
-        except orjson.JSONDecodeError as error:
-            raise self._invalid(error.msg, 0) from None
 
     def _cut(self, at: int) -> int:
         """Returns the string's closing quote, or a place up to a slice ahead where it can be cut."""

@@ -15,6 +15,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Request, Response
 from tests.fakes import FakeEngine, Script
@@ -44,16 +45,17 @@ def made_once() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def closing_apps() -> AsyncIterator[list[App]]:
-    """A list of apps, which are closed at the end."""
-    made: list[App] = []
-    try:
-        yield made
-    finally:
-        for app in made:
-            app.services.image_loader.close()
-            await app.close()
-            app.services.offload.close()
+async def apps_of(make_model: Callable[..., Awaitable[tuple[Any, Any]]]) -> AsyncIterator[Callable[..., Any]]:
+    """make(...) -> (app, engine): what serves the model that make_model returns with its engine; closed at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(*script: Any, **options: Any) -> tuple[App, Any]:
+            model, engine = await make_model(*script, **options)
+            app = App(model.config, [model])
+            stack.push_async_callback(close, app)
+            return app, engine
+
+        yield make
 
 
 @pytest.fixture
@@ -62,19 +64,17 @@ async def make_app() -> AsyncIterator[MakeApp]:
 
     capable: the engine has every capability.
     """
-    async with closing_apps() as made:
 
-        async def make(script: Any = (), *, capable: bool = False, **options: Any) -> tuple[App, FakeEngine]:
-            config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
-            engine = FakeEngine(script if callable(script) else list(script))
-            if capable:
-                engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}))
-            model = TextModel(config, engine)  # type: ignore[arg-type]
-            app = App(config, [model])
-            await model.load()
-            made.append(app)
-            return app, engine
+    async def model(script: Any = (), *, capable: bool = False, **options: Any) -> tuple[TextModel, FakeEngine]:
+        config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
+        engine = FakeEngine(script if callable(script) else list(script))
+        if capable:
+            engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}))
+        model = TextModel(config, engine)  # type: ignore[arg-type]
+        await model.load()
+        return model, engine
 
+    async with apps_of(model) as make:
         yield make
 
 
@@ -136,14 +136,7 @@ async def events(response: Response) -> list[Any]:
 @pytest.fixture
 async def make_pooling() -> AsyncIterator[MakePooling]:
     """make_pooling(task, **options) -> (app, engine), loaded; the model is called "e"."""
-    async with closing_apps() as made:
-
-        async def make(task: str = "embeddings", **options: Any) -> tuple[App, FakePoolingEngine]:
-            model, engine = await fake_model(task, **options)
-            app = App(model.config, [model])
-            made.append(app)
-            return app, engine
-
+    async with apps_of(fake_model) as make:
         yield make
 
 

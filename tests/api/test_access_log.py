@@ -16,6 +16,7 @@ from lean_ovms.observability.logging import Access, JsonLines
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import say
+from tests.waiting import cancel
 
 CHAT = "/v1/chat/completions"
 SECRET = "what nobody else may read"
@@ -98,9 +99,7 @@ async def test_a_client_that_leaves_before_the_answer_is_a_499(
     task = asyncio.ensure_future(post(app, CHAT, HELLO))
     for _ in range(20):
         await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel(task)
     line = only(lines)
     assert (line["status"], line["bytes"], line["finish"], line["completion_tokens"]) == (499, 0, ["abort"], 1)
 

@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from lean_ovms.observability.records import GenerationRecord, KeyUsage, RequestR
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, events, get, post, whole
 from tests.fakes import say
+from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -62,12 +62,6 @@ def error(response: Response) -> dict[str, Any]:
 
 def limits(response: Response) -> dict[str, str]:
     return {name: value for name, value in response.headers if name.startswith("x-ratelimit-")}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """The test's own time limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)  # the file is read in a thread
 
 
 # --- who

@@ -12,6 +12,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from tests.api.conftest import get, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -53,8 +54,7 @@ async def loading() -> AsyncIterator[tuple[App, Slow, asyncio.Task[None]]]:
     yield app, engine, task
     engine.go.set()
     await task
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 @pytest.mark.parametrize("path", BODIES)

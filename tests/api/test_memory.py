@@ -15,6 +15,7 @@ from lean_ovms.types import Image, Request
 from lean_ovms.util import budget
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
+from tests.waiting import cancel
 
 CHAT = "/v1/chat/completions"
 IMAGE = ImageRequest(url="data:image/png;base64,AAAA", detail="auto", param="x")
@@ -52,9 +53,7 @@ async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: Ma
     first = await post(app, CHAT, large())
     second = asyncio.ensure_future(post(app, CHAT, large()))
     await turns(app)
-    second.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await second
+    await cancel(second)
     assert app.services.bodies.waiting == 0
     await first.aclose()
     assert app.services.bodies.used == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from lean_ovms.util.files import file_stat
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
+from tests.waiting import until
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
 
@@ -63,6 +63,12 @@ class Deployment:
     def manager(self, config: Config = BASE) -> DeploymentManager:
         return DeploymentManager(config, self.app.registry, read=lambda _: self.desired(), make=self.make)
 
+    async def loaded(self, *names: str) -> DeploymentManager:
+        self.want(*names)
+        manager = self.manager()
+        await manager.load()
+        return manager
+
     def desired(self) -> DesiredState:
         files = {path: file_stat(path) for path in self.files}
         return DesiredState(models=tuple(self.specs), files=files, required=self.required)
@@ -82,12 +88,6 @@ class Deployment:
 def engine_of(model: Model) -> SlowEngine:
     assert isinstance(model.engine, SlowEngine)
     return model.engine
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """The test's own time limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)  # files are read in a thread
 
 
 async def begin(model: Model) -> Any:
@@ -192,17 +192,13 @@ async def listed(deployment: Deployment) -> list[str]:
 
 
 async def test_nothing_changed_is_nothing_done(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     assert await manager.reload() is False
     assert len(deployment.made) == 1
 
 
 async def test_a_new_model_is_added_and_the_list_has_the_order_of_the_file(deployment: Deployment) -> None:
-    deployment.want("b")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("b")
     deployment.want("a", "b", "c")
     assert await manager.reload() is True
     assert list(deployment.app.registry.models) == ["a", "b", "c"]
@@ -211,9 +207,7 @@ async def test_a_new_model_is_added_and_the_list_has_the_order_of_the_file(deplo
 
 
 async def test_a_changed_model_is_replaced_when_its_successor_is_ready_not_before(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     old = deployment.app.registry.models["a"]
     deployment.want("a", max_num_seqs=3)
     deployment.slow = {"a"}
@@ -229,9 +223,7 @@ async def test_a_changed_model_is_replaced_when_its_successor_is_ready_not_befor
 
 
 async def test_what_runs_on_the_old_engine_finishes_there(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     old = deployment.app.registry.models["a"]
     generation = await begin(old)
     deployment.want("a", max_num_seqs=3)
@@ -245,9 +237,7 @@ async def test_what_runs_on_the_old_engine_finishes_there(deployment: Deployment
 
 
 async def test_a_request_on_its_way_to_the_old_model_is_served_by_the_new_one(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     old = deployment.app.registry.models["a"]
     deployment.want("a", max_num_seqs=3)
     await manager.reload()
@@ -259,9 +249,7 @@ async def test_a_request_on_its_way_to_the_old_model_is_served_by_the_new_one(de
 
 
 async def test_a_successor_that_does_not_load_leaves_the_old_model_serving(deployment: Deployment) -> None:
-    deployment.want("a", "b")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a", "b")
     old = dict(deployment.app.registry.models)
     deployment.want("a", "b", max_num_seqs=3)
     deployment.faults = {"a": "broken"}
@@ -278,9 +266,7 @@ async def test_a_successor_that_does_not_load_leaves_the_old_model_serving(deplo
 
 
 async def test_going_back_to_what_is_served_forgets_the_failure(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     before = deployment.specs
     deployment.want("a", max_num_seqs=3)
     deployment.faults = {"a": "broken"}
@@ -293,9 +279,7 @@ async def test_going_back_to_what_is_served_forgets_the_failure(deployment: Depl
 
 
 async def test_a_removed_model_finishes_its_requests_and_is_not_found_any_more(deployment: Deployment) -> None:
-    deployment.want("a", "b")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a", "b")
     gone = deployment.app.registry.models["b"]
     generation = await begin(gone)
     deployment.want("a")
@@ -342,9 +326,7 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing(deployment: D
 
 
 async def test_two_reloads_at_once_are_one_and_a_client_that_leaves_does_not_stop_it(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     deployment.want("a", max_num_seqs=3)
     deployment.slow = {"a"}
     first, second = asyncio.create_task(manager.reload()), asyncio.create_task(manager.reload())
@@ -357,9 +339,7 @@ async def test_two_reloads_at_once_are_one_and_a_client_that_leaves_does_not_sto
 
 
 async def test_who_asks_while_a_reload_runs_gets_what_the_files_say_then(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     deployment.want("a", "b")
     deployment.slow = {"b"}
     first = asyncio.create_task(manager.reload())
@@ -390,9 +370,7 @@ async def test_a_model_that_is_replaced_before_it_has_loaded_does_not_end_the_st
 
 
 async def test_a_reload_that_fails_when_all_have_left_leaves_no_trace(deployment: Deployment) -> None:
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     deployment.want("a", "b")
     deployment.faults = {"b": "broken"}
     asking = asyncio.create_task(manager.reload())
@@ -403,9 +381,7 @@ async def test_a_reload_that_fails_when_all_have_left_leaves_no_trace(deployment
 
 
 async def test_stopping_ends_every_engine_also_those_that_come_and_go(deployment: Deployment) -> None:
-    deployment.want("a", "b")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a", "b")
     generation = await begin(deployment.app.registry.models["b"])
     deployment.want("a", "c", max_num_seqs=3)
     deployment.slow = {"a", "c"}
@@ -433,9 +409,7 @@ async def test_many_models_share_the_memory_for_their_caches(deployment: Deploym
 async def test_files_that_change_are_noticed(deployment: Deployment, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     deployment.files = {file: None}
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     watching = asyncio.create_task(manager.watch(0.001))
     deployment.want("a", "b")
     await asyncio.sleep(0.02)
@@ -452,9 +426,7 @@ async def test_a_fault_while_files_are_read_ends_neither_the_server_nor_its_watc
 ) -> None:
     file = tmp_path / "config.json"
     deployment.files = {file: None}
-    deployment.want("a")
-    manager = deployment.manager()
-    await manager.load()
+    manager = await deployment.loaded("a")
     right, deployment.desired = deployment.desired, lambda: {}["no such key"]  # type: ignore[method-assign]
     watching = asyncio.create_task(manager.watch(0.001))
     file.write_text("changed")

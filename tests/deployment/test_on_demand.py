@@ -23,9 +23,11 @@ from lean_ovms.errors import StartError
 from lean_ovms.models import model_cache as cache_module
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.server.run import close
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
+from tests.waiting import until
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False, metrics_enable=True)
 
@@ -84,7 +86,9 @@ class Home:
             for name in names
         ]
 
-    async def open(self) -> None:
+    async def open(self, *names: str, **options: Any) -> None:
+        """Want these models and load those that are not on demand."""
+        self.want(*names, **options)
         read = lambda _: DesiredState(models=tuple(self.specs), max_loaded=self.max_loaded)  # noqa: E731
         self.manager = DeploymentManager(BASE, self.app.registry, read=read, make=self._make)
         self.app.services.manager = self.manager
@@ -95,10 +99,7 @@ class Home:
         return TextModel(config, lambda: Engine(self, config.model_name))  # type: ignore[arg-type,return-value]
 
     async def close(self) -> None:
-        if self.manager is not None:
-            await self.manager.stop()
-        self.app.services.image_loader.close()
-        await self.app.close()
+        await close(self.app)
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
         """Status, JSON and headers."""
@@ -133,8 +134,7 @@ async def home(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
 
 
 async def test_all_are_listed_and_ready_and_the_first_request_loads(home: Home) -> None:
-    home.want("a", "b")
-    await home.open()
+    await home.open("a", "b")
     assert await home.statuses() == {"a": "unloaded", "b": "unloaded"}
     assert (await home.ask("GET", "/v2/health/ready"))[0] == 200
     assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 200
@@ -149,18 +149,15 @@ async def test_all_are_listed_and_ready_and_the_first_request_loads(home: Home) 
 
 async def test_requests_wait_for_a_model_that_a_reload_adds_and_loads_at_once(home: Home) -> None:
     groups = dict.fromkeys(("a", "b", "c"), "permanent")
-    home.want("a", groups=groups)
-    await home.open()
+    await home.open("a", groups=groups)
     home.want("a", "b", "c", groups=groups, max_queued_requests=1)
     home.gate.clear()
     home.broken.add("c")
     assert home.manager is not None
     reloading = asyncio.create_task(home.manager.reload())
-    while "b" not in home.running:
-        await asyncio.sleep(0)
+    await until(lambda: "b" in home.running)
     asked = [asyncio.create_task(home.chat(name)) for name in ("b", "c")]
-    while not all(home.app.registry.models[name].waiting for name in ("b", "c")):
-        await asyncio.sleep(0)
+    await until(lambda: all(home.app.registry.models[name].waiting for name in ("b", "c")))
     assert (await home.ask("GET", "/v2/models/b/ready"))[0] != 200
     status, body, headers = await home.chat("b")
     assert (status, body["error"]["message"]) == (429, "1 requests are waiting for this model to be loaded already")
@@ -175,8 +172,7 @@ async def test_requests_wait_for_a_model_that_a_reload_adds_and_loads_at_once(ho
 
 
 async def test_what_a_request_may_ask_for_is_checked_against_the_loaded_model(home: Home) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
     status, body, _ = await home.chat("a", max_tokens=0)
     assert (status, body["error"]["param"], home.running) == (400, "max_tokens", ["a"])
     status, body, _ = await home.chat("nobody")
@@ -197,8 +193,7 @@ async def test_what_a_request_may_ask_for_is_checked_against_the_loaded_model(ho
     ],
 )
 async def test_every_endpoint_loads_the_model_that_it_needs(home: Home, method: str, path: str, body: Any) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
     status, answer, _ = await home.ask(method, path, body)
     assert (status, home.running) == (200, ["a"]), answer
     await home.ask("POST", "/sleep")
@@ -208,9 +203,8 @@ async def test_every_endpoint_loads_the_model_that_it_needs(home: Home, method: 
 
 
 async def test_one_is_unloaded_for_another_and_loaded_again(home: Home) -> None:
-    home.want("a", "b")
     home.max_loaded = 1
-    await home.open()
+    await home.open("a", "b")
     for name in ("a", "b", "a"):
         assert (await home.chat(name))[0] == 200
         assert home.running == [name]
@@ -226,9 +220,8 @@ async def test_one_is_unloaded_for_another_and_loaded_again(home: Home) -> None:
 
 
 async def test_a_stream_is_read_to_its_end_before_its_model_goes(home: Home) -> None:
-    home.want("a", "b")
     home.max_loaded = 1
-    await home.open()
+    await home.open("a", "b")
     messages = [{"role": "user", "content": "hi"}]
     data = orjson.dumps({"model": "a", "messages": messages, "stream": True})
     request = Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, data, "test")
@@ -244,9 +237,8 @@ async def test_a_stream_is_read_to_its_end_before_its_model_goes(home: Home) -> 
 
 
 async def test_groups_and_permanent_models(home: Home) -> None:
-    home.want("p", "a", "b", "c", groups={"p": "permanent", "a": "g", "b": "g", "c": "h"})
     home.max_loaded = 1
-    await home.open()
+    await home.open("p", "a", "b", "c", groups={"p": "permanent", "a": "g", "b": "g", "c": "h"})
     assert home.running == ["p"]
     await home.chat("a")
     assert sorted(home.running) == ["a", "b", "p"]
@@ -258,9 +250,8 @@ async def test_a_model_that_was_served_and_does_not_load_again_is_tried_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
-    home.want("a", "b")
     home.max_loaded = 1
-    await home.open()
+    await home.open("a", "b")
     await home.chat("a")
     await home.chat("b")
     home.broken = {"a"}
@@ -273,9 +264,8 @@ async def test_a_model_that_was_served_and_does_not_load_again_is_tried_again(
 
 
 async def test_a_model_that_does_not_load_is_said_so_and_leaves_the_others(home: Home) -> None:
-    home.want("a", "b")
     home.broken = {"b"}
-    await home.open()
+    await home.open("a", "b")
     await home.chat("a")
     status, body, headers = await home.chat("b")
     assert (status, body["error"]["code"], "Retry-After" in headers) == (503, "model_not_loaded", True)
@@ -289,8 +279,7 @@ async def test_a_model_that_does_not_load_is_said_so_and_leaves_the_others(home:
 
 
 async def test_the_state_while_it_loads(home: Home) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
     home.gate.clear()
     asked = asyncio.create_task(home.chat("a"))
     while await home.statuses() == {"a": "unloaded"}:
@@ -304,8 +293,7 @@ async def test_the_state_while_it_loads(home: Home) -> None:
 
 
 async def test_sleep_and_wake_up(home: Home) -> None:
-    home.want("a", "p", groups={"p": "permanent"})
-    await home.open()
+    await home.open("a", "p", groups={"p": "permanent"})
     await home.chat("a")
     assert (await home.ask("GET", "/is_sleeping"))[1] == {"is_sleeping": False}
     assert (await home.ask("POST", "/sleep?level=1"))[0] == 200
@@ -322,8 +310,7 @@ async def test_sleep_and_wake_up(home: Home) -> None:
 
 
 async def test_the_server_is_not_ready_while_it_sleeps_with_its_models_in_memory(home: Home) -> None:
-    home.want("a", "p", groups={"p": "permanent"})
-    await home.open()
+    await home.open("a", "p", groups={"p": "permanent"})
     await home.chat("a")
     assert (await home.ask("POST", "/sleep?level=0"))[0] == 200
     assert sorted(home.running) == ["a", "p"]
@@ -340,8 +327,7 @@ async def test_the_server_is_not_ready_while_it_sleeps_with_its_models_in_memory
 
 @pytest.mark.parametrize("query", ["level=3", "level=x", "mode=keep"])
 async def test_what_sleep_cannot_do_is_refused(home: Home, query: str) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
     status, body, _ = await home.ask("POST", f"/sleep?{query}")
     assert (status, body["error"]["param"]) == (400, query.partition("=")[0])
     assert (await home.ask("POST", "/wake_up?tags=all"))[0] == 400
@@ -349,9 +335,8 @@ async def test_what_sleep_cannot_do_is_refused(home: Home, query: str) -> None:
 
 
 async def test_sleep_ends_running_requests_only_if_asked_to(home: Home) -> None:
-    home.want("a")
     home.script = say("a", reason="")  # never ends
-    await home.open()
+    await home.open("a")
     data = orjson.dumps({"model": "a", "prompt": "x", "stream": True})
     request = Request("POST", "/v1/completions", "", {"content-type": "application/json"}, data, "test")
     response = await home.app.handle(request)
@@ -366,9 +351,8 @@ async def test_sleep_ends_running_requests_only_if_asked_to(home: Home) -> None:
 
 
 async def test_a_changed_configuration_replaces_a_model_and_the_next_request_loads_it(home: Home) -> None:
-    home.want("a")
     home.max_loaded = 1
-    await home.open()
+    await home.open("a")
     await home.chat("a")
     home.want("a", max_num_seqs=3)
     assert (await home.ask("POST", "/v1/config/reload"))[0] == 200
@@ -382,8 +366,7 @@ async def test_a_changed_configuration_replaces_a_model_and_the_next_request_loa
 
 
 async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_is_not_loaded_yet(home: Home) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
     await home.chat("a")
     old = home.app.registry.get("a", TextModel)
     home.want("a", max_num_seqs=3)
@@ -400,8 +383,7 @@ async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_i
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "removed"])
 async def test_a_request_goes_on_with_the_model_that_it_uses(home: Home, *, replaced: bool) -> None:
     """The successor is not loaded while the model is in memory: a request that used both would wait for itself."""
-    home.want("a")
-    await home.open()
+    await home.open("a")
     await home.chat("a")
     old = home.app.registry.get("a", TextModel)
     token = current_record.set(RequestRecord("id", "POST", "/v1/completions", "", time.monotonic()))
@@ -413,8 +395,7 @@ async def test_a_request_goes_on_with_the_model_that_it_uses(home: Home, *, repl
     await first.aclose()
     assert home.running == ["a"]
     await second.aclose()
-    while home.running:
-        await asyncio.sleep(0)
+    await until(lambda: not home.running)
     current_record.reset(token)
     assert home.cut == []
     assert (await home.chat("a"))[0] == (200 if replaced else 404)
@@ -428,9 +409,8 @@ async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
     monkeypatch.setattr(cache_module, "RETRY_S", 0.002)
     chance = random.Random(seed)
     names = "abcd"
-    home.want(*names, model_idle_timeout_s=0.004)
     home.max_loaded = chance.choice([1, 2])
-    await home.open()
+    await home.open(*names, model_idle_timeout_s=0.004)
     outcomes: Counter[Any] = Counter()
 
     async def ask() -> None:
@@ -472,8 +452,7 @@ async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
 
 
 async def test_models_are_loaded_and_unloaded_by_hand(home: Home) -> None:
-    home.want("a", "b")
-    await home.open()
+    await home.open("a", "b")
     states = lambda: {m.name: m.state for m in home.app.registry.models.values()}  # noqa: E731
     for _ in range(2):
         assert (await home.ask("POST", "/models/load", {"model": "a"}))[:2] == (200, {"success": True})
@@ -490,8 +469,7 @@ async def test_models_are_loaded_and_unloaded_by_hand(home: Home) -> None:
 
 
 async def test_keep_alive_of_a_request(home: Home) -> None:
-    home.want("a", "b", groups={"b": "permanent"})
-    await home.open()
+    await home.open("a", "b", groups={"b": "permanent"})
     body = {"messages": [{"role": "user", "content": "hi"}], "keep_alive": 0}
     status, _, headers = await home.ask("POST", "/v1/chat/completions", {"model": "a", **body})
     assert (status, headers.get("Warning")) == (200, None)
@@ -504,8 +482,7 @@ async def test_keep_alive_of_a_request(home: Home) -> None:
 
 
 async def test_a_request_for_a_model_that_is_being_added_waits(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
     reading = asyncio.Event()
 
     async def read_directory(self: TextModel) -> None:
@@ -515,8 +492,7 @@ async def test_a_request_for_a_model_that_is_being_added_waits(home: Home, monke
     home.want("a", "b")
     assert home.manager is not None
     reload = asyncio.create_task(home.manager.reload())
-    while "b" not in home.app.registry.models:
-        await asyncio.sleep(0)
+    await until(lambda: "b" in home.app.registry.models)
     body = {"model": "b", "messages": [{"role": "user", "content": "hi"}]}
     asked = asyncio.create_task(home.ask("POST", "/v1/chat/completions", body))
     for _ in range(20):
@@ -528,8 +504,7 @@ async def test_a_request_for_a_model_that_is_being_added_waits(home: Home, monke
 
 
 async def test_a_model_that_is_added_and_cannot_be_read_is_said_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.want("a")
-    await home.open()
+    await home.open("a")
 
     async def read_directory(self: TextModel) -> None:
         raise StartError("no such file", reason="It is not there.")

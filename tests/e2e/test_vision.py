@@ -16,6 +16,7 @@ from tests.e2e.conftest import EXACT, Process, start_process
 from tests.e2e.test_doc_commands import BLOCKS, run
 from tests.media.images.webserver import ok, serving
 from tests.pictures import data_url, file, part, picture, user
+from tests.waiting import cancel
 
 pytestmark = [pytest.mark.model]
 
@@ -183,9 +184,7 @@ async def test_a_client_that_leaves_while_its_image_is_fetched(client: openai.As
         task = asyncio.create_task(chat(client, user("x", part(web.url("/never")))))
         while not web.asked:
             await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
     assert await says(client, user("describe", part(data_url("red")))) == "The image is red."
 
 

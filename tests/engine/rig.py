@@ -88,7 +88,50 @@ def fresh(backend):
     return backend
 
 
-class Rig:
+class WorkerRig:
+    """A worker on a task, and what it sends."""
+
+    def __init__(self, task):
+        self.task = task
+        self.transport = MemoryTransport()
+        self.worker = Worker(task, self.transport)
+        self._ids = 0
+
+    def next_id(self):
+        self._ids += 1
+        return self._ids
+
+    def put(self, *records):
+        self.transport.inbox.append(records)
+
+    def cancel(self, request_id, index=None):
+        self.put(Cancel(request_id, index))
+
+    def turn(self, times=1):
+        """Returns what these turns of the worker send."""
+        before = len(self.transport.frames)
+        for _ in range(times):
+            assert self.worker.turn()
+        return self.sent(before)
+
+    def sent(self, frames=0):
+        """The records that were sent, without those of so many frames."""
+        return [record for frame in self.transport.frames[frames:] for record in frame]
+
+    def run(self, most=3000):
+        """Turn until the task is idle."""
+        for _ in range(most):
+            if self.task.idle and not self.transport.inbox:
+                return self
+            self.turn()
+        raise AssertionError(f"still at work after {most} turns: {self.stats()}")
+
+    def stats(self):
+        """The engine's counts at this moment."""
+        return EngineStats(**self.task.stats())
+
+
+class Rig(WorkerRig):
     """A worker and the records that it has sent so far, by request.
 
     pipeline: one of openvino_genai, which is guarded; or a whole backend. paged: the paged engine instead of the
@@ -108,11 +151,8 @@ class Rig:
             pipeline = pipeline or FakePipeline(Script(**changes))
             self.backend = GuardedPipeline(pipeline, running, across=priority_across_clients)
         self.pipeline = getattr(self.backend, "pipeline", self.backend)
-        self.transport = MemoryTransport()
-        self.task = GenerationTask(self.backend, limits)
-        self.worker = Worker(self.task, self.transport)
+        super().__init__(GenerationTask(self.backend, limits))
         self.scheduler = getattr(self.backend, "scheduler", self.backend)  # the guard of a pipeline is one itself
-        self._ids = 0
         self._read = 0
         self._answers = {}
 
@@ -139,28 +179,6 @@ class Rig:
         self.put(record)
         return number
 
-    def next_id(self):
-        self._ids += 1
-        return self._ids
-
-    def cancel(self, request_id, index=None):
-        self.put(Cancel(request_id, index))
-
-    def put(self, *records):
-        self.transport.inbox.append(records)
-
-    def turn(self, times=1):
-        for _ in range(times):
-            assert self.worker.turn()
-
-    def run(self, most=2000):
-        """Turn until the task is idle."""
-        for _ in range(most):
-            if self.backend.idle and not self.transport.inbox:
-                return self
-            self.turn()
-        raise AssertionError(f"still at work after {most} turns: {self.stats()}")
-
     def answer(self, request_id):
         """Raises AssertionError if the records are in a wrong order or there is a second final."""
         self._take_in()
@@ -172,15 +190,10 @@ class Rig:
         self.run()
         return self.answer(request_id)
 
-    def stats(self):
-        """The engine's counts at this moment."""
-        return EngineStats(**self.task.stats())
-
     def _take_in(self):
-        for frame in self.transport.frames[self._read :]:
-            for record in frame:
-                if not isinstance(record, Pong):
-                    take_in(self._answers.setdefault(record.id, Replies()), record)
+        for record in self.sent(self._read):
+            if not isinstance(record, Pong):
+                take_in(self._answers.setdefault(record.id, Replies()), record)
         self._read = len(self.transport.frames)
 
 

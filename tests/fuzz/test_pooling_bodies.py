@@ -15,6 +15,7 @@ from lean_ovms.api.cohere import embed
 from lean_ovms.api.openai import embeddings
 from lean_ovms.api.tei import embed as tei_embed
 from lean_ovms.api.vllm import classify, pooling, rerank, score
+from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.fuzz import examples
 from tests.fuzz.test_hostile_bodies import VALUES, _object
@@ -55,9 +56,7 @@ async def all_answered(path: str, data: list[bytes]) -> None:
             assert error["message"]
         elif ("Content-Type", "application/json") in response.headers:
             orjson.loads(response.body)
-    app.services.image_loader.close()
-    await app.close()
-    app.services.offload.close()
+    await close(app)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
 from lean_ovms.api.openai import audio_speech
+from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.fuzz import examples
 from tests.fuzz.test_hostile_bodies import VALUES, _object
@@ -39,8 +40,7 @@ async def all_answered(data: list[bytes]) -> None:
             assert orjson.loads(response.body)["error"]["message"]
         await response.aclose()
     await asyncio.wait_for(model.in_flight.drained(), 300)
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 @pytest.mark.slow

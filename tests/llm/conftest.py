@@ -16,6 +16,7 @@ from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.llm import async_llm
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from tests.fakes import FakeEngine
 
 MakeLLM = Callable[..., LLM]
@@ -40,9 +41,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, make: Callable[..., Awaitable[tuple[M
         engines.append(engine)
         app = App(config, [model])
         yield app
-        app.services.image_loader.close()
-        await app.close()
-        app.services.offload.close()
+        await close(app)
 
     monkeypatch.setattr(async_llm, "opened", opened)
     return engines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,6 +15,7 @@ from lean_ovms.models import model_cache as cache_module
 from lean_ovms.models.model_cache import ModelCache
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.util.concurrency import InFlight
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -100,12 +101,6 @@ def models(memory: Memory, model_cache: ModelCache, names: str, group: str = "",
 async def turns(count: int = 20) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """The test's own time limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 async def closing(model_cache: ModelCache, model: FakeModel) -> None:

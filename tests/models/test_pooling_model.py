@@ -25,6 +25,7 @@ from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.pooling_types import CLASSIFY, EMBED, PooledOutput, PoolingParams
 from lean_ovms.types import ChatPrompt
 from lean_ovms.util.concurrency import Offload
+from tests.waiting import cancel
 
 PARAMS = PoolingParams()
 
@@ -112,9 +113,7 @@ async def test_a_cancelled_request_is_cancelled_in_the_engine(model: PoolingMode
     work = asyncio.ensure_future(model.pool(["x" * 400] * 2000, PARAMS))
     while not model.engine.busy:
         await asyncio.sleep(0.001)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
+    await cancel(work)
     assert not model.engine.busy
     assert (await model.pool(["next"], PARAMS))[0].tokens == 6
     assert (await model.stats()).queued == 0
@@ -181,9 +180,7 @@ async def test_each_request_ends_once() -> None:
         await failed.result()
     work = asyncio.ensure_future(cancelled.result())
     await asyncio.sleep(0)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
+    await cancel(work)
     replies.fail_all(lambda: Unavailable("gone"))
     with pytest.raises(Unavailable):
         await lost.result()

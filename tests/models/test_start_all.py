@@ -11,6 +11,7 @@ import pytest
 from lean_ovms.errors import BadRequest, Unavailable
 from lean_ovms.models.start_all import STARTING, STARTING_SIZE, start_all
 from lean_ovms.types import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from tests.waiting import cancel
 
 
 class FakeGeneration:
@@ -134,9 +135,7 @@ async def test_a_client_that_leaves_leaves_nothing() -> None:
         await asyncio.sleep(0)
     engine.waiting.pop(0).set_result(None)
     await asyncio.sleep(0)
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
+    await cancel(starting)
     assert not engine.opened
     assert not engine.waiting
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -14,20 +15,24 @@ from lean_ovms.observability import logging as log
 
 
 @pytest.fixture
-def logger() -> logging.Logger:
+def root() -> Iterator[logging.Logger]:
+    """The logger of the package, which is as it was when the test ends."""
+    root = logging.getLogger("lean_ovms")
+    before = root.handlers[:], root.level, root.propagate
+    yield root
+    root.handlers[:], root.level, root.propagate = before
+
+
+@pytest.fixture
+def logger(root: logging.Logger) -> logging.Logger:
     return logging.getLogger("lean_ovms.test")
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_form_is_chosen_at_the_start(form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger("lean_ovms")
-    before = root.handlers[:], root.level, root.propagate
-    try:
-        log.setup("INFO", form)
-        logger.info("hello %s", "you")
-        logger.debug("not this")
-    finally:
-        root.handlers[:], root.level, root.propagate = before
+    log.setup("INFO", form)
+    logger.info("hello %s", "you")
+    logger.debug("not this")
     [line] = capsys.readouterr().err.splitlines()
     if form == "text":
         assert line.endswith(" INFO lean_ovms.test: hello you")
@@ -41,16 +46,11 @@ def test_a_log_file_gets_the_lines_too_also_after_it_was_moved(
     tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "server.log"
-    root = logging.getLogger("lean_ovms")
-    before = root.handlers[:], root.level, root.propagate
-    try:
-        log.setup("INFO", path=str(path))
-        logger.info("first")
-        path.rename(tmp_path / "old.log")
-        logger.info("second")
-        log.setup("INFO")
-    finally:
-        root.handlers[:], root.level, root.propagate = before
+    log.setup("INFO", path=str(path))
+    logger.info("first")
+    path.rename(tmp_path / "old.log")
+    logger.info("second")
+    log.setup("INFO")
     assert "first" in (tmp_path / "old.log").read_text()
     assert "second" in path.read_text()
     assert "second" in capsys.readouterr().err
@@ -81,40 +81,30 @@ def test_a_file_that_cannot_be_written_yet_gets_the_lines_once_it_can(
     tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "none" / "server.log"
-    root = logging.getLogger("lean_ovms")
-    before = root.handlers[:], root.level, root.propagate
-    try:
-        with pytest.raises(FileNotFoundError):
-            log.setup("INFO", path=str(path))
-        logger.info("first")
-        path.parent.mkdir()
-        logger.info("second")
-        log.setup("INFO")
-    finally:
-        root.handlers[:], root.level, root.propagate = before
+    with pytest.raises(FileNotFoundError):
+        log.setup("INFO", path=str(path))
+    logger.info("first")
+    path.parent.mkdir()
+    logger.info("second")
+    log.setup("INFO")
     assert path.read_text().endswith("second\n")
     assert "first" in capsys.readouterr().err
 
 
-def test_a_pipe_as_the_file_holds_nobody(tmp_path: Path, logger: logging.Logger) -> None:
+def test_a_pipe_as_the_file_holds_nobody(tmp_path: Path, root: logging.Logger, logger: logging.Logger) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    root = logging.getLogger("lean_ovms")
-    before = root.handlers[:], root.level, root.propagate
-    try:
-        with pytest.raises(OSError, match="No such device"):
-            log.setup("INFO", path=str(pipe))
-        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        os.set_blocking(reader, True)
+    with pytest.raises(OSError, match="No such device"):
         log.setup("INFO", path=str(pipe))
-        for _ in range(1000):
-            logger.info("x" * 100)  # 128 KiB; the pipe takes 64
-        text = b""
-        while text.count(b"\n") < 1000:
-            text += os.read(reader, 1 << 16)
-        root.handlers[-1].flush()
-        os.close(reader)
-        log.setup("INFO")
-    finally:
-        root.handlers[:], root.level, root.propagate = before
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    log.setup("INFO", path=str(pipe))
+    for _ in range(1000):
+        logger.info("x" * 100)  # 128 KiB; the pipe takes 64
+    text = b""
+    while text.count(b"\n") < 1000:
+        text += os.read(reader, 1 << 16)
+    root.handlers[-1].flush()
+    os.close(reader)
+    log.setup("INFO")
     assert len(text) > 100_000

@@ -17,6 +17,7 @@ from bench.processes import rss_mb
 from lean_ovms.api.app import App
 from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
@@ -147,6 +148,4 @@ async def test_a_transcription_counts_as_a_request_of_its_key_until_its_stream_i
     last = await app.handle(form_request(PATH, parts, **ALICE))
     await last.aclose()
     assert last.status == 200
-    app.services.image_loader.close()
-    await app.close()
-    app.services.offload.close()
+    await close(app)

@@ -18,6 +18,7 @@ from PIL import Image
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.fakes import INFO, FakeEngine, say
 from tests.forms import form_request
@@ -47,8 +48,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     await next(iter(app.registry.models.values())).load()
     yield app
     assert app.services.image_loader._pixels.used == 0
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 async def ask(app: App, *content: Any) -> tuple[int, str]:
@@ -189,9 +189,7 @@ async def test_t18_an_image_to_edit_that_is_a_weapon_is_refused_and_the_next_is_
         await response.aclose()
     assert len(engine.asked) == 1
     assert (app.services.image_loader._pixels.used, app.services.bodies.used) == (0, 0)
-    app.services.image_loader.close()
-    await app.close()
-    app.services.offload.close()
+    await close(app)
 
 
 async def test_t18_of_a_hundred_thousand_frames_one_is_unpacked(app: App) -> None:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvloop
 
 from lean_ovms.errors import Forbidden, TooManyRequests
 from lean_ovms.transports import body as request_body
 from lean_ovms.transports.asgi import Asgi
-from lean_ovms.types import Handle, Request, Response
+from lean_ovms.types import Request, Response
 from tests.streams import Iterated
 from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, TransportClient
+from tests.waiting import until
 
 PIECES = 5
+pytestmark = pytest.mark.usefixtures("real_loop")
 
 
 class Engine(Iterated):
@@ -74,43 +76,20 @@ class Engine(Iterated):
             self.gate.release()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """The limit of on_uvloop bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-def on_uvloop(main: Callable[[], Awaitable[None]]) -> None:
-    """Run to the end; no task, no unhandled problem is left."""
-    loop = uvloop.new_event_loop()
-    problems: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _, context: problems.append(context))
-    try:
-        loop.run_until_complete(asyncio.wait_for(main(), 300))
-        loop.run_until_complete(asyncio.sleep(0))
-        assert not asyncio.all_tasks(loop)
-        assert problems == []
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
-
-
-def with_transport(transport: str, kind: str, body: Callable[[Engine, TransportClient], Awaitable[None]]) -> None:
-    async def main() -> None:
-        engine = Engine()
-        handle: Handle = getattr(engine, kind)
-        client: TransportClient = ALL[transport](handle)
-        await body(engine, client)
-        await client.stop()
-        assert engine.released == engine.taken
-
-    on_uvloop(main)
+@asynccontextmanager
+async def connected(transport: str, kind: str) -> AsyncIterator[tuple[Engine, TransportClient]]:
+    """An engine behind a transport, which gets back at the end what it has given."""
+    engine = Engine()
+    client: TransportClient = ALL[transport](getattr(engine, kind))
+    yield engine, client
+    await client.stop()
+    assert engine.released == engine.taken
 
 
 @pytest.mark.parametrize("transport", ALL)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
-def test_a_client_that_stays_gets_everything(transport: str, kind: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_a_client_that_stays_gets_everything(transport: str, kind: str) -> None:
+    async with connected(transport, kind) as (engine, client):
         await client.ask("POST", "/x", b"{}")
         engine.let(1 + PIECES)
         await until(lambda: client.whole)
@@ -118,12 +97,10 @@ def test_a_client_that_stays_gets_everything(transport: str, kind: str) -> None:
         assert (client.status, client.data) == (200, expected)
         await until(lambda: engine.released == 1)
 
-    with_transport(transport, kind, body)
-
 
 @pytest.mark.parametrize("transport", ALL)
-def test_pieces_leave_when_they_come(transport: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_pieces_leave_when_they_come(transport: str) -> None:
+    async with connected(transport, "stream") as (engine, client):
         await client.ask("POST", "/x", b"{}")
         engine.let(1)
         for i in range(PIECES):
@@ -132,12 +109,10 @@ def test_pieces_leave_when_they_come(transport: str) -> None:
             engine.let(1)
         await until(lambda: client.whole)
 
-    with_transport(transport, "stream", body)
-
 
 @pytest.mark.parametrize("transport", NETWORK)
-def test_the_status_is_known_when_the_request_is_accepted(transport: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_the_status_is_known_when_the_request_is_accepted(transport: str) -> None:
+    async with connected(transport, "stream") as (engine, client):
         await client.ask("POST", "/x", b"{}")
         await until(lambda: engine.taken == 1)
         assert client.status is None
@@ -148,126 +123,104 @@ def test_the_status_is_known_when_the_request_is_accepted(transport: str) -> Non
         await until(lambda: client.whole)
         await until(lambda: engine.released == 1)
 
-    with_transport(transport, "stream", body)
-
 
 @pytest.mark.parametrize("transport", ALL)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
 @pytest.mark.parametrize("events", ["before the start", 0, 1, 2, 4])
-def test_a_client_that_leaves_frees_the_engine_at_once(transport: str, kind: str, events: int | str) -> None:
+async def test_a_client_that_leaves_frees_the_engine_at_once(transport: str, kind: str, events: int | str) -> None:
     """events: how far the request got when the client left: accepted after 1, one piece is out after 2, ..."""
-
-    async def body(engine: Engine, client: TransportClient) -> None:
-        await client.ask("POST", "/x", b"{}")
-        if isinstance(events, int):
-            await until(lambda: engine.taken == 1)
-            engine.let(events)
-            await until(lambda: engine.gate.locked())
-            if kind == "stream":
-                await until(lambda: client.data.count(b"data") == max(0, events - 1))
-        await client.leave()
-        await until(lambda: engine.released == engine.taken)
-        await client.stop()
-        assert engine.released == engine.taken <= 1
-        assert not client.whole
-
-    async def main() -> None:
-        engine = Engine()
-        await body(engine, ALL[transport](getattr(engine, kind)))
-
-    on_uvloop(main)
+    engine = Engine()
+    client: TransportClient = ALL[transport](getattr(engine, kind))
+    await client.ask("POST", "/x", b"{}")
+    if isinstance(events, int):
+        await until(lambda: engine.taken == 1)
+        engine.let(events)
+        await until(lambda: engine.gate.locked())
+        if kind == "stream":
+            await until(lambda: client.data.count(b"data") == max(0, events - 1))
+    await client.leave()
+    await until(lambda: engine.released == engine.taken)
+    await client.stop()
+    assert engine.released == engine.taken <= 1
+    assert not client.whole
 
 
 @pytest.mark.parametrize("transport", [name for name in NETWORK if name != "socket"])
-def test_releasing_is_not_interrupted_by_leaving(transport: str) -> None:
-    async def main() -> None:
-        releasing, go = asyncio.Event(), asyncio.Event()
+async def test_releasing_is_not_interrupted_by_leaving(transport: str) -> None:
+    releasing, go = asyncio.Event(), asyncio.Event()
 
-        class Slow(Engine):
-            async def aclose(self) -> None:
-                releasing.set()
-                await go.wait()
-                self.released += 1
+    class Slow(Engine):
+        async def aclose(self) -> None:
+            releasing.set()
+            await go.wait()
+            self.released += 1
 
-        engine = Slow()
-        client: TransportClient = NETWORK[transport](engine.stream)
-        await client.ask("POST", "/x", b"{}")
-        engine.let(1 + PIECES)
-        await releasing.wait()
-        await client.leave()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        go.set()
-        await until(lambda: engine.released == 1)
-        await client.stop()
-
-    on_uvloop(main)
+    engine = Slow()
+    client: TransportClient = NETWORK[transport](engine.stream)
+    await client.ask("POST", "/x", b"{}")
+    engine.let(1 + PIECES)
+    await releasing.wait()
+    await client.leave()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    await until(lambda: engine.released == 1)
+    await client.stop()
 
 
 @pytest.mark.parametrize("transport", ALL)
-def test_a_refusal_is_an_answer(transport: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_a_refusal_is_an_answer(transport: str) -> None:
+    async with connected(transport, "refuse") as (_, client):
         await client.ask("POST", "/x", b"{}")
         await until(lambda: client.whole)
         assert client.status == 429
         assert json.loads(client.data)["error"]["code"] == "queue_full"
 
-    with_transport(transport, "refuse", body)
-
 
 @pytest.mark.parametrize("transport", NETWORK)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
-def test_head_has_no_body_and_a_stream_is_closed_unread(transport: str, kind: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_head_has_no_body_and_a_stream_is_closed_unread(transport: str, kind: str) -> None:
+    async with connected(transport, kind) as (engine, client):
         await client.ask("HEAD", "/x", b"")
         engine.let(1 + (PIECES if kind == "unary" else 0))
         await until(lambda: client.whole)
         assert (client.status, client.data) == (200, b"")
         await until(lambda: engine.released == 1)
 
-    with_transport(transport, kind, body)
-
 
 @pytest.mark.parametrize("transport", NETWORK)
-def test_a_body_beyond_the_limit_never_reaches_the_handler(transport: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_a_body_beyond_the_limit_never_reaches_the_handler(transport: str) -> None:
+    async with connected(transport, "unary") as (engine, client):
         await client.ask("POST", "/x", b"x" * (LIMIT + 1))
         await until(lambda: client.whole)
         assert client.status == 413
         assert json.loads(client.data)["error"]["code"] == "payload_too_large"
         assert engine.asked == 0
 
-    with_transport(transport, "unary", body)
-
 
 @pytest.mark.parametrize("transport", NETWORK)
-def test_a_refused_body_gets_the_error_form_of_its_path(transport: str) -> None:
-    async def body(engine: Engine, client: TransportClient) -> None:
+async def test_a_refused_body_gets_the_error_form_of_its_path(transport: str) -> None:
+    async with connected(transport, "unary") as (_, client):
         await client.ask("POST", "/v1/messages", b"x" * (LIMIT + 1))
         await until(lambda: client.whole)
         assert client.status == 413
         answer = json.loads(client.data)
         assert (answer["type"], answer["error"]["type"]) == ("error", "request_too_large")
 
-    with_transport(transport, "unary", body)
-
 
 @pytest.mark.parametrize("transport", NETWORK)
-def test_a_body_of_just_the_limit_reaches_the_handler(transport: str) -> None:
-    async def main() -> None:
-        bodies: list[bytes] = []
+async def test_a_body_of_just_the_limit_reaches_the_handler(transport: str) -> None:
+    bodies: list[bytes] = []
 
-        async def handle(request: Request) -> Response:
-            bodies.append(request.body)
-            return Response(200)
+    async def handle(request: Request) -> Response:
+        bodies.append(request.body)
+        return Response(200)
 
-        client: TransportClient = NETWORK[transport](handle)
-        await client.ask("POST", "/x", b"x" * LIMIT)
-        await until(lambda: client.status == 200)
-        assert bodies == [b"x" * LIMIT]
-        await client.stop()
-
-    on_uvloop(main)
+    client: TransportClient = NETWORK[transport](handle)
+    await client.ask("POST", "/x", b"x" * LIMIT)
+    await until(lambda: client.status == 200)
+    assert bodies == [b"x" * LIMIT]
+    await client.stop()
 
 
 class Broken(Iterated):
@@ -288,51 +241,44 @@ class Broken(Iterated):
 
 @pytest.mark.parametrize("transport", NETWORK)
 @pytest.mark.parametrize("pieces", [None, 0, 1, 3])
-def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
+async def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
     transport: str, pieces: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """pieces None: the handler itself raises."""
+    broken = Broken(pieces or 0)
 
-    async def main() -> None:
-        broken = Broken(pieces or 0)
+    async def handle(request: Request) -> Response:
+        if pieces is None:
+            raise RecursionError("/secret")
+        return Response(200, [], broken)
 
-        async def handle(request: Request) -> Response:
-            if pieces is None:
-                raise RecursionError("/secret")
-            return Response(200, [], broken)
-
-        client: TransportClient = NETWORK[transport](handle)
-        await client.ask("POST", "/x", b"{}")
-        if pieces:
-            await until(lambda: broken.released == 1 and client.data == b"x" * pieces)
-            await client.stop()
-            assert not client.whole
-        else:
-            await until(lambda: client.whole)
-            assert client.status == 500
-            assert json.loads(client.data)["error"]["type"] == "server_error"
-            assert b"secret" not in client.data
-            await client.stop()
-        assert broken.released == (0 if pieces is None else 1)
-        assert "secret" in caplog.text
-
-    on_uvloop(main)
-
-
-def test_asgi_send_alone_shows_that_the_client_left() -> None:
-    async def main() -> None:
-        engine = Engine()
-        client = AsgiDeaf(engine.stream)
-        await client.ask("POST", "/x", b"{}")
-        engine.let(2)
-        await until(lambda: client.data != b"")
-        await client.leave()
-        engine.let(1)
-        await until(lambda: engine.released == 1)
-        await client.call
+    client: TransportClient = NETWORK[transport](handle)
+    await client.ask("POST", "/x", b"{}")
+    if pieces:
+        await until(lambda: broken.released == 1 and client.data == b"x" * pieces)
         await client.stop()
+        assert not client.whole
+    else:
+        await until(lambda: client.whole)
+        assert client.status == 500
+        assert json.loads(client.data)["error"]["type"] == "server_error"
+        assert b"secret" not in client.data
+        await client.stop()
+    assert broken.released == (0 if pieces is None else 1)
+    assert "secret" in caplog.text
 
-    on_uvloop(main)
+
+async def test_asgi_send_alone_shows_that_the_client_left() -> None:
+    engine = Engine()
+    client = AsgiDeaf(engine.stream)
+    await client.ask("POST", "/x", b"{}")
+    engine.let(2)
+    await until(lambda: client.data != b"")
+    await client.leave()
+    engine.let(1)
+    await until(lambda: engine.released == 1)
+    await client.call
+    await client.stop()
 
 
 # --- what only ASGI has

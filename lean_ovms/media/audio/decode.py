@@ -63,17 +63,13 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
         yield from _ffmpeg_blocks(data, format, limits)
         return
     source = WavFile(data) if format == WAV else SoundFile(data, format)
-    _check(source, limits)
+    check_shape(source.rate, source.channels, limits)
+    if limits.max_s * source.rate < source.frames < UNKNOWN_FRAMES:
+        raise too_long(limits, source.frames / source.rate)
     if isinstance(source, WavFile) and source.plain and source.channels == 1 and source.rate == SAMPLE_RATE:
         yield from (bytes(block) for block in source.plain_blocks())
     else:
         yield from _resampled(source)
-
-
-def _check(source: WavFile | SoundFile, limits: AudioLimits) -> None:
-    check_shape(source.rate, source.channels, limits)
-    if limits.max_s * source.rate < source.frames < UNKNOWN_FRAMES:
-        raise too_long(limits, source.frames / source.rate)
 
 
 def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:

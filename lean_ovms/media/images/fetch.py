@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from functools import cached_property
 from urllib.parse import urljoin
 
 import h11
@@ -39,7 +40,6 @@ class HttpFetcher:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
         self._redirects = MAX_REDIRECTS if config.media_url_allow_redirects else 0
-        self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: Url) -> bytes:
         """Returns the body of a 200. Raises BadRequest."""
@@ -98,12 +98,11 @@ class HttpFetcher:
     async def _open(self, url: Url, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if not url.secure:
             return await asyncio.open_connection(address, url.port)
-        return await asyncio.open_connection(address, url.port, ssl=self._context(), server_hostname=url.host)
+        return await asyncio.open_connection(address, url.port, ssl=self._tls, server_hostname=url.host)
 
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
 
     async def _download(self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | Url:
         """Sends one request on a fresh connection. Returns as `_get`."""

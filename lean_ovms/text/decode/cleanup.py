@@ -19,16 +19,16 @@ _PARTIAL = re.compile(r" (?:'[rv]?|n'?)?\Z")
 class CleanUp:
     """The filter for one text: it holds back a space at the end, and what may follow it in a match."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_pending",)
 
     def __init__(self) -> None:
-        self._held = ""
+        self._pending = ""
 
     def feed(self, text: str) -> str:
         """Returns the text that cannot change any more."""
-        if not self._held and " " not in text:
+        if not self._pending and " " not in text:
             return text
-        text = self._held + text
+        text = self._pending + text
         done: list[str] = []
         at = 0
         for match in MATCH.finditer(text):
@@ -36,10 +36,10 @@ class CleanUp:
             at = match.end()
         partial = _PARTIAL.search(text, at)
         end = partial.start() if partial else len(text)
-        self._held = text[end:]
+        self._pending = text[end:]
         return "".join(done) + text[at:end]
 
     def flush(self) -> str:
         """Returns the text held back, at the end."""
-        held, self._held = self._held, ""
-        return held
+        pending, self._pending = self._pending, ""
+        return pending

@@ -89,30 +89,30 @@ class WindowDetokenizer:
     The engine's decode costs 0.2 ms for any length up to 128 ids.
     """
 
-    __slots__ = ("_held", "_ids", "_printed")
+    __slots__ = ("_ids", "_pending", "_printed")
 
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._printed = ""  # the beginning of the window's text, already returned
-        self._held = ""  # the text after it, which may still change
+        self._pending = ""  # the text after it, which may still change
 
     async def feed(self, tokens: Sequence[int], final: bool, skip_special_tokens: bool, decode: Decode) -> str:
         """Returns the new text with these tokens; with final, also the text held back. Raises what decode raises."""
         text = await self._new_text(tokens, skip_special_tokens, decode) if tokens else ""
         if final:
-            text, self._held = text + self._held, ""
+            text, self._pending = text + self._pending, ""
         return text
 
     async def _new_text(self, tokens: Sequence[int], skip_special_tokens: bool, decode: Decode) -> str:
-        if len(self._ids) > (_MAX_WINDOW if self._held else _WINDOW):  # it moves: its context alone is printed already
+        if len(self._ids) > (_MAX_WINDOW if self._pending else _WINDOW):  # it moves: its context is printed already
             del self._ids[:-_CONTEXT]
-            self._printed = (await decode(self._ids[:], skip_special_tokens)).removesuffix(self._held)
+            self._printed = (await decode(self._ids[:], skip_special_tokens)).removesuffix(self._pending)
         self._ids += tokens
         text = await decode(self._ids[:], skip_special_tokens)
         start = _common_length(self._printed, text)
         unstable = _UNSTABLE.search(text, start)
         end = unstable.start() if unstable else len(text)
-        self._printed, self._held = text[:end], text[end:]
+        self._printed, self._pending = text[:end], text[end:]
         return text[start:end]
 
 

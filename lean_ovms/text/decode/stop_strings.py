@@ -64,11 +64,11 @@ class StopMatcher:
                 break
         return node, at
 
-    def _shown(self, before: _Node, text: str, held: int) -> str:
-        """Returns `before` and text, except the last `held` characters; without copying what stays held."""
+    def _shown(self, before: _Node, text: str, withheld: int) -> str:
+        """Returns `before` and text, except the last `withheld` characters; without copying what stays held."""
         if self._include:
             return text
-        shown = before.depth + len(text) - held
+        shown = before.depth + len(text) - withheld
         if shown <= before.depth:
             return before.word[:shown]
         return before.word[: before.depth] + text[: shown - before.depth]

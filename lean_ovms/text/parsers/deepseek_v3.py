@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, json_after
+from ...grammar.frames import CallForm, arguments_after
 from .base import Enclosed
 from .family import THINK, Detection, ModelFamily
 from .json_arguments import json_arguments
@@ -55,7 +55,7 @@ FAMILIES = {
     "deepseek_v3": ModelFamily(
         tools=DeepSeekCalls,
         form=CallForm(
-            one=json_after(f"{CALL}function{SEPARATOR}NAME\n```json\n", f"\n```{END}"),
+            one=arguments_after(f"{CALL}function{SEPARATOR}NAME\n```json\n", f"\n```{END}"),
             before=CALLS,
             between="\n",
             after=CALLS_END,
@@ -65,7 +65,7 @@ FAMILIES = {
     ),
     "deepseek_v31": ModelFamily(
         tools=DeepSeekCalls,
-        form=CallForm(one=json_after(f"{CALL}NAME{SEPARATOR}", END), before=CALLS, after=CALLS_END, trigger=CALLS),
+        form=CallForm(one=arguments_after(f"{CALL}NAME{SEPARATOR}", END), before=CALLS, after=CALLS_END, trigger=CALLS),
         # After deepseek_v3, whose templates show the fence around its arguments.
         detection=Detection(rank=135, marks=((CALLS,),), reasoning="qwen3", reasoning_marks=THINK),
     ),

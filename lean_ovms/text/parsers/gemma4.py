@@ -14,7 +14,7 @@ import json
 import re
 from typing import ClassVar
 
-from ...grammar.frames import CallForm, in_notation
+from ...grammar.frames import CallForm, arguments_after
 from .base import Enclosed
 from .family import Detection, ModelFamily
 from .literals import number_or_word
@@ -193,7 +193,7 @@ FAMILIES = {
     "functiongemma": ModelFamily(
         tools=FunctionGemmaCalls,
         form=CallForm(
-            one=in_notation("<start_function_call>call:NAME", "<end_function_call>", "functiongemma"),
+            one=arguments_after("<start_function_call>call:NAME", "<end_function_call>", "functiongemma"),
             trigger="<start_function_call>",
         ),
         detection=Detection(rank=33, marks=(("<start_function_call>",),)),
@@ -201,7 +201,7 @@ FAMILIES = {
     "gemma4": ModelFamily(
         tools=GemmaCalls,
         thinking=GemmaThinking,
-        form=CallForm(one=in_notation("call:NAME", "", "gemma"), before=START, after=END, trigger=START),
+        form=CallForm(one=arguments_after("call:NAME", "", "gemma"), before=START, after=END, trigger=START),
         detection=Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4"),
     ),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, ReasoningForm, json_after
+from ...grammar.frames import CallForm, ReasoningForm, arguments_after
 from .base import Syntax
 from .family import Detection, ModelFamily
 from .scanner import Sink, Steps, Tags
@@ -125,7 +125,7 @@ FAMILIES = {
         tools=Harmony,
         thinking=Harmony,
         form=CallForm(
-            one=json_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
+            one=arguments_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
             trigger="<|channel|>commentary to=functions.",
             alone=True,
         ),

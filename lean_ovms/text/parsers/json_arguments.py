@@ -19,21 +19,21 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
     """
     if (yield from out.scanner.json_value(sink)):
         return True
-    held = ""
+    pending = ""
 
     def more(piece: str) -> None:
-        nonlocal held
-        text = held + piece
+        nonlocal pending
+        text = pending + piece
         end = max(len(text.rstrip(_CLOSING)), len(text) - _HELD)
         if end:
             sink(text[:end])
-        held = text[end:]
+        pending = text[end:]
 
     tag = yield from out.scanner.until(out.markup, more)
     out.scanner.pos -= len(tag)
-    held = held.rstrip()
+    pending = pending.rstrip()
     if in_call:
-        held = held.removesuffix("]").rstrip().removesuffix("}").rstrip()
-    if held:
-        sink(held)
+        pending = pending.removesuffix("]").rstrip().removesuffix("}").rstrip()
+    if pending:
+        sink(pending)
     return False

@@ -12,7 +12,7 @@ import orjson
 
 from .base import Enclosed, Syntax
 from .json_arguments import json_arguments
-from .scanner import Steps
+from .scanner import Steps, ignore
 
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 """Other keys of a call that models write; dropped."""
@@ -124,7 +124,7 @@ class _Call:
         if word in self.syntax.name_keys and first == '"' and not self.name:
             return (yield from self.read_name())
         if word in _IGNORED_KEYS:
-            return (yield from self.scanner.json_value(_ignore))
+            return (yield from self.scanner.json_value(ignore))
         if not self.eager and not self.started:
             return False
         key.append(": ")
@@ -152,7 +152,7 @@ class _Call:
                 self.add_arguments(unwrapped("".join(quoted), whole))
             return whole
         if first == "n":
-            return (yield from self.scanner.json_value(_ignore))
+            return (yield from self.scanner.json_value(ignore))
         if first != "{" and not self.started:
             return False
         self.add_arguments("")
@@ -193,10 +193,6 @@ class _Call:
             self.out.end_call()
             self.out.text("".join(self.extra))
         return self.started
-
-
-def _ignore(piece: str) -> None:
-    """Drops a value."""
 
 
 def decoded(literal: str) -> str:

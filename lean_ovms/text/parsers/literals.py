@@ -68,9 +68,9 @@ class Literals:
             return "item"
         mark = yield from self.scanner.space()
         if mark in _IN_STRING:
-            held: list[str] = []
-            whole = yield from self._string(mark, _follows(":,}"), held.append)
-            element = key = "".join(held)
+            pieces: list[str] = []
+            whole = yield from self._string(mark, _follows(":,}"), pieces.append)
+            element = key = "".join(pieces)
         else:
             word = yield from self._bare()
             key = json.dumps(word, ensure_ascii=False)

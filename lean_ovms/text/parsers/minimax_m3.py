@@ -16,10 +16,10 @@ from ...grammar.frames import CallForm, xml_call
 from .base import Syntax
 from .elements import Element, to_json
 from .family import Detection, ModelFamily
-from .scanner import Sink, Steps, Tags
+from .scanner import Sink, Steps, Tags, ignore
 from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted
-from .xml_calls import Parameters, ignore
+from .xml_calls import Parameters
 
 MARK = "]<]minimax[>["
 CALLS, CALLS_END = f"{MARK}<tool_call>", f"{MARK}</tool_call>"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, in_json, json_after
+from ...grammar.frames import CallForm, arguments_after, in_json
 from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import JsonCalls
@@ -62,7 +62,7 @@ class MistralCalls(JsonCalls):
 FAMILIES = {
     "devstral": ModelFamily(
         tools=MistralCalls.variant(at_start=False, args_needed=True),
-        form=CallForm(one=json_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]"),
+        form=CallForm(one=arguments_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]"),
         detection=Detection(rank=80, marks=(("[TOOL_CALLS]", "[ARGS]"),)),
     ),
     "mistral": ModelFamily(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, json_after
+from ...grammar.frames import CallForm, arguments_after
 from .base import Syntax
 from .family import Detection, ModelFamily
 from .json_arguments import json_arguments
@@ -60,7 +60,7 @@ FAMILIES = {
             start_tag=THINK, end_tag=THINK_END, breaks=(CALLS,), noise=(THINK_END, _END), keep_special_tokens=True
         ),
         form=CallForm(
-            one=json_after(f"{CALL}{NAME}NAME{NAME_END}{ARGUMENTS}", ARGUMENTS_END + CALL_END),
+            one=arguments_after(f"{CALL}{NAME}NAME{NAME_END}{ARGUMENTS}", ARGUMENTS_END + CALL_END),
             before=CALLS,
             after=CALLS_END,
             trigger=CALLS,

@@ -20,6 +20,11 @@ Steps = Generator[None, None, T]
 Sink = Callable[[str], object]
 """Takes text as it is read."""
 
+
+def ignore(piece: str) -> None:
+    """A Sink of values that are dropped."""
+
+
 # One character class each: a search is one pass, there is nothing to backtrack.
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[0-9A-Za-z+\-.:, \t\r\n]*")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from .base import Syntax
-from .scanner import Sink, Steps, Tags
+from .scanner import Sink, Steps, Tags, ignore
 from .values import STRING, kinds_of, quoted, typed
 
 _IN_NAME = re.compile(r'[^<>"\n]*')
@@ -145,7 +145,9 @@ class _TypedParameters(Parameters[XmlCalls]):
             return
         pieces: list[str] = []
         whole = yield from self._inside(pieces.append, cdata=cdata)
-        text = _trimmed("".join(pieces)) if trim else "".join(pieces)
+        text = "".join(pieces)
+        if trim:
+            text = text.removeprefix("\n").removesuffix("\n")
         self.out.arguments(typed(text, kinds, python=self.syntax.python) if whole else quoted(text)[:-1])
 
     def _inside(self, sink: Sink, *, cdata: bool) -> Steps[bool]:
@@ -167,7 +169,7 @@ class _StringValue:
         self.sink = sink
         self.trim = trim
         self.begun = False
-        self.held = ""
+        self.pending = ""
         sink('"')
 
     def add(self, piece: str) -> None:
@@ -177,18 +179,10 @@ class _StringValue:
         if not self.begun:
             piece = piece[1:] if piece.startswith("\n") else piece
             self.begun = True
-        piece = self.held + piece
-        self.held = "\n" if piece.endswith("\n") else ""
-        self.sink(quoted(piece[:-1] if self.held else piece)[1:-1])
+        piece = self.pending + piece
+        self.pending = "\n" if piece.endswith("\n") else ""
+        self.sink(quoted(piece[:-1] if self.pending else piece)[1:-1])
 
     def finish(self, whole: bool) -> None:
         """Ends the string. One that was cut off stays open and keeps its last newline."""
-        self.sink('"' if whole else quoted(self.held)[1:-1])
-
-
-def ignore(piece: str) -> None:
-    """Drops the value of a parameter that was given before."""
-
-
-def _trimmed(text: str) -> str:
-    return text.removeprefix("\n").removesuffix("\n")
+        self.sink('"' if whole else quoted(self.pending)[1:-1])

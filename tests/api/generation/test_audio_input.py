@@ -21,6 +21,7 @@ from tests.api.test_keys import written
 from tests.fakes import INFO, FakeEngine, say
 from tests.recordings import plain_wav
 from tests.speech_scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
+from tests.waiting import cancel
 
 SHORT, LONG = plain_wav(0.5), plain_wav(1.5)
 MakeHearing = Callable[..., Awaitable[tuple[App, FakeEngine, ScriptedSpeech]]]
@@ -209,9 +210,7 @@ async def test_a_client_that_leaves_stops_the_transcription(make_hearing: MakeHe
     request = asyncio.ensure_future(chat(app, heard(SHORT)))
     await started.wait()
     assert len(model.in_flight) == 1
-    request.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await request
+    await cancel(request)
     assert len(model.in_flight) == 0
     assert engine.submitted == []
 

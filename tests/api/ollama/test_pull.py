@@ -17,6 +17,7 @@ from lean_ovms.deployment import pulls
 from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.hub.pull import PullRequest, pull
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from lean_ovms.types import Request, Response
 from tests.api.conftest import get, parts, post, whole
 from tests.api.ollama.test_chat import error, lines
@@ -43,10 +44,7 @@ async def app(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     await app.services.manager.load()
     yield app
-    await app.services.manager.stop()
-    app.services.image_loader.close()
-    await app.close()
-    app.services.offload.close()
+    await close(app)
 
 
 async def delete(app: App, body: Any) -> Response:
@@ -159,9 +157,7 @@ async def test_only_servers_of_a_repository_allow_it(tmp_path: Path, options: An
     for response in (await post(app, "/api/pull", {"model": NAME}), await delete(app, {"model": "m"})):
         status, message = await error(response)
         assert (status, "--allow_runtime_pull" in message) == (403, True)
-    app.services.image_loader.close()
-    await app.close()
-    app.services.offload.close()
+    await close(app)
 
 
 async def test_a_stopped_server_ends_its_pulls(app: App, go_on: threading.Event) -> None:

@@ -24,6 +24,7 @@ from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.voice_fakes import FakeVoiceEngine, fake_voice
+from tests.waiting import cancel
 
 SAID = ["The first sentence ", "is here. The ", "second one is there! And", " more"]
 WHOLE = "".join(SAID)
@@ -269,9 +270,7 @@ async def test_a_client_that_leaves_stops_the_speech(make_speaking: MakeSpeaking
 
     reading = asyncio.ensure_future(client())
     await asyncio.wait_for(asked_twice(voice), 300)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
+    await cancel(reading)
     assert voice.cancelled == [SENTENCES[1]]
     assert all(not model.in_flight for model in app.registry.models.values())
 

@@ -19,7 +19,7 @@ from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
-from tests.api.conftest import closing_apps, events, get, parts, post, whole
+from tests.api.conftest import apps_of, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.voice_fakes import FakeVoiceEngine, fake_voice
 
@@ -32,14 +32,7 @@ MakeVoice = Callable[..., Awaitable[tuple[App, FakeVoiceEngine]]]
 @pytest.fixture
 async def make_voice() -> AsyncIterator[MakeVoice]:
     """make_voice(**options) -> (app, engine), loaded; the model is called "v"."""
-    async with closing_apps() as made:
-
-        async def make(**options: Any) -> tuple[App, FakeVoiceEngine]:
-            model, engine = await fake_voice(**options)
-            app = App(model.config, [model])
-            made.append(app)
-            return app, engine
-
+    async with apps_of(fake_voice) as make:
         yield make
 
 

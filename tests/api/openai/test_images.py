@@ -24,11 +24,12 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.push_types import Sink
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
-from tests.api.conftest import closing_apps, events, get, post, refused, whole
+from tests.api.conftest import apps_of, events, get, post, refused, whole
 from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
 from tests.forms import Part, form_request
 from tests.image_fakes import FakeImageEngine, fake_image_model
+from tests.waiting import until
 
 PATH, EDITS, VARIATIONS = "/v1/images/generations", "/v1/images/edits", "/v1/images/variations"
 MakeImages = Callable[..., Awaitable[tuple[App, FakeImageEngine]]]
@@ -37,14 +38,7 @@ MakeImages = Callable[..., Awaitable[tuple[App, FakeImageEngine]]]
 @pytest.fixture
 async def make_images() -> AsyncIterator[MakeImages]:
     """make_images(**options) -> (app, engine), loaded; the model is called "e"."""
-    async with closing_apps() as made:
-
-        async def make(**options: Any) -> tuple[App, FakeImageEngine]:
-            model, engine = await fake_image_model(**options)
-            app = App(model.config, [model])
-            made.append(app)
-            return app, engine
-
+    async with apps_of(fake_image_model) as make:
         yield make
 
 
@@ -214,8 +208,7 @@ async def test_a_client_that_leaves_cancels_the_image_and_those_after_it(make_im
     app, engine = await make_images()
     engine.gate = asyncio.Event()
     request = asyncio.create_task(post(app, PATH, {"prompt": "a cat", "n": 3}))
-    while not engine.asked:
-        await asyncio.sleep(0)
+    await until(lambda: engine.asked)
     request.cancel()
     await asyncio.wait([request])
     assert (engine.cancelled, len(engine.asked)) == (1, 1)
@@ -301,8 +294,7 @@ async def test_a_client_that_leaves_a_stream_cancels_its_image(make_images: Make
 async def test_of_a_stream_that_is_not_read_one_image_is_made_ahead(make_images: MakeImages) -> None:
     app, engine = await make_images()
     response = await post(app, PATH, {"prompt": "a cat", "stream": True, "n": 4})
-    while len(engine.asked) < 2:
-        await asyncio.sleep(0)
+    await until(lambda: len(engine.asked) >= 2)
     for _ in range(20):
         await asyncio.sleep(0)
     assert len(engine.asked) == 2
@@ -438,8 +430,7 @@ async def test_images_count_in_the_pixels_in_work_until_the_answer(make_images: 
     app, engine = await make_images()
     engine.gate = asyncio.Event()
     request = asyncio.create_task(app.handle(form_request(EDITS, [*EDIT, ("mask", png(8, 8))])))
-    while not engine.asked:
-        await asyncio.sleep(0)
+    await until(lambda: engine.asked)
     assert (app.services.image_loader._pixels.used, app.services.bodies.used) == (130 * 70 + 64, 0)
     engine.gate.set()
     response = await request
@@ -456,8 +447,7 @@ async def test_an_edit_counts_as_a_request_of_its_key_until_the_answer(make_imag
     Image.effect_noise((300, 300), 90).save(file, "png")
     parts: list[Part] = [("image", ("a.png", file.getvalue())), ("prompt", "x")]
     first = asyncio.create_task(app.handle(form_request(EDITS, parts, **ALICE)))
-    while not engine.asked:
-        await asyncio.sleep(0)
+    await until(lambda: engine.asked)
     assert app.services.bodies.used == 0
     second = await app.handle(form_request(EDITS, parts, **ALICE))
     assert second.status == 429

@@ -10,6 +10,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import SERVED_TASKS, Config
 from lean_ovms.models import factory
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, ModelDir
+from lean_ovms.server.run import close
 from tests.api.conftest import get, whole
 
 MODALITIES = {
@@ -33,8 +34,7 @@ async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task:
     given, made = MODALITIES.get(task, ("text", task))
     assert (entry["input_modalities"], entry["output_modalities"]) == ([given], [made])
     assert "max_model_len" not in entry
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 async def test_files_of_a_vision_model_show_that_it_reads_images(tmp_path: Path) -> None:

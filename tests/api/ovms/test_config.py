@@ -88,6 +88,9 @@ class FakeManager:
     def __init__(self, reload: Callable[[], Awaitable[bool]]) -> None:
         self.reload = reload
 
+    async def stop(self) -> None:
+        """There is nothing to stop."""
+
 
 async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> None:
     app, _ = await make_app()

@@ -11,6 +11,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
 from tests.api.conftest import MakePooling, ask, get, post, refused, whole
 from tests.fakes import FakeEngine, say
 from tests.pooling_fakes import BOS, EOS, fake_model
@@ -50,8 +51,7 @@ async def test_an_embedding_model_does_not_chat(path: str, body: dict[str, Any])
         "The model 'e' does embeddings, not text generation; "
         "it is served under /v1/embeddings, /v2/embed, /pooling, /rerank and /score"
     )
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 @pytest.mark.parametrize(("path", "body"), POOLING)
@@ -64,8 +64,7 @@ async def test_a_chat_model_does_not_embed(path: str, body: dict[str, Any]) -> N
     assert "/v1/chat/completions" in error["message"]
     if path not in ("/classify",):
         assert (await post(app, path, body)).status == 200  # the only model for it need not be named
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 async def test_which_model_is_the_default() -> None:
@@ -76,8 +75,7 @@ async def test_which_model_is_the_default() -> None:
     app.registry.install(other)
     response = await post(app, "/v1/embeddings", {"input": "a"})
     assert (await whole(response))["error"]["message"] == "model field is missing in JSON body"
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/v3/tokenize"])
@@ -162,5 +160,4 @@ async def test_the_endpoints_that_are_named_take_the_model_and_no_others_do(task
         response = await post(app, path, {"model": "e", **body})
         answer = await whole(response)
         assert (response.status == 200) is (path in named), (path, answer)
-    app.services.image_loader.close()
-    await app.close()
+    await close(app)

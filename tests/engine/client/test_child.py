@@ -17,6 +17,7 @@ from lean_ovms.engine.client import prestart
 from lean_ovms.engine.client.child import Child, describe_exit
 from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, run_fast, until
+from tests.waiting import cancel
 
 pytestmark = pytest.mark.slow
 """Each starts a process."""
@@ -60,11 +61,8 @@ def test_a_life_from_start_to_stop_on_either_loop(new_loop):
         assert not life.child.alive
         assert life.lost == 1
 
-    loop = new_loop()
-    try:
+    with contextlib.closing(new_loop()) as loop:
         loop.run_until_complete(main())
-    finally:
-        loop.close()
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -77,11 +75,8 @@ def test_a_killed_child_is_noticed_and_leaves_no_zombie_on_either_loop(new_loop)
         life.child.send(protocol.Ping(1))
         await life.child.stop()
 
-    loop = new_loop()
-    try:
+    with contextlib.closing(new_loop()) as loop:
         loop.run_until_complete(main())
-    finally:
-        loop.close()
 
 
 FAILING = {
@@ -136,9 +131,7 @@ async def test_a_start_that_is_given_up_kills_the_child():
     life = Life()
     task = asyncio.create_task(life.start("hang"))
     await until(lambda: life.child.pid)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel(task)
     await until(lambda: gone(life.child.pid))
 
 
@@ -234,9 +227,7 @@ def test_a_stop_that_is_cancelled_kills():
         await life.start("stubborn", timeout_s=1e9)
         task = asyncio.create_task(life.child.stop())
         await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
         await until(lambda: gone(life.child.pid))
 
     run_fast(main)

@@ -20,6 +20,7 @@ from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 from tests.streams import pieces
+from tests.waiting import cancel
 
 
 async def lost(awaitable):
@@ -165,9 +166,7 @@ async def test_a_submit_that_is_cancelled_cancels_in_the_engine():
         await until(lambda: engine.busy)
         sent = []
         engine._replies.send = sent.append
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
         assert [(r.kind, r.id, r.index) for r in sent] == [("cancel", 1, None)]
         assert not engine.busy
 
@@ -479,9 +478,7 @@ async def test_a_start_that_is_given_up_leaves_no_process():
     task = asyncio.create_task(engine.start())
     await until(lambda: engine.pid)
     pid = engine.pid
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel(task)
     await engine.stop()
     assert gone(pid)
 

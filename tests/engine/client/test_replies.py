@@ -10,6 +10,7 @@ from lean_ovms.engine.protocol import Tokens
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, Unavailable
 from lean_ovms.push_types import Sink
 from tests.streams import Gate
+from tests.waiting import cancel
 
 
 class Room(ReplyRouter):
@@ -25,6 +26,11 @@ class Room(ReplyRouter):
         return reply
 
 
+@pytest.fixture
+def room():
+    return Room()
+
+
 async def pushed(reply, is_open=True):
     """A sink to which the reply is pushed already."""
     gate = Gate(reply, is_open=is_open)
@@ -32,8 +38,7 @@ async def pushed(reply, is_open=True):
     return gate
 
 
-async def test_what_came_before_there_is_a_sink_is_pushed_to_it_at_once():
-    room = Room()
+async def test_what_came_before_there_is_a_sink_is_pushed_to_it_at_once(room):
     reply = room.accepted()
     assert not reply.finished
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
@@ -44,8 +49,7 @@ async def test_what_came_before_there_is_a_sink_is_pushed_to_it_at_once():
     await gate.task
 
 
-async def test_what_comes_while_the_sink_is_paused_is_merged_per_sequence():
-    room = Room()
+async def test_what_comes_while_the_sink_is_paused_is_merged_per_sequence(room):
     reply = room.accepted(2)
     gate = await pushed(reply, is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], [-1.0], None), Tokens(reply.id, 1, [5], [-5.0], None)])
@@ -63,8 +67,7 @@ async def test_what_comes_while_the_sink_is_paused_is_merged_per_sequence():
     assert not gate.task.done()
 
 
-async def test_tokens_of_a_frame_are_pushed_in_the_turn_in_which_it_comes():
-    room = Room()
+async def test_tokens_of_a_frame_are_pushed_in_the_turn_in_which_it_comes(room):
     gate = await pushed(reply := room.accepted())
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     assert gate.pieces == [[Tokens(reply.id, 0, [1], None, None)]]
@@ -73,15 +76,13 @@ async def test_tokens_of_a_frame_are_pushed_in_the_turn_in_which_it_comes():
     await gate.task
 
 
-async def test_an_empty_final_keeps_the_logprobs_that_came_before():
-    room = Room()
+async def test_an_empty_final_keeps_the_logprobs_that_came_before(room):
     reply = room.accepted()
     room.deliver([Tokens(reply.id, 0, [1], [-1.0], None), Tokens(reply.id, 0, [], None, "stop")])
     assert (await pushed(reply)).pieces == [[Tokens(reply.id, 0, [1], [-1.0], "stop")]]
 
 
-async def test_a_sequence_that_does_not_come_ends_unseen():
-    room = Room()
+async def test_a_sequence_that_does_not_come_ends_unseen(room):
     gate = await pushed(reply := room.accepted(3))
     room.deliver([Tokens(reply.id, 0, [1], None, "stop"), *[Tokens(reply.id, i, [], None, "absent") for i in (1, 2)]])
     await gate.task
@@ -89,16 +90,14 @@ async def test_a_sequence_that_does_not_come_ends_unseen():
     assert (reply.absent, room.busy) == (2, False)
 
 
-async def test_when_no_sequence_comes_nothing_is_pushed():
-    room = Room()
+async def test_when_no_sequence_comes_nothing_is_pushed(room):
     gate = await pushed(reply := room.accepted())
     room.deliver([Tokens(reply.id, 0, [], None, "absent")])
     await gate.task
     assert (gate.pieces, reply.absent, room.busy) == ([], 1, False)
 
 
-async def test_steps_that_come_at_once_are_pushed_once_and_only_where_they_belong():
-    room = Room()
+async def test_steps_that_come_at_once_are_pushed_once_and_only_where_they_belong(room):
     mine, other = room.accepted(), room.accepted()
     first, second = await pushed(mine), await pushed(other)
     room.deliver([Tokens(mine.id, 0, [1], None, None), Tokens(mine.id, 0, [2], None, None)])
@@ -106,19 +105,15 @@ async def test_steps_that_come_at_once_are_pushed_once_and_only_where_they_belon
     assert second.pieces == []
 
 
-async def test_after_its_cancellation_nothing_is_pushed():
-    room = Room()
+async def test_after_its_cancellation_nothing_is_pushed(room):
     gate = await pushed(reply := room.accepted())
-    gate.task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await gate.task
+    await cancel(gate.task)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     assert gate.pieces == []
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_an_error_comes_after_what_came_before_it(is_open):
-    room = Room()
+async def test_an_error_comes_after_what_came_before_it(is_open, room):
     gate = await pushed(reply := room.accepted(), is_open)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     room.deliver([protocol.Failed(reply.id, EngineFailure("out of memory").to_wire())])
@@ -130,8 +125,7 @@ async def test_an_error_comes_after_what_came_before_it(is_open):
     assert not room.busy
 
 
-async def test_an_error_of_no_known_class_is_a_failure_of_the_engine():
-    room = Room()
+async def test_an_error_of_no_known_class_is_a_failure_of_the_engine(room):
     gate = await pushed(reply := room.accepted())
     room.deliver([protocol.Failed(reply.id, ["NoSuchClass", None, None, None])])
     with pytest.raises(EngineFailure, match="unknown error"):
@@ -139,9 +133,8 @@ async def test_an_error_of_no_known_class_is_a_failure_of_the_engine():
 
 
 @pytest.mark.parametrize("reason", [None, "stop"])
-async def test_what_the_sink_raises_ends_the_request_and_no_other(reason):
+async def test_what_the_sink_raises_ends_the_request_and_no_other(reason, room):
     """Also when it is raised for the last tokens."""
-    room = Room()
     reply, other = room.accepted(2), room.accepted()
     task = asyncio.ensure_future(reply.push_to(Sink(lambda found: 1 / 0)))
     gate = await pushed(other)
@@ -153,8 +146,7 @@ async def test_what_the_sink_raises_ends_the_request_and_no_other(reason):
     assert room.busy == (reason is None)  # with the other one
 
 
-async def test_a_cancelled_sequence_is_never_seen_again_and_the_others_go_on():
-    room = Room()
+async def test_a_cancelled_sequence_is_never_seen_again_and_the_others_go_on(room):
     gate = await pushed(reply := room.accepted(2), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None), Tokens(reply.id, 1, [2], None, None)])
     reply.cancel(0)
@@ -166,8 +158,7 @@ async def test_a_cancelled_sequence_is_never_seen_again_and_the_others_go_on():
     assert gate.pieces == [[Tokens(reply.id, 1, [2, 4], None, "stop")]]
 
 
-async def test_cancelling_every_sequence_ends_the_reply():
-    room = Room()
+async def test_cancelling_every_sequence_ends_the_reply(room):
     gate = await pushed(reply := room.accepted(2))
     reply.cancel(1)
     assert not reply.finished
@@ -177,8 +168,7 @@ async def test_cancelling_every_sequence_ends_the_reply():
     assert not room.busy
 
 
-async def test_a_sequence_that_its_own_tokens_end_is_cancelled_while_they_are_pushed():
-    room = Room()
+async def test_a_sequence_that_its_own_tokens_end_is_cancelled_while_they_are_pushed(room):
     reply, seen = room.accepted(), []
 
     def take(records):
@@ -195,16 +185,14 @@ async def test_a_sequence_that_its_own_tokens_end_is_cancelled_while_they_are_pu
 
 
 @pytest.mark.parametrize("index", [5, -1])
-async def test_cancelling_a_sequence_that_is_not_there_does_nothing(index):
-    room = Room()
+async def test_cancelling_a_sequence_that_is_not_there_does_nothing(index, room):
     reply = room.accepted(2)
     reply.cancel(index)
     assert room.sent == []
     assert not reply.finished
 
 
-async def test_cancel_is_sent_once_and_drops_what_is_not_pushed():
-    room = Room()
+async def test_cancel_is_sent_once_and_drops_what_is_not_pushed(room):
     gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     reply.cancel()
@@ -215,8 +203,7 @@ async def test_cancel_is_sent_once_and_drops_what_is_not_pushed():
     assert gate.pieces == []
 
 
-async def test_cancel_after_the_last_final_sends_nothing():
-    room = Room()
+async def test_cancel_after_the_last_final_sends_nothing(room):
     reply = room.accepted()
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
     reply.cancel()
@@ -224,8 +211,7 @@ async def test_cancel_after_the_last_final_sends_nothing():
     assert (await pushed(reply)).pieces == []
 
 
-async def test_abort_cancels_in_the_engine_and_raises_its_error():
-    room = Room()
+async def test_abort_cancels_in_the_engine_and_raises_its_error(room):
     gate = await pushed(reply := room.accepted(2))
     reply.abort(RequestTimeout("too long"))
     assert room.sent == [protocol.Cancel(reply.id)]
@@ -236,8 +222,7 @@ async def test_abort_cancels_in_the_engine_and_raises_its_error():
     assert len(room.sent) == 1
 
 
-async def test_abort_after_the_end_changes_nothing():
-    room = Room()
+async def test_abort_after_the_end_changes_nothing(room):
     gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
     reply.abort(RequestTimeout("too late"))
@@ -247,22 +232,19 @@ async def test_abort_after_the_end_changes_nothing():
 
 
 @pytest.mark.parametrize("index", [-1, 1, 99])
-async def test_a_sequence_that_nobody_asked_for_is_dropped(index):
-    room = Room()
+async def test_a_sequence_that_nobody_asked_for_is_dropped(index, room):
     gate = await pushed(reply := room.accepted())
     room.deliver([Tokens(reply.id, index, [1], None, "stop")])
     assert gate.pieces == []
 
 
-async def test_a_second_final_of_a_sequence_is_dropped():
-    room = Room()
+async def test_a_second_final_of_a_sequence_is_dropped(room):
     reply = room.accepted(2)
     room.deliver([Tokens(reply.id, 0, [1], None, "stop"), Tokens(reply.id, 0, [2], None, "length")])
     assert (await pushed(reply)).pieces == [[Tokens(reply.id, 0, [1], None, "stop")]]
 
 
-async def test_the_progress_of_the_prompt_is_pushed_without_tokens_or_with_the_next_ones():
-    room = Room()
+async def test_the_progress_of_the_prompt_is_pushed_without_tokens_or_with_the_next_ones(room):
     gate = await pushed(reply := room.accepted())
     room.deliver([protocol.Progress(reply.id, 2, 0, 1.0)])
     assert (gate.take(), reply.progress.tokens) == ([[]], 2)
@@ -274,8 +256,7 @@ async def test_the_progress_of_the_prompt_is_pushed_without_tokens_or_with_the_n
     assert ([len(found) for found in gate.pieces], reply.progress.tokens) == ([1], 3)
 
 
-async def test_records_for_unknown_ids_are_dropped():
-    room = Room()
+async def test_records_for_unknown_ids_are_dropped(room):
     room.deliver(
         [
             protocol.Accepted(9, 1),
@@ -297,8 +278,7 @@ async def test_a_record_of_the_other_direction_is_a_broken_engine():
         Room().deliver([protocol.Cancel(1)])
 
 
-async def test_prompt_logprobs_are_known_with_the_first_tokens():
-    room = Room()
+async def test_prompt_logprobs_are_known_with_the_first_tokens(room):
     gate = await pushed(reply := room.accepted())
     room.deliver([protocol.PromptLogprobs(reply.id, [None, -0.5])])
     assert gate.pieces == []
@@ -308,8 +288,7 @@ async def test_prompt_logprobs_are_known_with_the_first_tokens():
     assert reply.prompt_logprobs.logprobs == [None, -0.5]
 
 
-async def test_tokens_in_the_frame_of_the_acceptance_are_there_at_once():
-    room = Room()
+async def test_tokens_in_the_frame_of_the_acceptance_are_there_at_once(room):
     reply = room.open(1)
     task = asyncio.create_task(reply.wait_accepted())
     await asyncio.sleep(0)
@@ -319,8 +298,7 @@ async def test_tokens_in_the_frame_of_the_acceptance_are_there_at_once():
     assert [t.tokens for t in (await pushed(reply)).pieces[0]] == [[1]]
 
 
-async def test_fail_all_gives_everybody_an_error_of_his_own():
-    room = Room()
+async def test_fail_all_gives_everybody_an_error_of_his_own(room):
     tasks = [(await pushed(room.accepted())).task for _ in range(2)]
     call = asyncio.create_task(room.call(protocol.Ping))
     waiting = asyncio.create_task(room.open(1).wait_accepted())
@@ -332,8 +310,7 @@ async def test_fail_all_gives_everybody_an_error_of_his_own():
     assert not room.busy
 
 
-async def test_a_call_that_was_given_up_leaves_nothing_behind():
-    room = Room()
+async def test_a_call_that_was_given_up_leaves_nothing_behind(room):
     call = asyncio.create_task(room.call(protocol.Ping))
     await asyncio.sleep(0)
     assert room.busy
@@ -344,23 +321,20 @@ async def test_a_call_that_was_given_up_leaves_nothing_behind():
     assert not room.busy
 
 
-async def test_an_answer_is_given_once():
-    room = Room()
+async def test_an_answer_is_given_once(room):
     call = asyncio.create_task(room.call(lambda n: protocol.Encode(n, ["a"], True)))
     await asyncio.sleep(0)
     room.deliver([protocol.Encoded(1, [[4]]), protocol.Encoded(1, [[5]]), protocol.Refused(1, ["BadRequest"] * 4)])
     assert (await call).tokens == [[4]]
 
 
-async def test_ids_are_never_given_twice():
-    room = Room()
+async def test_ids_are_never_given_twice(room):
     replies = [room.open(1) for _ in range(3)]
     room.fail_all(lambda: Unavailable("gone"))
     assert [*[r.id for r in replies], room.open(1).id] == [1, 2, 3, 4]
 
 
-async def test_audio_that_waits_is_joined():
-    room = Room()
+async def test_audio_that_waits_is_joined(room):
     reply = room.accepted()
     gate = await pushed(reply, is_open=False)
     room.deliver([protocol.SpokenTokens(reply.id, 0, [1], None, None, b"")])

@@ -57,9 +57,15 @@ def clock(monkeypatch):
     return clock
 
 
-def test_silence_is_asked_about_after_half_the_limit_and_ends_at_the_limit(clock):
+@pytest.fixture
+def dog(clock):
+    """One that watches work."""
     dog = Dog()
     dog.begin()
+    return dog
+
+
+def test_silence_is_asked_about_after_half_the_limit_and_ends_at_the_limit(clock, dog):
     clock.advance(4.9)
     assert dog.calls == []
     clock.advance(0.2)
@@ -71,9 +77,7 @@ def test_silence_is_asked_about_after_half_the_limit_and_ends_at_the_limit(clock
     assert clock.timers == []
 
 
-def test_an_engine_that_answers_pings_lives(clock):
-    dog = Dog()
-    dog.begin()
+def test_an_engine_that_answers_pings_lives(clock, dog):
     for _ in range(20):
         before = dog.calls.count("ping")
         clock.advance(2.5)
@@ -83,18 +87,14 @@ def test_an_engine_that_answers_pings_lives(clock):
     assert dog.calls.count("ping") >= 5
 
 
-def test_an_engine_that_sends_is_never_asked(clock):
-    dog = Dog()
-    dog.begin()
+def test_an_engine_that_sends_is_never_asked(clock, dog):
     for _ in range(100):
         clock.advance(1.0)
         dog.record_received(clock.now)
     assert dog.calls == []
 
 
-def test_when_the_work_is_done_the_last_timer_is_the_end(clock):
-    dog = Dog()
-    dog.begin()
+def test_when_the_work_is_done_the_last_timer_is_the_end(clock, dog):
     clock.advance(1.0)
     dog.work = False
     clock.advance(100.0)
@@ -102,9 +102,7 @@ def test_when_the_work_is_done_the_last_timer_is_the_end(clock):
     assert clock.timers == []
 
 
-def test_silence_before_new_work_does_not_count(clock):
-    dog = Dog()
-    dog.begin()
+def test_silence_before_new_work_does_not_count(clock, dog):
     clock.advance(1.0)
     dog.work = False
     clock.advance(3.9)  # the first timer still stands
@@ -123,18 +121,14 @@ def test_more_work_does_not_put_off_the_end(clock):
     assert dog.calls == ["ping", "bite"]
 
 
-def test_a_process_that_slept_itself_first_listens_again(clock):
-    dog = Dog()
-    dog.begin()
+def test_a_process_that_slept_itself_first_listens_again(clock, dog):
     clock.advance(6.0, late=60.0)
     assert dog.calls == []
     clock.advance(10.1)
     assert dog.calls == ["ping", "bite"]
 
 
-def test_sleep_takes_the_timer_away(clock):
-    dog = Dog()
-    dog.begin()
+def test_sleep_takes_the_timer_away(clock, dog):
     dog.stop()
     dog.stop()
     assert clock.timers == []

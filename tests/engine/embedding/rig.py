@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,14 @@ from lean_ovms.config import Config
 from lean_ovms.engine.client.pool_reply import pool_record
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
-from lean_ovms.engine.protocol import Cancel, Pooled, Record, Refused
-from lean_ovms.engine.worker.loop import Worker
-from lean_ovms.engine_types import EngineStats
+from lean_ovms.engine.protocol import Pooled, Refused
 from lean_ovms.pooling_types import PoolingInput, PoolingParams
-from tests.engine.rig import MemoryTransport
+from tests.engine.rig import WorkerRig
 
 LIMITS = PoolingLimits(queued=64, tokens=100_000, batch_tokens=1024)
 
 
-class Rig:
+class Rig(WorkerRig):
     """A worker and the records that it has sent so far. batches: ids of the requests in each batch, in order.
 
     shapes: of the batches. first_ids: of the first text of each batch, without padding.
@@ -31,13 +29,10 @@ class Rig:
         self, task: str = "embeddings", limits: PoolingLimits = LIMITS, pooler: Any = None, **options: Any
     ) -> None:
         self.pooler = pooler or FakePooler(Config(fake_engine=True, task=task, **options))
-        self.transport = MemoryTransport()
-        self.task = PoolingTask(self.pooler, limits)
-        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        super().__init__(PoolingTask(self.pooler, limits))
         self.batches: list[list[int]] = []
         self.shapes: list[tuple[int, ...]] = []
         self.first_ids: list[list[int]] = []
-        self._ids = 0
         self._start = self.pooler.start
         self._next = self.task.queue.next_batch
         self.pooler.start = self._started
@@ -55,32 +50,13 @@ class Rig:
 
     def submit(self, *inputs: PoolingInput, **params: Any) -> int:
         """Put a request into the inbox; returns its id."""
-        self._ids += 1
-        self.put(pool_record(self._ids, inputs, PoolingParams(**params)))
-        return self._ids
-
-    def put(self, *records: Record) -> None:
-        self.transport.inbox.append(records)
-
-    def cancel(self, number: int) -> None:
-        self.put(Cancel(number))
-
-    def turn(self, times: int = 1) -> None:
-        for _ in range(times):
-            assert self.worker.turn()
-
-    def run(self, most: int = 500) -> Rig:
-        """Turn until the task is idle."""
-        for _ in range(most):
-            if self.task.idle and not self.transport.inbox:
-                return self
-            self.turn()
-        raise AssertionError(f"still at work after {most} turns: {self.stats()}")
+        number = self.next_id()
+        self.put(pool_record(number, inputs, PoolingParams(**params)))
+        return number
 
     def records(self, kind: type[Any], number: int = 0) -> list[Any]:
         """Those of a kind that were sent, for a request or for all."""
-        sent = [record for frame in self.transport.frames for record in frame if type(record) is kind]
-        return [record for record in sent if number in (0, record.id)]
+        return [record for record in self.sent() if type(record) is kind and number in (0, record.id)]
 
     def rows(self, number: int) -> list[np.ndarray[Any, Any]]:
         """The result of each input of a request: [rows, width]."""
@@ -112,9 +88,6 @@ class Rig:
         assert self.records(Refused, number) == []
         return self.rows(number)
 
-    def stats(self) -> EngineStats:
-        return EngineStats(**self.task.stats())
-
 
 def with_info(pooler: Any, **changes: Any) -> Any:
     """The pooler with other fields of its PoolingInfo."""
@@ -125,6 +98,3 @@ def with_info(pooler: Any, **changes: Any) -> Any:
 def texts(count: int, length: int = 20) -> Sequence[str]:
     """Different texts of this many bytes."""
     return [f"{number:0{length}d}" for number in range(count)]
-
-
-__all__ = ["LIMITS", "Rig", "asdict", "texts", "with_info"]

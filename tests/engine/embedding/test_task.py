@@ -20,8 +20,12 @@ from lean_ovms.types import Image
 from tests.engine.embedding.rig import LIMITS, Rig, texts, with_info
 
 
-def test_equal_texts_get_equal_vectors_in_any_batch() -> None:
-    rig = Rig()
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_equal_texts_get_equal_vectors_in_any_batch(rig: Rig) -> None:
     [alone] = rig.ask("hello")
     many = rig.ask(*texts(40), "hello", *texts(3, 200))
     assert np.array_equal(many[40], alone)
@@ -29,8 +33,7 @@ def test_equal_texts_get_equal_vectors_in_any_batch() -> None:
     assert np.linalg.norm(alone) == pytest.approx(1)
 
 
-def test_texts_and_their_ids_are_the_same_and_tokens_are_counted() -> None:
-    rig = Rig()
+def test_texts_and_their_ids_are_the_same_and_tokens_are_counted(rig: Rig) -> None:
     number = rig.submit("hi", [257, *b"hi", 256], "")
     rig.run()
     first, second, empty = rig.rows(number)
@@ -39,8 +42,7 @@ def test_texts_and_their_ids_are_the_same_and_tokens_are_counted() -> None:
     assert not np.array_equal(first, empty)
 
 
-def test_requests_that_wait_share_a_batch() -> None:
-    rig = Rig()
+def test_requests_that_wait_share_a_batch(rig: Rig) -> None:
     numbers = [rig.submit(text) for text in texts(8)]
     rig.run()
     assert rig.shapes == [(8, 32)]
@@ -48,8 +50,7 @@ def test_requests_that_wait_share_a_batch() -> None:
     assert len(rig.transport.frames) == 1  # one frame, and one wake-up, for all
 
 
-def test_one_text_passes_a_long_list_of_another_request() -> None:
-    rig = Rig()
+def test_one_text_passes_a_long_list_of_another_request(rig: Rig) -> None:
     rig.submit(*texts(600, 100))
     rig.turn(3)
     short = rig.submit("hello")
@@ -72,8 +73,7 @@ def test_an_image_is_a_batch_of_its_own_and_counts_as_many_tokens() -> None:
     assert rig.stats().queued == 0
 
 
-def test_lower_priorities_go_first_and_nobody_starves() -> None:
-    rig = Rig()
+def test_lower_priorities_go_first_and_nobody_starves(rig: Rig) -> None:
     patient = rig.submit(*texts(30, 100), priority=5)
     urgent = rig.submit(*texts(300, 100), priority=-5)
     rig.run()
@@ -82,8 +82,7 @@ def test_lower_priorities_go_first_and_nobody_starves() -> None:
     assert any(patient in batch for batch in order[:4])
 
 
-def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size() -> None:
-    rig = Rig()
+def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size(rig: Rig) -> None:
     rig.ask(*texts(100, 10), *texts(5, 400), *texts(40, 100))
     for rows, size in rig.shapes:
         assert rows * size <= 1024 or rows == 1
@@ -93,8 +92,7 @@ def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size() -> None:
     assert stats.padded_tokens < 1.5 * stats.tokens
 
 
-def test_a_short_text_goes_along_with_longer_ones_of_other_small_requests() -> None:
-    rig = Rig()
+def test_a_short_text_goes_along_with_longer_ones_of_other_small_requests(rig: Rig) -> None:
     urgent = rig.submit("short", priority=-1)
     for text in texts(15, 25):
         rig.submit(text)
@@ -103,8 +101,7 @@ def test_a_short_text_goes_along_with_longer_ones_of_other_small_requests() -> N
     assert urgent in rig.batches[0]
 
 
-def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list() -> None:
-    rig = Rig()
+def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list(rig: Rig) -> None:
     rig.submit(*texts(100, 400), priority=1)
     rig.turn(1)
     before = len(rig.shapes)
@@ -211,9 +208,8 @@ def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_wrong_input_refuses_its_whole_request_and_no_other(
-    inputs: list[Any], params: dict[str, Any], message: str
+    inputs: list[Any], params: dict[str, Any], message: str, rig: Rig
 ) -> None:
-    rig = Rig()
     wrong, right = rig.submit(*inputs, **params), rig.submit("right")
     rig.run()
     assert message in rig.error(wrong)
@@ -241,8 +237,7 @@ def test_the_limits_are_options() -> None:
     assert limits == PoolingLimits(queued=3, tokens=100, batch_tokens=64)
 
 
-def test_a_broken_record_is_refused_and_the_loop_goes_on() -> None:
-    rig = Rig()
+def test_a_broken_record_is_refused_and_the_loop_goes_on(rig: Rig) -> None:
     rig.put(Pool(101, ["a"], [], {"no_such": 1}))
     rig.run()
     assert len(rig.records(Refused)) == 1
@@ -252,8 +247,7 @@ def test_a_broken_record_is_refused_and_the_loop_goes_on() -> None:
 # --- failures
 
 
-def test_a_batch_that_fails_is_computed_again_request_by_request() -> None:
-    rig = Rig()
+def test_a_batch_that_fails_is_computed_again_request_by_request(rig: Rig) -> None:
     good, bad, other = rig.submit("good"), rig.submit("<|raise|>"), rig.submit("other")
     rig.run()
     assert len(rig.rows(good)) == len(rig.rows(other)) == 1
@@ -281,8 +275,7 @@ def test_what_is_not_a_number_is_an_error_and_never_sent() -> None:
 # --- kinds of results
 
 
-def test_vectors_are_cut_and_then_normalized() -> None:
-    rig = Rig()
+def test_vectors_are_cut_and_then_normalized(rig: Rig) -> None:
     [whole], [raw] = rig.ask("hello"), rig.ask("hello", normalize=False)
     [cut] = rig.ask("hello", dimensions=4)
     assert cut.shape == (1, 4)
@@ -292,8 +285,7 @@ def test_vectors_are_cut_and_then_normalized() -> None:
     assert np.linalg.norm(raw) != pytest.approx(1)
 
 
-def test_a_row_for_each_token_does_not_share_a_batch_with_pooled_texts() -> None:
-    rig = Rig()
+def test_a_row_for_each_token_does_not_share_a_batch_with_pooled_texts(rig: Rig) -> None:
     tokens, pooled = rig.submit("hello", output=PER_TOKEN), rig.submit("hello")
     rig.run()
     assert rig.rows(tokens)[0].shape == (7, 16)
@@ -342,8 +334,7 @@ def test_the_special_tokens_of_a_pair_are_never_cut() -> None:
 
 
 @pytest.mark.parametrize(("side", "kept"), [("right", b"ab"), ("left", b"fg")])
-def test_truncation_keeps_the_special_tokens(side: str, kept: bytes) -> None:
-    rig = Rig()
+def test_truncation_keeps_the_special_tokens(side: str, kept: bytes, rig: Rig) -> None:
     rig.ask("abcdefg", truncate=4, truncation_side=side)
     assert rig.first_ids == [[257, *kept, 256]]
 
@@ -384,8 +375,7 @@ def test_a_token_classifier_has_a_row_for_each_token_by_default() -> None:
 # --- tokens
 
 
-def test_tokens_and_text_and_counts() -> None:
-    rig = Rig()
+def test_tokens_and_text_and_counts(rig: Rig) -> None:
     rig.put(Encode(7, ["hi", ""], True), Encode(8, ["hi"], False), Decode(9, [257, *b"hi"], True), Ping(10))
     rig.put(Decode(11, [9999], True))
     rig.run()

@@ -103,16 +103,19 @@ class GrammarRig(Rig):
         raise AssertionError("still at work")
 
 
-def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs():
-    rig = GrammarRig()
+@pytest.fixture
+def rig():
+    return GrammarRig()
+
+
+def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs(rig):
     number = rig.send(tag())
     rig.run()
     assert rig.answer(number).text() == "hello"
     assert rig.compiler.calls == [("check", tag()), ("compile", tag())]
 
 
-def test_a_known_grammar_lets_its_request_run_at_once():
-    rig = GrammarRig()
+def test_a_known_grammar_lets_its_request_run_at_once(rig):
     rig.send(tag())
     rig.run()
     number = rig.send(tag())
@@ -122,16 +125,14 @@ def test_a_known_grammar_lets_its_request_run_at_once():
     assert rig.compiler.count("check") == rig.compiler.count("compile") == 1
 
 
-def test_requests_with_one_grammar_wait_for_one_compilation():
-    rig = GrammarRig()
+def test_requests_with_one_grammar_wait_for_one_compilation(rig):
     numbers = [rig.send(tag()) for _ in range(5)]
     rig.run()
     assert [rig.answer(n).text() for n in numbers] == ["hello"] * 5
     assert rig.compiler.count("check") == rig.compiler.count("compile") == 1
 
 
-def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_meanwhile():
-    rig = GrammarRig()
+def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_meanwhile(rig):
     rig.compiler.let["check"].clear()
     number = rig.send(tag())
     other = rig.submit("others go on")
@@ -148,8 +149,7 @@ def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_mea
 
 
 @pytest.mark.parametrize("error", [GrammarInvalid("no"), GrammarTooComplex("much")])
-def test_a_bad_grammar_is_refused_and_remembered(error):
-    rig = GrammarRig()
+def test_a_bad_grammar_is_refused_and_remembered(error, rig):
     rig.compiler.bad[tag()] = error
     numbers = [rig.send(tag()), rig.send(tag())]
     rig.run()
@@ -160,8 +160,7 @@ def test_a_bad_grammar_is_refused_and_remembered(error):
     assert rig.compiler.count("compile") == 0
 
 
-def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker():
-    rig = GrammarRig()
+def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker(rig):
     number = rig.send(tag("a{99999}"))
     rig.run()
     assert rig.answer(number).refused[0] == "GrammarTooComplex"
@@ -169,8 +168,7 @@ def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker():
 
 
 @pytest.mark.parametrize("error", [Unavailable("later"), RuntimeError("broken")])
-def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
-    rig = GrammarRig()
+def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error, rig):
     rig.compiler.bad[tag()] = error
     first = rig.send(tag())
     rig.run()
@@ -181,8 +179,7 @@ def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
     assert rig.answer(second).text() == "hello"
 
 
-def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
-    rig = GrammarRig()
+def test_a_request_that_waits_for_its_grammar_can_be_cancelled(rig):
     rig.compiler.let["check"].clear()
     gone, stays = rig.send(tag()), rig.send(tag())
     rig.turn()
@@ -195,8 +192,7 @@ def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
     assert rig.answer(stays).text() == "hello"
 
 
-def test_one_answer_of_a_waiting_request_can_be_cancelled():
-    rig = GrammarRig()
+def test_one_answer_of_a_waiting_request_can_be_cancelled(rig):
     rig.compiler.let["check"].clear()
     number = rig.send(tag(), n=3, seeds=(1, 2, 3), temperature=1.0)
     rig.turn()
@@ -207,8 +203,7 @@ def test_one_answer_of_a_waiting_request_can_be_cancelled():
     assert sorted(rig.answer(number).reasons) == [0, 2]
 
 
-def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here():
-    rig = GrammarRig()
+def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here(rig):
     rig.compiler.let["check"].clear()
     number = rig.send(tag())
     rig.turn()
@@ -251,8 +246,7 @@ def test_too_many_new_grammars_are_refused():
     assert [rig.answer(n).text() for n in numbers[:2]] == ["hello"] * 2
 
 
-def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else_does():
-    rig = GrammarRig()
+def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else_does(rig):
     rig.send(tag("a"))
     rig.run()
     rig.compiler.let["compile"].clear()
@@ -310,16 +304,14 @@ def test_the_helper_is_stopped_after_a_while_without_work():
 
 
 @pytest.mark.parametrize(("field", "sampling"), [("best_of", {"beams": 2}), ("min_tokens", {"min_tokens": 2})])
-def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
-    rig = GrammarRig()
+def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling, rig):
     number = rig.send(tag(), **sampling)
     rig.run()
     name, _, param, code = rig.answer(number).refused
     assert (name, param, code) == ("BadRequest", field, None)
 
 
-def test_ignore_eos_gives_way_to_the_end_of_the_grammar():
-    rig = GrammarRig()
+def test_ignore_eos_gives_way_to_the_end_of_the_grammar(rig):
     number = rig.send(tag(), ignore_eos=True, max_tokens=200)
     rig.run()
     assert rig.answer(number).reasons == {0: "stop"}
@@ -332,8 +324,7 @@ def test_without_a_gate_a_grammar_is_refused():
     assert rig.answer(1).refused[0] == "GrammarInvalid"
 
 
-def test_the_text_of_a_long_grammar_is_not_read_in_the_loop():
-    rig = GrammarRig()
+def test_the_text_of_a_long_grammar_is_not_read_in_the_loop(rig):
     rig.compiler.let["check"].clear()
     long = tag("a{99999}" + "b" * grammar_queue.INLINE_BYTES)
     number = rig.send(long)
@@ -375,8 +366,7 @@ def test_clients_take_turns_and_none_fills_the_queue():
     assert order.index(tag("p0")) <= 2
 
 
-def test_what_a_grammar_costs_is_known_when_its_request_runs():
-    rig = GrammarRig()
+def test_what_a_grammar_costs_is_known_when_its_request_runs(rig):
     rig.compiler.cost = GrammarCost(0.1, 1000, 0.02, 0.03)
     for _ in range(2):
         rig.send(tag(), "hello")
@@ -388,8 +378,7 @@ def test_what_a_grammar_costs_is_known_when_its_request_runs():
         rig.run()
 
 
-def test_masks_of_one_step_are_limited_and_cheap_ones_do_not_wait_for_costly_ones():
-    rig = GrammarRig()
+def test_masks_of_one_step_are_limited_and_cheap_ones_do_not_wait_for_costly_ones(rig):
     rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.03)
     for place in range(6):
         rig.send(tag(), f"costly {place} " * 30)
@@ -419,9 +408,8 @@ def test_costly_first_steps_are_spread_over_time_while_others_run():
     assert not load.must_wait(sequence, others)
 
 
-def test_a_grammar_that_makes_steps_slow_ends_its_requests_alone_and_is_refused_from_then_on(monkeypatch):
+def test_a_grammar_that_makes_steps_slow_ends_its_requests_alone_and_is_refused_from_then_on(monkeypatch, rig):
     """Steps with its sequence take 3 s of CPU time; the other request and the other grammar go on."""
-    rig = GrammarRig()
     cpu = [0.0]
     rig.backend._slow_steps._clock = lambda: cpu[0]
     original = rig.pipeline.step

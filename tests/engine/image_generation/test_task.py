@@ -28,24 +28,21 @@ from lean_ovms.engine.protocol import (
     attachments,
     encode,
 )
-from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import StartError
 from lean_ovms.image_types import ImageInfo, ImageParams
 from lean_ovms.types import Image as Source
-from tests.engine.rig import MemoryTransport
+from tests.engine.rig import WorkerRig
 
 STEPS = 3
 
 
-class Rig:
+class Rig(WorkerRig):
     """A worker on the fake model. ended: prompts whose work has ended, for whatever reason."""
 
     def __init__(self, queued: int = 8, per_client: int = 8) -> None:
         pipeline = FakeImagePipeline()
-        self.task = ImageTask(pipeline, queued, per_client)
-        self.transport = MemoryTransport()
-        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        super().__init__(ImageTask(pipeline, queued, per_client))
         self.ended: list[str] = []
         generate = pipeline.generate
 
@@ -59,21 +56,17 @@ class Rig:
 
         pipeline.generate = noted  # type: ignore[method-assign]
 
-    def put(self, *records: Record) -> None:
-        self.transport.inbox.append(records)
-
-    def turn(self) -> list[Record]:
-        """What one turn of the worker sends."""
-        before = len(self.transport.frames)
-        self.worker.turn()
-        return [record for frame in self.transport.frames[before:] for record in frame]
-
     def finish(self) -> list[Record]:
         """What is sent until nothing is left to do."""
         found = self.turn()
         while not self.task.idle:
             found += self.turn()
         return found
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
 
 
 def image(number: int, prompt: str = "x", client: str = "", *, begun: bool = False, **changes: Any) -> GenerateImage:
@@ -85,8 +78,7 @@ def ids(records: list[Record]) -> list[int]:
     return [record.id for record in records]  # type: ignore[attr-defined]
 
 
-def test_an_image_takes_a_turn_for_each_step_and_commands_are_answered_between_them() -> None:
-    rig = Rig()
+def test_an_image_takes_a_turn_for_each_step_and_commands_are_answered_between_them(rig: Rig) -> None:
     rig.put(image(1))
     assert [rig.turn() for _ in range(STEPS)] == [[]] * STEPS
     rig.put(Ping(7))
@@ -98,16 +90,14 @@ def test_an_image_takes_a_turn_for_each_step_and_commands_are_answered_between_t
 
 
 @pytest.mark.parametrize(("name", "form"), [("png", "PNG"), ("jpeg", "JPEG"), ("webp", "WEBP")])
-def test_the_file_has_the_size_and_format(name: str, form: str) -> None:
-    rig = Rig()
+def test_the_file_has_the_size_and_format(name: str, form: str, rig: Rig) -> None:
     rig.put(image(1, format=name, compression=50))
     [done] = rig.finish()
     with Image.open(io.BytesIO(done.data)) as file:  # type: ignore[attr-defined]
         assert (file.format, file.size, file.mode) == (form, (16, 8), "RGB")
 
 
-def test_the_image_to_edit_and_its_mask_reach_the_pipeline_over_the_wire() -> None:
-    rig = Rig()
+def test_the_image_to_edit_and_its_mask_reach_the_pipeline_over_the_wire(rig: Rig) -> None:
     command = image(1)
     command.images, command.pixels = [[2, 3], [1, 2]], [b"a" * 18, b"b" * 6]
     decoder = Decoder()
@@ -125,8 +115,7 @@ def test_the_image_to_edit_and_its_mask_reach_the_pipeline_over_the_wire() -> No
 @pytest.mark.parametrize(("partial", "steps", "shown"), [
     (0, 8, []), (1, 8, [4]), (2, 8, [3, 6]), (3, 8, [2, 4, 6]), (3, 4, [1, 2, 3]), (3, 2, [1]), (1, 1, []),
 ])  # fmt: skip
-def test_unfinished_images_are_sent_in_between(partial: int, steps: int, shown: list[int]) -> None:
-    rig = Rig()
+def test_unfinished_images_are_sent_in_between(partial: int, steps: int, shown: list[int], rig: Rig) -> None:
     rig.put(image(1, steps=steps, partial_images=partial, format="png"))
     turns = [rig.turn() for _ in range(steps)]
     assert [number for number, sent in enumerate(turns, 1) if sent] == shown
@@ -139,8 +128,7 @@ def test_unfinished_images_are_sent_in_between(partial: int, steps: int, shown: 
     assert isinstance(done, GeneratedImage)
 
 
-def test_a_cancelled_image_ends_after_the_step_that_is_computed() -> None:
-    rig = Rig()
+def test_a_cancelled_image_ends_after_the_step_that_is_computed(rig: Rig) -> None:
     rig.put(image(1, "one"), image(2, "two"), image(3, "three"))
     rig.turn()
     rig.put(Cancel(1), Cancel(2), Cancel(99))
@@ -148,15 +136,13 @@ def test_a_cancelled_image_ends_after_the_step_that_is_computed() -> None:
     assert rig.ended == ["one", "three"]
 
 
-def test_clients_take_turns_by_the_work_done_for_them() -> None:
-    rig = Rig()
+def test_clients_take_turns_by_the_work_done_for_them(rig: Rig) -> None:
     rig.put(*(image(number, client="a") for number in (1, 2, 3)), image(4, client="b", steps=4 * STEPS))
     rig.put(image(5, client="b"))
     assert ids(rig.finish()) == [1, 4, 2, 3, 5]
 
 
-def test_a_client_that_comes_late_has_saved_up_no_turns() -> None:
-    rig = Rig()
+def test_a_client_that_comes_late_has_saved_up_no_turns(rig: Rig) -> None:
     rig.put(*(image(number, client="a") for number in (1, 2, 3, 4)))
     found: list[Record] = []
     while len(found) < 2:
@@ -165,8 +151,7 @@ def test_a_client_that_comes_late_has_saved_up_no_turns() -> None:
     assert (ids(found), ids(rig.finish())) == ([1, 2], [3, 5, 4, 6])
 
 
-def test_a_request_that_sends_its_images_one_by_one_keeps_its_share() -> None:
-    rig = Rig()
+def test_a_request_that_sends_its_images_one_by_one_keeps_its_share(rig: Rig) -> None:
     rig.put(image(1, client="a"), *(image(number, client="b") for number in (10, 11, 12)))
     order: list[int] = []
     while not rig.task.idle or rig.transport.inbox:
@@ -198,8 +183,7 @@ def test_what_waits_of_one_client_is_limited() -> None:
 @pytest.mark.parametrize(("command", "kind"), [
     (Encode(1, ["x"], True), "BadRequest"), (image(1, width=17), "BadRequest"), (image(1, RAISE), "EngineFailure"),
 ])  # fmt: skip
-def test_what_cannot_be_made_is_refused_and_the_next_image_is_made(command: Record, kind: str) -> None:
-    rig = Rig()
+def test_what_cannot_be_made_is_refused_and_the_next_image_is_made(command: Record, kind: str, rig: Rig) -> None:
     rig.put(command, image(2))
     refused, done = rig.finish()
     assert isinstance(refused, Refused)
@@ -207,8 +191,7 @@ def test_what_cannot_be_made_is_refused_and_the_next_image_is_made(command: Reco
     assert isinstance(done, GeneratedImage)
 
 
-def test_the_end_of_the_connection_ends_the_image() -> None:
-    rig = Rig()
+def test_the_end_of_the_connection_ends_the_image(rig: Rig) -> None:
     rig.put(image(1, "one"))
     rig.turn()
     rig.task.close()

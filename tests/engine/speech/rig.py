@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from lean_ovms.config import Config
-from lean_ovms.engine.protocol import Audio, Cancel, Record, SpeechText, Transcribe, WindowStarted, WindowTranscribed
+from lean_ovms.engine.protocol import Audio, SpeechText, Transcribe, WindowStarted, WindowTranscribed
 from lean_ovms.engine.speech.fake_recognizer import FakeRecognizer
 from lean_ovms.engine.speech.task import SpeechTask
-from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.speech_types import SAMPLE_RATE, TranscribeParams
-from tests.engine.rig import MemoryTransport
+from tests.engine.rig import WorkerRig
 
 FINALS = ("transcribed", "failed", "refused")
 
@@ -30,55 +28,35 @@ def sound(*parts: tuple[float, float]) -> bytes:
     return np.concatenate(made).astype("<i2").tobytes()
 
 
-class Rig:
+class Rig(WorkerRig):
     """A worker and the records that it has sent so far."""
 
     def __init__(self, streams: int = 1, most: int = 64, **options: Any) -> None:
         config = Config(fake_engine=True, task="speech2text", num_streams=streams)
-        self.transport = MemoryTransport()
-        self.task = SpeechTask(FakeRecognizer(config), most, **options)
-        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
-        self.inbox: deque[list[Record]] = self.transport.inbox
-        self._ids = 0
+        super().__init__(SpeechTask(FakeRecognizer(config), most, **options))
 
     def open(self, care: int = 0, start: int = 0, state: dict[str, Any] | None = None, **params: Any) -> int:
         """Begin a request; returns its id."""
-        self._ids += 1
-        values = asdict(TranscribeParams(**params))
-        self.inbox.append([Transcribe(self._ids, values, "", start, state or {}, care)])
-        return self._ids
+        number = self.next_id()
+        self.put(Transcribe(number, asdict(TranscribeParams(**params)), "", start, state or {}, care))
+        return number
 
     def send(self, number: int, audio: bytes, cuts: Sequence[int] = (), last: bool = True) -> None:
         """The audio of a request, cut at these samples."""
         edges = [0, *sorted(2 * cut for cut in cuts if 2 * cut < len(audio)), len(audio)]
         for begin, end in itertools.pairwise(edges):
-            self.inbox.append([Audio(number, False, audio[begin:end])])
+            self.put(Audio(number, False, audio[begin:end]))
         if last:
-            self.inbox.append([Audio(number, True, b"")])
+            self.put(Audio(number, True, b""))
 
     def submit(self, audio: bytes, cuts: Sequence[int] = (), **params: Any) -> int:
         number = self.open(**params)
         self.send(number, audio, cuts)
         return number
 
-    def cancel(self, number: int) -> None:
-        self.inbox.append([Cancel(number)])
-
-    def run(self, most: int = 3000) -> Rig:
-        """Turn until the task is idle."""
-        for _ in range(most):
-            if self.task.idle and not self.inbox:
-                return self
-            assert self.worker.turn()
-        raise AssertionError(f"still at work after {most} turns")
-
-    @property
-    def sent(self) -> list[Any]:
-        return [record for frame in self.transport.frames for record in frame]
-
     def of(self, number: int) -> list[Any]:
         """The records of a request."""
-        return [record for record in self.sent if record.id == number]
+        return [record for record in self.sent() if record.id == number]
 
     def windows(self, number: int) -> list[dict[str, Any]]:
         return [record.window for record in self.of(number) if isinstance(record, WindowTranscribed)]
@@ -91,7 +69,7 @@ class Rig:
 
     def started(self) -> list[int]:
         """The requests of the windows, in the order in which they were started."""
-        return [record.id for record in self.sent if isinstance(record, WindowStarted)]
+        return [record.id for record in self.sent() if isinstance(record, WindowStarted)]
 
     def finals(self, number: int) -> list[str]:
         return [record.kind for record in self.of(number) if record.kind in FINALS]

@@ -19,6 +19,11 @@ MIXED = sound((0.35, 3), (0, 7), (0.72, 33), (0, 1), (0.55, 4.2), (0, 2))
 SPOKEN = sound((0, 1), (0.5, 1), (0, 1), (0.7, 1.5), (0, 0.2), (0.3, 1), (0, 2))
 
 
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
 def events(rig: Rig, number: int) -> tuple[Any, ...]:
     """Turns and windows of a request, each in their order."""
     turns = [(r.started, r.at) for r in rig.of(number) if isinstance(r, SpeechTurn)]
@@ -39,8 +44,7 @@ def test_any_cut_of_the_audio_gives_the_same_events(cuts: list[int], turns: bool
     assert events(rig, whole) == events(rig, parts)
 
 
-def test_long_audio_is_cut_into_windows_and_long_silence_is_in_none() -> None:
-    rig = Rig()
+def test_long_audio_is_cut_into_windows_and_long_silence_is_in_none(rig: Rig) -> None:
     number = rig.submit(MIXED, words=True)
     rig.run()
     windows = rig.windows(number)
@@ -55,15 +59,13 @@ def test_long_audio_is_cut_into_windows_and_long_silence_is_in_none() -> None:
     assert times == sorted(times)
 
 
-def test_a_window_is_cut_at_the_quietest_place_of_its_last_second() -> None:
-    rig = Rig()
+def test_a_window_is_cut_at_the_quietest_place_of_its_last_second(rig: Rig) -> None:
     number = rig.submit(sound((0.5, 29.4), (0.05, 0.2), (0.5, 5)))
     rig.run()
     assert rig.windows(number)[0]["end"] == pytest.approx(29.5, abs=0.05)
 
 
-def test_silence_has_one_window_without_text() -> None:
-    rig = Rig()
+def test_silence_has_one_window_without_text(rig: Rig) -> None:
     number = rig.submit(sound((0, 12)))
     rig.run()
     [window] = rig.windows(number)
@@ -90,15 +92,13 @@ def test_without_vad_all_is_transcribed() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1 / 16000, 0.02, 0.5])
-def test_the_shortest_audio_has_an_outcome(seconds: float) -> None:
-    rig = Rig()
+def test_the_shortest_audio_has_an_outcome(seconds: float, rig: Rig) -> None:
     number = rig.submit(sound((0.5, seconds)))
     rig.run()
     assert rig.finals(number) == ["transcribed"]
 
 
-def test_utterances_are_found_and_each_is_a_window() -> None:
-    rig = Rig()
+def test_utterances_are_found_and_each_is_a_window(rig: Rig) -> None:
     number = rig.submit(SPOKEN, turns=TurnDetection(silence_duration_ms=500, prefix_padding_ms=300), live=True)
     rig.run()
     turns, windows, text = events(rig, number)
@@ -112,8 +112,7 @@ def test_utterances_are_found_and_each_is_a_window() -> None:
     assert text.split() == ["five"] * 2 + ["seven"] * 3 + ["three"] * 3
 
 
-def test_an_utterance_that_is_too_long_becomes_several() -> None:
-    rig = Rig()
+def test_an_utterance_that_is_too_long_becomes_several(rig: Rig) -> None:
     audio = sound(*[(0.5, 0.9), (0, 0.1)] * 40)
     number = rig.submit(audio, turns=TurnDetection(silence_duration_ms=500), live=True)
     rig.run()
@@ -121,8 +120,7 @@ def test_an_utterance_that_is_too_long_becomes_several() -> None:
     assert len(rig.text(number).split()) == 80
 
 
-def test_a_short_request_behind_a_long_file_waits_for_one_window() -> None:
-    rig = Rig()
+def test_a_short_request_behind_a_long_file_waits_for_one_window(rig: Rig) -> None:
     long = rig.submit(sound((0.5, 100)))
     for _ in range(40):  # its first window is in work
         rig.worker.turn()
@@ -131,8 +129,7 @@ def test_a_short_request_behind_a_long_file_waits_for_one_window() -> None:
     assert rig.started() == [long, short, long, long, long]
 
 
-def test_two_long_files_take_turns_and_a_live_request_goes_first() -> None:
-    rig = Rig()
+def test_two_long_files_take_turns_and_a_live_request_goes_first(rig: Rig) -> None:
     files = [rig.submit(sound((0.5, 80))) for _ in range(2)]
     for _ in range(60):
         rig.worker.turn()
@@ -145,8 +142,7 @@ def test_two_long_files_take_turns_and_a_live_request_goes_first() -> None:
 
 
 @pytest.mark.slow
-def test_a_second_long_file_does_not_make_the_first_one_wait_until_it_has_caught_up() -> None:
-    rig = Rig()
+def test_a_second_long_file_does_not_make_the_first_one_wait_until_it_has_caught_up(rig: Rig) -> None:
     first = rig.submit(sound((0.5, 200)))
     while len(rig.started()) < 4:
         rig.worker.turn()
@@ -155,8 +151,7 @@ def test_a_second_long_file_does_not_make_the_first_one_wait_until_it_has_caught
     assert rig.started()[5:9] in ([first, second] * 2, [second, first] * 2)
 
 
-def test_tokens_are_limited_for_the_whole_request() -> None:
-    rig = Rig()
+def test_tokens_are_limited_for_the_whole_request(rig: Rig) -> None:
     number = rig.submit(sound((0.5, 70)), max_tokens=65)
     rig.run()
     windows = rig.windows(number)
@@ -165,8 +160,7 @@ def test_tokens_are_limited_for_the_whole_request() -> None:
     assert rig.finals(number) == ["transcribed"]
 
 
-def test_a_cancelled_request_says_no_more_and_others_go_on() -> None:
-    rig = Rig()
+def test_a_cancelled_request_says_no_more_and_others_go_on(rig: Rig) -> None:
     number, other = rig.submit(sound((0.5, 60))), rig.submit(sound((0.3, 2)))
     for _ in range(10):
         rig.worker.turn()
@@ -194,13 +188,12 @@ def test_more_requests_than_are_allowed_are_refused() -> None:
     over = rig.open()
     rig.run()
     assert rig.of(over)[0].error[0] == "TooManyRequests"
-    rig.inbox.append([Audio(99, True, b"\0\0")])  # of no request
+    rig.put(Audio(99, True, b"\0\0"))  # of no request
     rig.run()
     assert rig.of(99) == []
 
 
-def test_a_request_goes_on_where_another_engine_stopped() -> None:
-    rig = Rig()
+def test_a_request_goes_on_where_another_engine_stopped(rig: Rig) -> None:
     audio = sound((0.35, 40), (0.72, 20))
     whole = rig.submit(audio, words=True)
     rig.run()
@@ -220,7 +213,7 @@ def test_with_care_a_window_is_alone_and_then_without_times() -> None:
     windows = rig.windows(careful)
     assert (windows[0]["segments"], len(windows[1]["segments"])) == ([], 1)
     assert all(rig.finals(other) == ["transcribed"] for other in others)
-    log = [(type(record).__name__, record.id) for record in rig.sent]
+    log = [(type(record).__name__, record.id) for record in rig.sent()]
     assert log.index(("WindowStarted", careful)) == min(i for i, (kind, _) in enumerate(log) if kind == "WindowStarted")
     done = log.index(("WindowTranscribed", careful))
     assert [number for kind, number in log[:done] if kind == "WindowStarted"] == [careful]

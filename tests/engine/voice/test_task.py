@@ -14,20 +14,17 @@ from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused, Speak, Sp
 from lean_ovms.engine.voice import task as voice
 from lean_ovms.engine.voice.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
-from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.speech_types import SpeakParams
-from tests.engine.rig import MemoryTransport
+from tests.engine.rig import WorkerRig
 
 
-class Rig:
+class Rig(WorkerRig):
     """A worker on the fake model. spoken: the texts of each step."""
 
     def __init__(self, queued: int = 8, **options: Any) -> None:
         self.synthesizer = FakeSynthesizer(Config(fake_engine=True, task="text2speech", **options))
-        self.task = VoiceTask(self.synthesizer, queued)
-        self.transport = MemoryTransport()
-        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        super().__init__(VoiceTask(self.synthesizer, queued))
         self.spoken: list[list[str]] = []
         speak = self.synthesizer.speak
 
@@ -36,15 +33,6 @@ class Rig:
             return speak(jobs)
 
         self.synthesizer.speak = noted  # type: ignore[method-assign]
-
-    def put(self, *records: Record) -> None:
-        self.transport.inbox.append(records)
-
-    def turn(self) -> list[Record]:
-        """What one turn of the worker sends."""
-        before = len(self.transport.frames)
-        self.worker.turn()
-        return [record for frame in self.transport.frames[before:] for record in frame]
 
 
 def speak(number: int, text: str, *, begun: bool = False, **params: Any) -> Speak:

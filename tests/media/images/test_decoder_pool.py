@@ -12,6 +12,7 @@ from lean_ovms.errors import BadRequest, install_command
 from lean_ovms.media.images import decoder_pool
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from tests.pictures import file, picture
+from tests.waiting import cancel
 
 MOST = 1 << 20
 RED = file(picture("red", (8, 6)))
@@ -118,9 +119,7 @@ async def test_a_client_that_leaves_ends_the_work(decoders):
     while not task.done() and slow._slots._value:
         await asyncio.sleep(0)
     await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel(task)
     assert slow.idle.pids == []
 
 

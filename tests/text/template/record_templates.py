@@ -7,19 +7,11 @@ transformers refuses. The date is fixed.
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from tests.text.template.template_cases import DATA, TEMPLATES, TOKENS, VECTORS, Case, for_transformers
-
-
-class FixedDate(datetime):
-    @classmethod
-    def now(cls, tz: Any = None) -> datetime:
-        return datetime(2026, 2, 3, 4, 5, 6)
+from tests.text.template.template_cases import DATA, TEMPLATES, TOKENS, VECTORS, Case, FixedDate, for_transformers
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

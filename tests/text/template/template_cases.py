@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,14 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {path.stem.removeprefix("chat_template_"): path for path in sorted(DATA.glob("chat_templates/*.jinja"))}
 STRING_ARGUMENTS = {"gpt_oss", "phi4_mini", "qwen3coder_instruct"}
 """Templates that want the arguments of earlier calls as JSON text; the others want objects."""
+
+
+class FixedDate(datetime):
+    """The date of all renderings."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime(2026, 2, 3, 4, 5, 6)
 
 
 class Case(NamedTuple):

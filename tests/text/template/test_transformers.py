@@ -18,6 +18,7 @@ from tests.text.template.template_cases import (
     TOKENS,
     VECTORS,
     Case,
+    FixedDate,
     cases_for,
     with_string_arguments,
 )
@@ -27,13 +28,6 @@ RECORDED = json.loads(VECTORS.read_text())
 
 @pytest.fixture(autouse=True)
 def fixed_date(monkeypatch):
-    from datetime import datetime
-
-    class FixedDate(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime(2026, 2, 3, 4, 5, 6)
-
     monkeypatch.setattr(sandbox, "datetime", FixedDate)
 
 
@@ -91,5 +85,5 @@ def test_the_installed_transformers_renders_the_same(monkeypatch):
     pytest.importorskip("transformers")
     from tests.text.template import record_templates
 
-    monkeypatch.setattr(record_templates.chat_template_utils, "datetime", record_templates.FixedDate)
+    monkeypatch.setattr(record_templates.chat_template_utils, "datetime", FixedDate)
     assert record_templates.render_all() == RECORDED

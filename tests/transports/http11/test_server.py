@@ -12,14 +12,12 @@ import re
 import shutil
 import socket
 import ssl
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
@@ -30,27 +28,16 @@ from lean_ovms.transports.http11.connection_limits import MAX_SURPLUS
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, FakeTransport, answering
+from tests.waiting import until
 
 TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 OTHER_CERT, OTHER_KEY = str(TLS / "other_cert.pem"), str(TLS / "other_key.pem")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs a coroutine function on a loop of either kind; unhandled problems fail the test."""
-    if request.param == "asyncio" and sys.version_info < (3, 11) and "tls" in request.node.name:
-        pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (docs/embedding.md)")
-    loop = uvloop.new_event_loop() if request.param == "uvloop" else asyncio.new_event_loop()
-    problems: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _, context: problems.append(context))
-    yield lambda main: loop.run_until_complete(asyncio.wait_for(main(), 300))
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
-    assert problems == []
+pytestmark = pytest.mark.usefixtures("real_loop")
 
 
 def config(**options: Any) -> Config:
@@ -96,12 +83,6 @@ async def ask(server: Server, data: bytes = CLOSE, address: int = 0, **options: 
         return bytes(await reader.read())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens in another task; the test's own limit bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 async def ok(request: Request) -> Response:
     return Response(200, [], b"ok")
 
@@ -109,55 +90,43 @@ async def ok(request: Request) -> Response:
 # --- listening
 
 
-def test_serves_and_names_its_real_port(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok) as server:
-            assert server.addresses[0].startswith("http://127.0.0.1:")
-            assert not server.addresses[0].endswith(":0")
-            assert (await ask(server)).endswith(b"\r\n\r\nok")
-
-    run(main)
+async def test_serves_and_names_its_real_port() -> None:
+    async with serving(ok) as server:
+        assert server.addresses[0].startswith("http://127.0.0.1:")
+        assert not server.addresses[0].endswith(":0")
+        assert (await ask(server)).endswith(b"\r\n\r\nok")
 
 
-def test_several_addresses_and_ipv6(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok, rest_bind_address="127.0.0.1, 127.0.0.2,[::1]") as server:
-            assert len(server.addresses) == 3
-            assert server.addresses[2].startswith("http://[::1]:")
-            for index in range(3):
-                assert (await ask(server, address=index)).endswith(b"ok")
-
+async def test_several_addresses_and_ipv6() -> None:
     if not _has_ipv6():
         pytest.skip("no IPv6 here")
-    run(main)
+    async with serving(ok, rest_bind_address="127.0.0.1, 127.0.0.2,[::1]") as server:
+        assert len(server.addresses) == 3
+        assert server.addresses[2].startswith("http://[::1]:")
+        for index in range(3):
+            assert (await ask(server, address=index)).endswith(b"ok")
 
 
-def test_both_wildcards_on_one_port(run: Run) -> None:
-    async def main() -> None:
-        with socket.socket() as probe:
-            probe.bind(("0.0.0.0", 0))
-            port = probe.getsockname()[1]
-        async with serving(ok, rest_bind_address="0.0.0.0,::", rest_port=port) as server:
-            assert server.addresses == [f"http://0.0.0.0:{port}", f"http://[::]:{port}"]
-
+async def test_both_wildcards_on_one_port() -> None:
     if not _has_ipv6():
         pytest.skip("no IPv6 here")
-    run(main)
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        port = probe.getsockname()[1]
+    async with serving(ok, rest_bind_address="0.0.0.0,::", rest_port=port) as server:
+        assert server.addresses == [f"http://0.0.0.0:{port}", f"http://[::]:{port}"]
 
 
-def test_a_second_port_for_ollamas_clients(run: Run) -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(StartError, match=r"choose another port with --ollama_port \(0: none\)"):
-                await Server(config(ollama_port=port), ok).start()
-        async with serving(ok, ollama_port=port) as server:
-            first, second = server.addresses
-            assert second == f"http://127.0.0.1:{port}"
-            for server.addresses in ([first], [second]):
-                assert (await ask(server)).endswith(b"ok")
-
-    run(main)
+async def test_a_second_port_for_ollamas_clients() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartError, match=r"choose another port with --ollama_port \(0: none\)"):
+            await Server(config(ollama_port=port), ok).start()
+    async with serving(ok, ollama_port=port) as server:
+        first, second = server.addresses
+        assert second == f"http://127.0.0.1:{port}"
+        for server.addresses in ([first], [second]):
+            assert (await ask(server)).endswith(b"ok")
 
 
 def test_the_second_port_is_another_one() -> None:
@@ -166,112 +135,87 @@ def test_the_second_port_is_another_one() -> None:
             config(ollama_port=11434, **options)
 
 
-def test_a_comma_too_many_does_not_mean_everywhere(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok, rest_bind_address=",127.0.0.1,") as server:
-            assert len(server.addresses) == 1
-            assert server.addresses[0].startswith("http://127.0.0.1:")
-
-    run(main)
+async def test_a_comma_too_many_does_not_mean_everywhere() -> None:
+    async with serving(ok, rest_bind_address=",127.0.0.1,") as server:
+        assert len(server.addresses) == 1
+        assert server.addresses[0].startswith("http://127.0.0.1:")
 
 
-def test_a_host_name_works_where_any_of_its_addresses_does(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok, rest_bind_address="localhost") as server:
-            assert (await ask(server)).endswith(b"ok")
-
-    run(main)
+async def test_a_host_name_works_where_any_of_its_addresses_does() -> None:
+    async with serving(ok, rest_bind_address="localhost") as server:
+        assert (await ask(server)).endswith(b"ok")
 
 
-def test_a_port_in_use_stops_the_start_in_one_line(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok) as server:
-            port = int(server.addresses[0].rpartition(":")[2])
-            with pytest.raises(
-                StartError,
-                match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use; .* --rest_port \(0: ",
-            ):
-                await Server(config(rest_port=port), ok).start()
-            with pytest.raises(StartError, match="Address already in use"):
-                await Server(config(rest_port=port, rest_bind_address="127.0.0.2,127.0.0.1"), ok).start()
-            async with serving(ok, rest_port=port, rest_bind_address="127.0.0.2"):
-                pass  # the failed start let go of what it had bound
-
-    run(main)
+async def test_a_port_in_use_stops_the_start_in_one_line() -> None:
+    async with serving(ok) as server:
+        port = int(server.addresses[0].rpartition(":")[2])
+        with pytest.raises(
+            StartError,
+            match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use; .* --rest_port \(0: ",
+        ):
+            await Server(config(rest_port=port), ok).start()
+        with pytest.raises(StartError, match="Address already in use"):
+            await Server(config(rest_port=port, rest_bind_address="127.0.0.2,127.0.0.1"), ok).start()
+        async with serving(ok, rest_port=port, rest_bind_address="127.0.0.2"):
+            pass  # the failed start let go of what it had bound
 
 
 @pytest.mark.parametrize("option", ["rest_port", "ollama_port"])
-def test_a_port_that_needs_a_privilege_is_named_with_its_option(
-    run: Run, monkeypatch: pytest.MonkeyPatch, option: str
+async def test_a_port_that_needs_a_privilege_is_named_with_its_option(
+    monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(sockets, "_bind_one", refuse)
-
-    async def main() -> None:
-        with pytest.raises(StartError, match=f"need a privilege: choose another one with --{option}$"):
-            await sockets.bind("127.0.0.1", 80, option=option)
-
-    run(main)
+    with pytest.raises(StartError, match=f"need a privilege: choose another one with --{option}$"):
+        await sockets.bind("127.0.0.1", 80, option=option)
 
 
-def test_two_servers_share_a_port_only_where_both_allow_it(run: Run) -> None:
+async def test_two_servers_share_a_port_only_where_both_allow_it() -> None:
     async def name(request: Request, which: str) -> Response:
         return Response(200, [], which.encode())
 
-    async def main() -> None:
-        old = Server(config(reuse_port=True), partial(name, which="old"), vital)
-        await old.start()
-        port = int(old.addresses[0].rpartition(":")[2])
-        with pytest.raises(StartError, match=rf":{port}: Address already in use; stop what listens there, or") as found:
-            await Server(config(rest_port=port), ok).start()
-        assert found.value.temporary
-        new = Server(config(rest_port=port, reuse_port=True), partial(name, which="new"), vital)
-        await new.bind()
-        assert {(await ask(old))[-3:] for _ in range(20)} == {b"old"}  # the new one does not listen yet
-        await new.start()
-        assert new.addresses == old.addresses
-        seen = set[bytes]()
-        while len(seen) < 2:  # the kernel chooses by the client's port
-            seen.add((await ask(old))[-3:])
-        await old.drain(0)
-        assert {(await ask(new))[-3:] for _ in range(20)} == {b"new"}
-        await new.drain(0)
-
-    run(main)
+    old = Server(config(reuse_port=True), partial(name, which="old"), vital)
+    await old.start()
+    port = int(old.addresses[0].rpartition(":")[2])
+    with pytest.raises(StartError, match=rf":{port}: Address already in use; stop what listens there, or") as found:
+        await Server(config(rest_port=port), ok).start()
+    assert found.value.temporary
+    new = Server(config(rest_port=port, reuse_port=True), partial(name, which="new"), vital)
+    await new.bind()
+    assert {(await ask(old))[-3:] for _ in range(20)} == {b"old"}  # the new one does not listen yet
+    await new.start()
+    assert new.addresses == old.addresses
+    seen = set[bytes]()
+    while len(seen) < 2:  # the kernel chooses by the client's port
+        seen.add((await ask(old))[-3:])
+    await old.drain(0)
+    assert {(await ask(new))[-3:] for _ in range(20)} == {b"new"}
+    await new.drain(0)
 
 
-def test_a_port_of_a_server_that_does_not_share_it_is_named(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok) as server:
-            port = int(server.addresses[0].rpartition(":")[2])
-            with pytest.raises(StartError, match="what listens there, which was started without --reuse_port, or"):
-                await Server(config(rest_port=port, reuse_port=True), ok).bind()
-            assert (await ask(server)).endswith(b"ok")
-
-    run(main)
+async def test_a_port_of_a_server_that_does_not_share_it_is_named() -> None:
+    async with serving(ok) as server:
+        port = int(server.addresses[0].rpartition(":")[2])
+        with pytest.raises(StartError, match="what listens there, which was started without --reuse_port, or"):
+            await Server(config(rest_port=port, reuse_port=True), ok).bind()
+        assert (await ask(server)).endswith(b"ok")
 
 
-def test_addresses_that_were_only_bound_are_let_go_of(run: Run) -> None:
-    async def main() -> None:
-        server = Server(config(reuse_port=True), ok)
-        await server.bind()
-        port = server._bound[0].getsockname()[1]
-        await server.drain(0)
-        async with serving(ok, rest_port=port):
-            pass
-
-    run(main)
+async def test_addresses_that_were_only_bound_are_let_go_of() -> None:
+    server = Server(config(reuse_port=True), ok)
+    await server.bind()
+    port = server._bound[0].getsockname()[1]
+    await server.drain(0)
+    async with serving(ok, rest_port=port):
+        pass
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "256.1.1.1"])
-def test_an_address_that_cannot_be_had_stops_the_start(run: Run, host: str) -> None:
-    async def main() -> None:
-        with pytest.raises(StartError, match=f"^cannot listen on {host}"):
-            await Server(config(rest_bind_address=host), ok).start()
-
-    run(main)
+async def test_an_address_that_cannot_be_had_stops_the_start(host: str) -> None:
+    with pytest.raises(StartError, match=f"^cannot listen on {host}"):
+        await Server(config(rest_bind_address=host), ok).start()
 
 
 def _has_ipv6() -> bool:
@@ -283,73 +227,58 @@ def _has_ipv6() -> bool:
     return True
 
 
-def test_a_cors_option_that_no_header_can_carry_stops_the_start(run: Run) -> None:
-    async def main() -> None:
-        with pytest.raises(StartError, match="--allowed_origins"):
-            await Server(config(allowed_origins="a\r\nX: y"), ok).start()
-
-    run(main)
+async def test_a_cors_option_that_no_header_can_carry_stops_the_start() -> None:
+    with pytest.raises(StartError, match="--allowed_origins"):
+        await Server(config(allowed_origins="a\r\nX: y"), ok).start()
 
 
 # --- Unix socket
 
 
-def test_unix_socket_serves_and_is_removed(run: Run, tmp_path: Path) -> None:
+async def test_unix_socket_serves_and_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
+    peers: list[str] = []
 
-    async def main() -> None:
-        peers: list[str] = []
+    async def handle(request: Request) -> Response:
+        peers.append(request.peer)
+        return Response(200, [], b"ok")
 
-        async def handle(request: Request) -> Response:
-            peers.append(request.peer)
-            return Response(200, [], b"ok")
-
-        async with serving(handle, unix_socket=str(path)) as server:
-            assert server.addresses == [f"unix:{path}"]
-            assert (await ask(server)).endswith(b"ok")
-            assert peers == ["unix"]
-            with pytest.raises(StartError, match="another process is listening"):
-                await Server(config(unix_socket=str(path)), ok).start()
-            assert (await ask(server)).endswith(b"ok")
-        assert not path.exists()
-
-    run(main)
+    async with serving(handle, unix_socket=str(path)) as server:
+        assert server.addresses == [f"unix:{path}"]
+        assert (await ask(server)).endswith(b"ok")
+        assert peers == ["unix"]
+        with pytest.raises(StartError, match="another process is listening"):
+            await Server(config(unix_socket=str(path)), ok).start()
+        assert (await ask(server)).endswith(b"ok")
+    assert not path.exists()
 
 
-def test_a_stale_unix_socket_is_replaced_and_a_file_is_not(run: Run, tmp_path: Path) -> None:
+async def test_a_stale_unix_socket_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
     stale, file = tmp_path / "s", tmp_path / "f"
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(stale))
     file.write_text("precious")
-
-    async def main() -> None:
-        async with serving(ok, unix_socket=str(stale)) as server:
-            assert (await ask(server)).endswith(b"ok")
-        with pytest.raises(StartError, match="is not a socket"):
-            await Server(config(unix_socket=str(file)), ok).start()
-        with pytest.raises(
-            StartError, match=r"cannot listen on .*/no/s: No such file or directory; the directory of --unix"
-        ):
-            await Server(config(unix_socket=str(tmp_path / "no" / "s")), ok).start()
-        with pytest.raises(StartError, match="too long"):
-            await Server(config(unix_socket=str(tmp_path / ("x" * 200))), ok).start()
-
-    run(main)
+    async with serving(ok, unix_socket=str(stale)) as server:
+        assert (await ask(server)).endswith(b"ok")
+    with pytest.raises(StartError, match="is not a socket"):
+        await Server(config(unix_socket=str(file)), ok).start()
+    with pytest.raises(
+        StartError, match=r"cannot listen on .*/no/s: No such file or directory; the directory of --unix"
+    ):
+        await Server(config(unix_socket=str(tmp_path / "no" / "s")), ok).start()
+    with pytest.raises(StartError, match="too long"):
+        await Server(config(unix_socket=str(tmp_path / ("x" * 200))), ok).start()
     assert file.read_text() == "precious"
 
 
-def test_a_unix_socket_that_another_server_put_there_is_left(run: Run, tmp_path: Path) -> None:
+async def test_a_unix_socket_that_another_server_put_there_is_left(tmp_path: Path) -> None:
     path = tmp_path / "s"
-
-    async def main() -> None:
-        first = Server(config(unix_socket=str(path)), ok)
-        await first.start()
-        os.rename(path, tmp_path / "moved")
-        async with serving(ok, unix_socket=str(path)) as second:
-            await first.drain(0)
-            assert (await ask(second)).endswith(b"ok")
-
-    run(main)
+    first = Server(config(unix_socket=str(path)), ok)
+    await first.start()
+    os.rename(path, tmp_path / "moved")
+    async with serving(ok, unix_socket=str(path)) as second:
+        await first.drain(0)
+        assert (await ask(second)).endswith(b"ok")
 
 
 # --- TLS
@@ -362,22 +291,19 @@ def tls_client(**options: Any) -> ssl.SSLContext:
     return context
 
 
-def test_tls_unary_stream_and_refusal(run: Run) -> None:
-    async def main() -> None:
-        handle = answering(Response(200, [], b"x" * 300_000), Response(200, [], Body(b"one", 0.01, b"two")))
-        async with serving(handle, ssl_certfile=CERT, ssl_keyfile=KEY, max_body_bytes=1024) as server:
-            assert server.addresses[0].startswith("https://")
-            assert (await ask(server, ssl=tls_client())).endswith(b"\r\n\r\n" + b"x" * 300_000)
-            assert (await ask(server, ssl=tls_client())).endswith(b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
-            async with client(server, ssl=tls_client()) as (reader, writer):
-                writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n")
-                assert (await reader.readline()).startswith(b"HTTP/1.1 413")
-
-    run(main)
+async def test_tls_unary_stream_and_refusal() -> None:
+    handle = answering(Response(200, [], b"x" * 300_000), Response(200, [], Body(b"one", 0.01, b"two")))
+    async with serving(handle, ssl_certfile=CERT, ssl_keyfile=KEY, max_body_bytes=1024) as server:
+        assert server.addresses[0].startswith("https://")
+        assert (await ask(server, ssl=tls_client())).endswith(b"\r\n\r\n" + b"x" * 300_000)
+        assert (await ask(server, ssl=tls_client())).endswith(b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+        async with client(server, ssl=tls_client()) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413")
 
 
-def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(tls.Certificate.watch, "__defaults__", (0.01,))
@@ -386,135 +312,109 @@ def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
     def logged(text: str) -> bool:
         return any(text in record.getMessage() for record in caplog.records)
 
-    async def main() -> None:
-        shutil.copy(CERT, cert)
-        shutil.copy(KEY, key)
-        async with serving(ok, ssl_certfile=str(cert), ssl_keyfile=str(key)) as server:
-            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
-            shutil.copy(OTHER_CERT, cert)
-            await until(lambda: logged("the old certificate stays in use: cannot use"))
-            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
-            shutil.copy(OTHER_KEY, key)
-            await until(lambda: logged(f"certificate reloaded from {cert}"))
-            assert (await ask(server, ssl=ssl.create_default_context(cafile=OTHER_CERT))).endswith(b"ok")
-            with pytest.raises(ssl.SSLCertVerificationError):
-                await ask(server, ssl=tls_client())
-
-    run(main)
+    shutil.copy(CERT, cert)
+    shutil.copy(KEY, key)
+    async with serving(ok, ssl_certfile=str(cert), ssl_keyfile=str(key)) as server:
+        assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+        shutil.copy(OTHER_CERT, cert)
+        await until(lambda: logged("the old certificate stays in use: cannot use"))
+        assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+        shutil.copy(OTHER_KEY, key)
+        await until(lambda: logged(f"certificate reloaded from {cert}"))
+        assert (await ask(server, ssl=ssl.create_default_context(cafile=OTHER_CERT))).endswith(b"ok")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await ask(server, ssl=tls_client())
 
 
-def test_tls_departure_cancels(run: Run) -> None:
-    async def main() -> None:
-        body = Body(b"one", 1000)
-        async with serving(answering(Response(200, [], body)), ssl_certfile=CERT, ssl_keyfile=KEY) as server:
-            async with client(server, ssl=tls_client()) as (reader, writer):
-                writer.write(GET)
-                await reader.readuntil(b"one\r\n")
-            await until(lambda: body.closed == 1)
-            await until(lambda: len(server.connections) == 0)
-
-    run(main)
+async def test_tls_departure_cancels() -> None:
+    body = Body(b"one", 1000)
+    async with serving(answering(Response(200, [], body)), ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+        async with client(server, ssl=tls_client()) as (reader, writer):
+            writer.write(GET)
+            await reader.readuntil(b"one\r\n")
+        await until(lambda: body.closed == 1)
+        await until(lambda: len(server.connections) == 0)
 
 
-def test_plain_http_on_a_tls_port_and_old_tls_are_turned_away_quietly(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_plain_http_on_a_tls_port_and_old_tls_are_turned_away_quietly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-
-    async def main() -> None:
-        async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
-            with contextlib.suppress(ConnectionError):
-                assert b"200" not in await ask(server)
-            with pytest.warns(DeprecationWarning, match="TLS"):
-                old = tls_client(minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await ask(server, ssl=old)
-            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
-
-    run(main)
+    async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+        with contextlib.suppress(ConnectionError):
+            assert b"200" not in await ask(server)
+        with pytest.warns(DeprecationWarning, match="TLS"):
+            old = tls_client(minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await ask(server, ssl=old)
+        assert (await ask(server, ssl=tls_client())).endswith(b"ok")
     assert [record.getMessage() for record in caplog.records] == []
 
 
-def test_tls_on_a_plain_port_is_answered_at_once(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok) as server:
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await ask(server, ssl=tls_client())
-
-    run(main)
+async def test_tls_on_a_plain_port_is_answered_at_once() -> None:
+    async with serving(ok) as server:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await ask(server, ssl=tls_client())
 
 
-def test_wrong_certificates_stop_the_start(run: Run, tmp_path: Path) -> None:
+async def test_wrong_certificates_stop_the_start(tmp_path: Path) -> None:
     empty, none = str(tmp_path / "empty"), str(tmp_path / "none")
     Path(empty).write_text("")
-
-    async def main() -> None:
-        for cert, key, says in (
-            (CERT, CERT, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
-            (empty, KEY, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
-            (CERT, OTHER_KEY, "cannot use --ssl_certfile and --ssl_keyfile: the key belongs to another certificate"),
-            (none, KEY, f"--ssl_certfile {none}: No such file or directory"),
-            (CERT, none, f"--ssl_keyfile {none}: No such file or directory"),
-        ):
-            with pytest.raises(StartError, match=rf"^{re.escape(says)}[^\n]*$"):
-                await Server(config(ssl_certfile=cert, ssl_keyfile=key), ok).start()
-        for authorities, says in (
-            (none, "No such file or directory"),
-            (empty, "it must hold certificates"),
-            (KEY, "it must"),
-        ):
-            with pytest.raises(StartError, match=rf"^--ssl_ca_certs {re.escape(authorities)}: {says}[^\n]*$"):
-                await Server(config(ssl_certfile=CERT, ssl_keyfile=KEY, ssl_ca_certs=authorities), ok).start()
-
-    run(main)
+    for cert, key, says in (
+        (CERT, CERT, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+        (empty, KEY, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+        (CERT, OTHER_KEY, "cannot use --ssl_certfile and --ssl_keyfile: the key belongs to another certificate"),
+        (none, KEY, f"--ssl_certfile {none}: No such file or directory"),
+        (CERT, none, f"--ssl_keyfile {none}: No such file or directory"),
+    ):
+        with pytest.raises(StartError, match=rf"^{re.escape(says)}[^\n]*$"):
+            await Server(config(ssl_certfile=cert, ssl_keyfile=key), ok).start()
+    for authorities, says in (
+        (none, "No such file or directory"),
+        (empty, "it must hold certificates"),
+        (KEY, "it must"),
+    ):
+        with pytest.raises(StartError, match=rf"^--ssl_ca_certs {re.escape(authorities)}: {says}[^\n]*$"):
+            await Server(config(ssl_certfile=CERT, ssl_keyfile=KEY, ssl_ca_certs=authorities), ok).start()
 
 
 @pytest.mark.parametrize(("ssl_cert_reqs", "optional"), [(2, False), (1, True), (0, True)])
-def test_a_tls_client_needs_a_certificate_of_the_authorities(run: Run, ssl_cert_reqs: int, optional: bool) -> None:
+async def test_a_tls_client_needs_a_certificate_of_the_authorities(ssl_cert_reqs: int, optional: bool) -> None:
     asked: list[Request] = []
 
     async def handle(request: Request) -> Response:
         asked.append(request)
         return await ok(request)
 
-    async def main() -> None:
-        options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "ssl_ca_certs": OTHER_CERT, "ssl_cert_reqs": ssl_cert_reqs}
-        known, unknown = tls_client(), tls_client()
-        known.load_cert_chain(OTHER_CERT, OTHER_KEY)
-        unknown.load_cert_chain(CERT, KEY)
-        async with serving(handle, **options) as server:
-            for context, welcome in ((known, True), (unknown, ssl_cert_reqs == 0), (tls_client(), optional)):
-                asked.clear()
-                said = b""
-                with contextlib.suppress(ssl.SSLError, ConnectionError):  # a client of TLS 1.3 may see a plain end
-                    said = await ask(server, CLOSE.replace(b"/ ", b"/health ", 1), ssl=context)
-                assert (said.endswith(b"ok"), bool(said), len(asked)) == (welcome, welcome, int(welcome))
-
-    run(main)
+    options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "ssl_ca_certs": OTHER_CERT, "ssl_cert_reqs": ssl_cert_reqs}
+    known, unknown = tls_client(), tls_client()
+    known.load_cert_chain(OTHER_CERT, OTHER_KEY)
+    unknown.load_cert_chain(CERT, KEY)
+    async with serving(handle, **options) as server:
+        for context, welcome in ((known, True), (unknown, ssl_cert_reqs == 0), (tls_client(), optional)):
+            asked.clear()
+            said = b""
+            with contextlib.suppress(ssl.SSLError, ConnectionError):  # a client of TLS 1.3 may see a plain end
+                said = await ask(server, CLOSE.replace(b"/ ", b"/health ", 1), ssl=context)
+            assert (said.endswith(b"ok"), bool(said), len(asked)) == (welcome, welcome, int(welcome))
 
 
-def test_tls_connections_that_are_kept_idle_do_not_hold_up_the_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_connections_that_are_kept_idle_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "LINGER_S", 0.05)
-
-    async def main() -> None:
-        async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
-            address = ("127.0.0.1", int(server.addresses[0].rpartition(":")[2]))
-            with await asyncio.to_thread(socket.create_connection, address) as plain:
-                peer = await asyncio.to_thread(tls_client(check_hostname=False).wrap_socket, plain)
-                await asyncio.to_thread(peer.sendall, GET)
-                assert (await asyncio.to_thread(peer.recv, 1000)).endswith(b"ok")
-                began = asyncio.get_running_loop().time()
-                await server.drain(10)
-                assert asyncio.get_running_loop().time() - began < 5
-                await asyncio.to_thread(peer.close)
-
-    run(main)
+    async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+        address = ("127.0.0.1", int(server.addresses[0].rpartition(":")[2]))
+        with await asyncio.to_thread(socket.create_connection, address) as plain:
+            peer = await asyncio.to_thread(tls_client(check_hostname=False).wrap_socket, plain)
+            await asyncio.to_thread(peer.sendall, GET)
+            assert (await asyncio.to_thread(peer.recv, 1000)).endswith(b"ok")
+            began = asyncio.get_running_loop().time()
+            await server.drain(10)
+            assert asyncio.get_running_loop().time() - began < 5
+            await asyncio.to_thread(peer.close)
 
 
 # --- limits
 
 
-def test_connections_beyond_the_limit_get_503_and_health_checks_are_served(run: Run) -> None:
+async def test_connections_beyond_the_limit_get_503_and_health_checks_are_served() -> None:
     started = asyncio.Event()
 
     async def handle(request: Request) -> Response:
@@ -523,340 +423,279 @@ def test_connections_beyond_the_limit_get_503_and_health_checks_are_served(run: 
             await asyncio.sleep(1000)
         return Response(200, [], request.body or b"ok")
 
-    async def main() -> None:
-        async with serving(handle, max_connections=1) as server, client(server) as (_, writer):
-            writer.write(GET.replace(b"/ ", b"/busy "))
-            await started.wait()
-            surplus = await ask(server, GET)
-            assert surplus.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-            assert b"Retry-After: " in surplus
-            assert json.loads(surplus.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_many_connections"
-            health = await ask(server, GET.replace(b"/ ", b"/health ") * 2)
-            assert health.count(b"HTTP/1.1 200") == 1  # and the connection is closed
-            assert b"Connection: close\r\n" in health
-            large = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
-            assert (await ask(server, large)).startswith(b"HTTP/1.1 503")  # before its body
-
-    run(main)
+    async with serving(handle, max_connections=1) as server, client(server) as (_, writer):
+        writer.write(GET.replace(b"/ ", b"/busy "))
+        await started.wait()
+        surplus = await ask(server, GET)
+        assert surplus.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert b"Retry-After: " in surplus
+        assert json.loads(surplus.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_many_connections"
+        health = await ask(server, GET.replace(b"/ ", b"/health ") * 2)
+        assert health.count(b"HTTP/1.1 200") == 1  # and the connection is closed
+        assert b"Connection: close\r\n" in health
+        large = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        assert (await ask(server, large)).startswith(b"HTTP/1.1 503")  # before its body
 
 
-def test_a_new_connection_replaces_the_longest_idle_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_connection_replaces_the_longest_idle_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "IDLE_GRACE_S", 0.0)
-
-    async def main() -> None:
-        async with serving(ok, max_connections=3) as server, contextlib.AsyncExitStack() as stack:
-            clients = []
-            for _ in range(3):
-                clients.append(await stack.enter_async_context(client(server)))
-                await until(lambda: len(server.connections) == len(clients))
-                await asyncio.sleep(0.005)
-            used, second = clients[0], clients[1]
-            used[1].write(GET)
-            assert (await used[0].readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    async with serving(ok, max_connections=3) as server, contextlib.AsyncExitStack() as stack:
+        clients = []
+        for _ in range(3):
+            clients.append(await stack.enter_async_context(client(server)))
+            await until(lambda: len(server.connections) == len(clients))
             await asyncio.sleep(0.005)
-            assert (await ask(server)).endswith(b"\r\n\r\nok")
-            assert await second[0].read() == b""
-            used[1].write(CLOSE)
-            assert (await used[0].read()).endswith(b"ok")
+        used, second = clients[0], clients[1]
+        used[1].write(GET)
+        assert (await used[0].readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(0.005)
+        assert (await ask(server)).endswith(b"\r\n\r\nok")
+        assert await second[0].read() == b""
+        used[1].write(CLOSE)
+        assert (await used[0].read()).endswith(b"ok")
 
-    run(main)
 
-
-def test_idle_connections_of_one_client_do_not_shut_others_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_of_one_client_do_not_shut_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "IDLE_GRACE_S", 60.0)  # so none of them is closed
-
-    async def main() -> None:
-        async with serving(ok, max_connections=8) as server, contextlib.AsyncExitStack() as stack:
-            for _ in range(20):
-                await stack.enter_async_context(client(server, local_addr=("127.0.0.9", 0)))
-            answer = await ask(server)
-            assert answer.startswith(b"HTTP/1.1 200")
-            assert (await ask(server, local_addr=("127.0.0.9", 0))).startswith(b"HTTP/1.1 503")
-
-    run(main)
+    async with serving(ok, max_connections=8) as server, contextlib.AsyncExitStack() as stack:
+        for _ in range(20):
+            await stack.enter_async_context(client(server, local_addr=("127.0.0.9", 0)))
+        answer = await ask(server)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert (await ask(server, local_addr=("127.0.0.9", 0))).startswith(b"HTTP/1.1 503")
 
 
-def test_a_flood_beyond_the_limit_does_not_pile_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_beyond_the_limit_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "SURPLUS_S", 60.0)  # so none of them is refused before it asks
-
-    async def main() -> None:
-        async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
-            await until(lambda: len(server.connections) <= 1 + MAX_SURPLUS)
-            answers = 0
-            for reader, writer in clients[1:]:
-                with contextlib.suppress(ConnectionError):
-                    writer.write(GET)
-                    answers += (await reader.read()).startswith(b"HTTP/1.1 503")
-            assert 0 < answers <= MAX_SURPLUS
-
-    run(main)
+    async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
+        await until(lambda: len(server.connections) <= 1 + MAX_SURPLUS)
+        answers = 0
+        for reader, writer in clients[1:]:
+            with contextlib.suppress(ConnectionError):
+                writer.write(GET)
+                answers += (await reader.read()).startswith(b"HTTP/1.1 503")
+        assert 0 < answers <= MAX_SURPLUS
 
 
-def test_a_connection_beyond_the_limit_that_asks_nothing_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_beyond_the_limit_that_asks_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "SURPLUS_S", 0.01)
-
-    async def main() -> None:
-        async with serving(ok, max_connections=1) as server, client(server), client(server) as (reader, _):
-            assert (await reader.read()).startswith(b"HTTP/1.1 503")
-
-    run(main)
+    async with serving(ok, max_connections=1) as server, client(server), client(server) as (reader, _):
+        assert (await reader.read()).startswith(b"HTTP/1.1 503")
 
 
 @pytest.mark.slow
-def test_a_slow_sender_of_headers_gets_408(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok, header_timeout_s=0.5) as server:
-            assert (await ask(server, b"GET / HT")).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-            assert await ask(server, b"") == b""
-
-    run(main)
+async def test_a_slow_sender_of_headers_gets_408() -> None:
+    async with serving(ok, header_timeout_s=0.5) as server:
+        assert (await ask(server, b"GET / HT")).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert await ask(server, b"") == b""
 
 
-def test_the_client_sees_413_although_it_is_still_sending(run: Run) -> None:
-    async def main() -> None:
-        async with serving(ok, max_body_bytes=4_000_000) as server, client(server) as (reader, writer):
-            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
-            writer.write(b"x" * 5_000_000)  # sent in full before the answer is looked at, as simple clients do
-            await writer.drain()
-            assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
-
-    run(main)
+async def test_the_client_sees_413_although_it_is_still_sending() -> None:
+    async with serving(ok, max_body_bytes=4_000_000) as server, client(server) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
+        writer.write(b"x" * 5_000_000)  # sent in full before the answer is looked at, as simple clients do
+        await writer.drain()
+        assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.slow
-def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
-    async def main() -> None:
-        body = Body(*[b"x" * 100_000] * 1000)
-        options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "stream_stall_timeout_s": 0.2}
-        async with (
-            serving(answering(Response(200, [], body)), **options) as server,
-            client(server, ssl=tls_client(), limit=1000) as (_, writer),
-        ):
-            writer.write(GET)
+async def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled() -> None:
+    body = Body(*[b"x" * 100_000] * 1000)
+    options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "stream_stall_timeout_s": 0.2}
+    async with (
+        serving(answering(Response(200, [], body)), **options) as server,
+        client(server, ssl=tls_client(), limit=1000) as (_, writer),
+    ):
+        writer.write(GET)
+        await until(lambda: body.closed == 1)
+        assert 0 < body.given < 1000
+        await until(lambda: len(server.connections) == 0)
+
+
+async def test_a_client_that_reads_nothing_is_cut_and_its_stream_cancelled() -> None:
+    body = Body(*[b"x" * 100_000] * 1000)
+    async with serving(answering(Response(200, [], body)), stream_stall_timeout_s=0.2) as server:
+        with socket.socket() as peer:
+            peer.connect(("127.0.0.1", int(server.addresses[0].rpartition(":")[2])))
+            peer.sendall(GET)
             await until(lambda: body.closed == 1)
-            assert 0 < body.given < 1000
+            assert body.given < 1000
             await until(lambda: len(server.connections) == 0)
 
-    run(main)
 
-
-def test_a_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
-    async def main() -> None:
-        body = Body(*[b"x" * 100_000] * 1000)
-        async with serving(answering(Response(200, [], body)), stream_stall_timeout_s=0.2) as server:
-            with socket.socket() as peer:
-                peer.connect(("127.0.0.1", int(server.addresses[0].rpartition(":")[2])))
-                peer.sendall(GET)
-                await until(lambda: body.closed == 1)
-                assert body.given < 1000
-                await until(lambda: len(server.connections) == 0)
-
-    run(main)
-
-
-def test_a_slow_reader_gets_everything(run: Run) -> None:
-    async def main() -> None:
-        body = Body(*[b"x" * 100_000] * 30)
-        async with (
-            serving(answering(Response(200, [], body))) as server,
-            client(server, limit=1000) as (reader, writer),
-        ):
-            writer.write(CLOSE)
-            received = b""
-            while piece := await reader.read(50_000):
-                received += piece
-            assert received.count(b"x") == 3_000_000
-            assert received.endswith(b"0\r\n\r\n")
-
-    run(main)
+async def test_a_slow_reader_gets_everything() -> None:
+    body = Body(*[b"x" * 100_000] * 30)
+    async with (
+        serving(answering(Response(200, [], body))) as server,
+        client(server, limit=1000) as (reader, writer),
+    ):
+        writer.write(CLOSE)
+        received = b""
+        while piece := await reader.read(50_000):
+            received += piece
+        assert received.count(b"x") == 3_000_000
+        assert received.endswith(b"0\r\n\r\n")
 
 
 # --- departures
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_cancels_its_exchange(run: Run, stream: bool) -> None:
-    async def main() -> None:
-        body, cancelled = Body(b"one", 1000), asyncio.Event()
+async def test_a_client_that_leaves_cancels_its_exchange(stream: bool) -> None:
+    body, cancelled = Body(b"one", 1000), asyncio.Event()
 
-        async def handle(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
+        if stream:
+            return Response(200, [], body)
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            cancelled.set()
+        return Response(200)
+
+    async with serving(handle) as server:
+        async with client(server) as (reader, writer):
+            writer.write(GET)
+            await until(lambda: server.active_requests == 1)
             if stream:
-                return Response(200, [], body)
-            try:
-                await asyncio.sleep(1000)
-            finally:
-                cancelled.set()
-            return Response(200)
-
-        async with serving(handle) as server:
-            async with client(server) as (reader, writer):
-                writer.write(GET)
-                await until(lambda: server.active_requests == 1)
-                if stream:
-                    await reader.readuntil(b"one\r\n")
-            await until(lambda: server.active_requests == 0)
-            assert body.closed == 1 if stream else cancelled.is_set()
-            await until(lambda: len(server.connections) == 0)
-
-    run(main)
+                await reader.readuntil(b"one\r\n")
+        await until(lambda: server.active_requests == 0)
+        assert body.closed == 1 if stream else cancelled.is_set()
+        await until(lambda: len(server.connections) == 0)
 
 
 # --- drain
 
 
-def test_drain_lets_running_streams_finish_and_refuses_new_connections(run: Run) -> None:
-    async def main() -> None:
-        go = asyncio.Event()
+async def test_drain_lets_running_streams_finish_and_refuses_new_connections() -> None:
+    go = asyncio.Event()
 
-        class Waiting(Body):
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                yield b"one"
-                await go.wait()
-                yield b"two"
+    class Waiting(Body):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"one"
+            await go.wait()
+            yield b"two"
 
-        body = Waiting()
-        server = Server(config(), answering(Response(200, [], body)))
-        await server.start()
-        async with client(server) as idle, client(server) as (reader, writer):
-            writer.write(GET)
-            await reader.readuntil(b"one\r\n")
-            draining = asyncio.ensure_future(server.drain(10))
-            assert await idle[0].read() == b""
-            with pytest.raises(ConnectionError):
-                await ask(server)
-            assert not draining.done()
-            go.set()
-            assert await reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
-        await draining
-        assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
-
-    run(main)
-
-
-def test_drain_cancels_what_does_not_finish(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        body = Body(b"one", 1000)
-        server = Server(config(), _by_path({"/s": Response(200, [], body)}))
-        await server.start()
-        async with client(server) as (reader, writer), client(server) as (unary_reader, unary_writer):
-            writer.write(GET.replace(b"/ ", b"/s "))
-            unary_writer.write(GET)
-            await reader.readuntil(b"one\r\n")
-            await until(lambda: server.active_requests == 2)
-            await server.drain(0.05)
-            assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
-            assert await reader.read() == b""  # no last chunk: the client can tell
-            assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
-        assert "cancelling 2 requests" in caplog.text
-
-    run(main)
-
-
-def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
-    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("lean_ovms.transports.http11.server.CLOSING_S", 0.05)
-    release = asyncio.Event
-
-    async def main() -> None:
-        let_go = release()
-
-        async def stubborn(request: Request) -> Response:
-            while not let_go.is_set():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await let_go.wait()
-            return Response(200)
-
-        server = Server(config(), stubborn)
-        await server.start()
-        async with client(server) as (reader, writer):
-            writer.write(GET)
-            await until(lambda: server.active_requests == 1)
-            await server.drain(0)
-            assert len(server.connections) == 0
-            let_go.set()
-            await until(lambda: server.active_requests == 0)
-            with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
-
-    run(main)
-
-
-def test_drain_waits_for_an_exchange_whose_client_has_left(run: Run) -> None:
-    async def main() -> None:
-        let_go = asyncio.Event()
-
-        class Slow(Body):
-            async def aclose(self) -> None:
-                await let_go.wait()
-                await super().aclose()
-
-        body = Slow(b"one", 1000)
-        server = Server(config(), answering(Response(200, [], body)))
-        await server.start()
-        async with client(server) as (reader, writer):
-            writer.write(GET)
-            await reader.readuntil(b"one\r\n")
-        await until(lambda: len(server.connections) == 0)
-        draining = asyncio.ensure_future(server.drain(300))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert (draining.done(), body.closed) == (False, 0)
-        let_go.set()
-        await draining
-        assert (server.active_requests, body.closed) == (0, 1)
-
-    run(main)
-
-
-def test_a_connection_that_comes_after_the_drain_began_is_dropped(run: Run) -> None:
-    """A TLS handshake may end that late; the listening sockets are closed by then."""
-
-    async def main() -> None:
-        server = Server(config(), ok)
-        await server.drain(0)
-        loop = asyncio.get_running_loop()
-        late = HttpConnection(server, loop)
-        transport = FakeTransport(loop, late)
-        late.connection_made(transport)
-        await asyncio.sleep(0)
-        assert transport.aborted
-        assert len(server.connections) == 0
-
-    run(main)
-
-
-def test_all_bodies_together_are_bounded(run: Run) -> None:
-    async def main() -> None:
-        size = 1_000_000
-        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
-        async with serving(ok, max_body_bytes=size) as server, contextlib.AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(client(server)) for _ in range(6)]
-            for _, writer in clients:
-                writer.write(head + b"x" * (size - 1))
-            first = [asyncio.ensure_future(reader.read(12)) for reader, _ in clients]
-            refused, waiting = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            assert {await answer for answer in refused} == {b"HTTP/1.1 503"}
-            for _, writer in clients:
-                writer.write(b"x")
-            assert {await answer for answer in waiting} <= {b"HTTP/1.1 503", b"HTTP/1.1 200"}
-            assert (await ask(server)).endswith(b"ok")
-
-    run(main)
-
-
-def test_drain_before_anything_happened_and_of_an_unstarted_server(run: Run) -> None:
-    async def main() -> None:
-        await Server(config(), ok).drain(1)
-        server = Server(config(), ok)
-        await server.start()
-        await server.drain(1)
-        await server.drain(0)
+    body = Waiting()
+    server = Server(config(), answering(Response(200, [], body)))
+    await server.start()
+    async with client(server) as idle, client(server) as (reader, writer):
+        writer.write(GET)
+        await reader.readuntil(b"one\r\n")
+        draining = asyncio.ensure_future(server.drain(10))
+        assert await idle[0].read() == b""
         with pytest.raises(ConnectionError):
             await ask(server)
+        assert not draining.done()
+        go.set()
+        assert await reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
+    await draining
+    assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
 
-    run(main)
+
+async def test_drain_cancels_what_does_not_finish(caplog: pytest.LogCaptureFixture) -> None:
+    body = Body(b"one", 1000)
+    server = Server(config(), _by_path({"/s": Response(200, [], body)}))
+    await server.start()
+    async with client(server) as (reader, writer), client(server) as (unary_reader, unary_writer):
+        writer.write(GET.replace(b"/ ", b"/s "))
+        unary_writer.write(GET)
+        await reader.readuntil(b"one\r\n")
+        await until(lambda: server.active_requests == 2)
+        await server.drain(0.05)
+        assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
+        assert await reader.read() == b""  # no last chunk: the client can tell
+        assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
+    assert "cancelling 2 requests" in caplog.text
+
+
+async def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lean_ovms.transports.http11.server.CLOSING_S", 0.05)
+    let_go = asyncio.Event()
+
+    async def stubborn(request: Request) -> Response:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+        return Response(200)
+
+    server = Server(config(), stubborn)
+    await server.start()
+    async with client(server) as (reader, writer):
+        writer.write(GET)
+        await until(lambda: server.active_requests == 1)
+        await server.drain(0)
+        assert len(server.connections) == 0
+        let_go.set()
+        await until(lambda: server.active_requests == 0)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
+async def test_drain_waits_for_an_exchange_whose_client_has_left() -> None:
+    let_go = asyncio.Event()
+
+    class Slow(Body):
+        async def aclose(self) -> None:
+            await let_go.wait()
+            await super().aclose()
+
+    body = Slow(b"one", 1000)
+    server = Server(config(), answering(Response(200, [], body)))
+    await server.start()
+    async with client(server) as (reader, writer):
+        writer.write(GET)
+        await reader.readuntil(b"one\r\n")
+    await until(lambda: len(server.connections) == 0)
+    draining = asyncio.ensure_future(server.drain(300))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (draining.done(), body.closed) == (False, 0)
+    let_go.set()
+    await draining
+    assert (server.active_requests, body.closed) == (0, 1)
+
+
+async def test_a_connection_that_comes_after_the_drain_began_is_dropped() -> None:
+    """A TLS handshake may end that late; the listening sockets are closed by then."""
+    server = Server(config(), ok)
+    await server.drain(0)
+    loop = asyncio.get_running_loop()
+    late = HttpConnection(server, loop)
+    transport = FakeTransport(loop, late)
+    late.connection_made(transport)
+    await asyncio.sleep(0)
+    assert transport.aborted
+    assert len(server.connections) == 0
+
+
+async def test_all_bodies_together_are_bounded() -> None:
+    size = 1_000_000
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+    async with serving(ok, max_body_bytes=size) as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(client(server)) for _ in range(6)]
+        for _, writer in clients:
+            writer.write(head + b"x" * (size - 1))
+        first = [asyncio.ensure_future(reader.read(12)) for reader, _ in clients]
+        refused, waiting = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        assert {await answer for answer in refused} == {b"HTTP/1.1 503"}
+        for _, writer in clients:
+            writer.write(b"x")
+        assert {await answer for answer in waiting} <= {b"HTTP/1.1 503", b"HTTP/1.1 200"}
+        assert (await ask(server)).endswith(b"ok")
+
+
+async def test_drain_before_anything_happened_and_of_an_unstarted_server() -> None:
+    await Server(config(), ok).drain(1)
+    server = Server(config(), ok)
+    await server.start()
+    await server.drain(1)
+    await server.drain(0)
+    with pytest.raises(ConnectionError):
+        await ask(server)
 
 
 def _by_path(answers: dict[str, Response]) -> Callable[[Request], Awaitable[Response]]:
@@ -870,19 +709,15 @@ def _by_path(answers: dict[str, Response]) -> Callable[[Request], Awaitable[Resp
     return handle
 
 
-def test_the_socket_sends_at_once(run: Run) -> None:
+async def test_the_socket_sends_at_once() -> None:
     seen: list[int] = []
-
-    async def main() -> None:
-        async with serving(ok) as server, client(server) as (reader, writer):
-            writer.write(GET)
-            await reader.readuntil(b"ok")
-            (connection,) = server.connections
-            sock = connection._transport.get_extra_info("socket")
-            seen.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            seen.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
-
-    run(main)
+    async with serving(ok) as server, client(server) as (reader, writer):
+        writer.write(GET)
+        await reader.readuntil(b"ok")
+        (connection,) = server.connections
+        sock = connection._transport.get_extra_info("socket")
+        seen.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        seen.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
     assert all(seen)
     assert len(seen) == 2
     assert connection_module.LINGER_S < 5

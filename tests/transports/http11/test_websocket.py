@@ -79,6 +79,11 @@ class Echo:
             raise
 
 
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
 def opened(loop: JumpLoop, echo: Echo, rest: bytes = b"") -> Wire:
     wire = Wire(loop, echo.handle, CONFIG)
     wire.send(HEAD + rest)
@@ -98,8 +103,7 @@ def gone(wire: Wire, echo: Echo) -> bool:
 # --- opening
 
 
-def test_bytes_behind_the_head_are_the_first_messages(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_bytes_behind_the_head_are_the_first_messages(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo, masked(TEXT, b"one") + masked(TEXT, b"two")[:5])
     wire.send(masked(TEXT, b"two")[5:] + masked(PING, b"p"))
     assert frames_of(wire) == b"\x81\x03one\x8a\x01p\x81\x03two"
@@ -113,8 +117,7 @@ def test_bytes_behind_the_head_are_the_first_messages(loop: JumpLoop) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, len(HEAD) - 1, len(HEAD), len(HEAD) + 3])
-def test_any_cut_of_the_first_bytes(loop: JumpLoop, cut: int) -> None:
-    echo = Echo()
+def test_any_cut_of_the_first_bytes(loop: JumpLoop, cut: int, echo: Echo) -> None:
     wire = Wire(loop, echo.handle, CONFIG)
     data = HEAD + masked(TEXT, b"bye")
     wire.send(data[:cut])
@@ -136,8 +139,7 @@ def test_any_cut_of_the_first_bytes(loop: JumpLoop, cut: int) -> None:
         HEAD.replace(b"GET", b"POST"),
     ],
 )
-def test_a_request_without_a_proper_handshake_is_plain_http(loop: JumpLoop, head: bytes) -> None:
-    echo = Echo()
+def test_a_request_without_a_proper_handshake_is_plain_http(loop: JumpLoop, head: bytes, echo: Echo) -> None:
     wire = Wire(loop, echo.handle, CONFIG)
     wire.send(head)
     assert wire.received.startswith(b"HTTP/1.1 426 ")
@@ -170,8 +172,7 @@ def test_without_the_extra_the_error_names_it(loop: JumpLoop, monkeypatch: pytes
 # --- closing
 
 
-def test_the_servers_close_waits_for_the_clients(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_the_servers_close_waits_for_the_clients(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     wire.send(masked(TEXT, b"bye") + masked(TEXT, b"late"))
     assert frames_of(wire) == b"\x88\x0d\x0f\xa0as you wish"
@@ -183,15 +184,13 @@ def test_the_servers_close_waits_for_the_clients(loop: JumpLoop) -> None:
     assert gone(wire, echo)
 
 
-def test_a_client_that_never_answers_the_close(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_client_that_never_answers_the_close(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo, masked(TEXT, b"bye"))
     wire.run(CLOSE_S + LINGER_S + 1)
     assert gone(wire, echo)
 
 
-def test_a_handler_that_fails(loop: JumpLoop, caplog: pytest.LogCaptureFixture) -> None:
-    echo = Echo()
+def test_a_handler_that_fails(loop: JumpLoop, caplog: pytest.LogCaptureFixture, echo: Echo) -> None:
     wire = opened(loop, echo, masked(TEXT, b"boom"))
     assert frames_of(wire) == b"\x88\x10\x03\xf3internal error"
     assert "ZeroDivisionError" in caplog.text
@@ -208,8 +207,7 @@ def test_a_handler_that_fails(loop: JumpLoop, caplog: pytest.LogCaptureFixture) 
         (b"\x82\xff" + (2**62).to_bytes(8, "big"), 1009),
     ],
 )
-def test_a_client_that_breaks_the_protocol(loop: JumpLoop, data: bytes, code: int) -> None:
-    echo = Echo()
+def test_a_client_that_breaks_the_protocol(loop: JumpLoop, data: bytes, code: int, echo: Echo) -> None:
     wire = opened(loop, echo, data)
     assert frames_of(wire)[0:1] == b"\x88"
     assert int.from_bytes(frames_of(wire)[2:4], "big") == code
@@ -220,8 +218,7 @@ def test_a_client_that_breaks_the_protocol(loop: JumpLoop, data: bytes, code: in
 
 
 @pytest.mark.parametrize("how", ["peer_shuts", "peer_resets"])
-def test_a_client_that_is_gone_cancels_the_handler(loop: JumpLoop, how: str) -> None:
-    echo = Echo()
+def test_a_client_that_is_gone_cancels_the_handler(loop: JumpLoop, how: str, echo: Echo) -> None:
     wire = opened(loop, echo, masked(TEXT, b"one"))
     getattr(wire.transport, how)()
     wire.run()
@@ -229,8 +226,7 @@ def test_a_client_that_is_gone_cancels_the_handler(loop: JumpLoop, how: str) -> 
     assert echo.cancelled == 1
 
 
-def test_shutdown_closes_with_going_away(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_shutdown_closes_with_going_away(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     wire.connection.drain()
     wire.send(masked(TEXT, b"one"))
@@ -244,8 +240,7 @@ def test_shutdown_closes_with_going_away(loop: JumpLoop) -> None:
 # --- keep-alive
 
 
-def test_a_vanished_client_is_given_up_after_two_pings(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_vanished_client_is_given_up_after_two_pings(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     wire.run(2 * PING_S + 1)
     assert frames_of(wire) == b"\x89\x00\x89\x00"
@@ -255,8 +250,7 @@ def test_a_vanished_client_is_given_up_after_two_pings(loop: JumpLoop) -> None:
     assert gone(wire, echo)
 
 
-def test_a_client_that_answers_pings_stays(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_client_that_answers_pings_stays(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     for _ in range(10):
         wire.run(PING_S)
@@ -269,8 +263,7 @@ def test_a_client_that_answers_pings_stays(loop: JumpLoop) -> None:
 # --- back-pressure
 
 
-def test_a_handler_that_receives_nothing_stops_the_reading(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_handler_that_receives_nothing_stops_the_reading(loop: JumpLoop, echo: Echo) -> None:
     echo.gate.clear()
     wire = opened(loop, echo)
     block = masked(TEXT, bytes(60_000))
@@ -291,8 +284,7 @@ def test_a_handler_that_receives_nothing_stops_the_reading(loop: JumpLoop) -> No
     wire.run()
 
 
-def test_many_small_messages_stop_the_reading_too(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_many_small_messages_stop_the_reading_too(loop: JumpLoop, echo: Echo) -> None:
     echo.gate.clear()
     wire = opened(loop, echo)
     wire.send(masked(TEXT, b"") * 6_000)
@@ -310,9 +302,8 @@ def test_many_small_messages_stop_the_reading_too(loop: JumpLoop) -> None:
     wire.run()
 
 
-def test_a_flood_of_frames_lets_others_have_their_turn(loop: JumpLoop) -> None:
+def test_a_flood_of_frames_lets_others_have_their_turn(loop: JumpLoop, echo: Echo) -> None:
     """Fragments without content complete no message, so the queue does not stop them."""
-    echo = Echo()
     wire = opened(loop, echo)
     wire.transport.peer_sends(masked(TEXT, b"", fin=False) + masked(0, b"", fin=False) * 10_000 + masked(0, b"end"))
     websocket = wire.connection._websocket
@@ -326,8 +317,7 @@ def test_a_flood_of_frames_lets_others_have_their_turn(loop: JumpLoop) -> None:
     wire.run()
 
 
-def test_a_client_that_does_not_read_its_pongs_is_not_read(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_client_that_does_not_read_its_pongs_is_not_read(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     wire.transport.take(0)
     sent = 0
@@ -339,8 +329,7 @@ def test_a_client_that_does_not_read_its_pongs_is_not_read(loop: JumpLoop) -> No
     assert gone(wire, echo)  # --stream_stall_timeout_s
 
 
-def test_a_client_that_does_not_read_stops_the_handler(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_client_that_does_not_read_stops_the_handler(loop: JumpLoop, echo: Echo) -> None:
     echo.reply = bytes(50_000)
     wire = opened(loop, echo)
     wire.transport.take(0)
@@ -362,8 +351,7 @@ def large(size: int) -> bytes:
     return b"\x81\xff" + size.to_bytes(8, "big") + bytes(4) + b"a" * size
 
 
-def test_an_unfinished_message_counts_as_a_body_and_is_freed_with_its_connection(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_an_unfinished_message_counts_as_a_body_and_is_freed_with_its_connection(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     data = large(900_000)
     wire.send(data[:500_000])
@@ -376,8 +364,7 @@ def test_an_unfinished_message_counts_as_a_body_and_is_freed_with_its_connection
     assert wire.server.reserved_bytes == websocket._frames.unfinished_bytes == len(websocket._backlog) == 0
 
 
-def test_a_finished_message_no_longer_counts_as_unfinished(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_finished_message_no_longer_counts_as_unfinished(loop: JumpLoop, echo: Echo) -> None:
     echo.reply = b"done"
     wire = opened(loop, echo)
     wire.send(large(900_000))
@@ -386,8 +373,7 @@ def test_a_finished_message_no_longer_counts_as_unfinished(loop: JumpLoop) -> No
     wire.run()
 
 
-def test_too_many_unfinished_messages_are_refused(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_too_many_unfinished_messages_are_refused(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     wire.server.most_reserved_bytes = 300_000
     wire.send(large(900_000)[:500_000])
@@ -398,8 +384,7 @@ def test_too_many_unfinished_messages_are_refused(loop: JumpLoop) -> None:
     assert gone(wire, echo)
 
 
-def test_a_large_message_must_arrive_in_time(loop: JumpLoop) -> None:
-    echo = Echo()
+def test_a_large_message_must_arrive_in_time(loop: JumpLoop, echo: Echo) -> None:
     wire = opened(loop, echo)
     wire.send(large(900_000)[:500_000])
     for _ in range(int(CONFIG.body_timeout_s / PING_S)):
@@ -413,9 +398,8 @@ def test_a_large_message_must_arrive_in_time(loop: JumpLoop) -> None:
     assert wire.server.reserved_bytes == 0
 
 
-def test_a_large_message_is_not_read_ahead(loop: JumpLoop) -> None:
+def test_a_large_message_is_not_read_ahead(loop: JumpLoop, echo: Echo) -> None:
     """While the handler works on another message, only the beginning is read, however long it works."""
-    echo = Echo()
     wire = opened(loop, echo)
     wire.send(masked(TEXT, b"one"))
     echo.gate.clear()

@@ -11,10 +11,10 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.media.audio import decoder
 from lean_ovms.types import Response
-from tests.api.conftest import closing_apps, whole
+from tests.api.conftest import apps_of, whole
 from tests.forms import Part, form_request
 from tests.recordings import plain_wav
-from tests.speech_scripts import HELLO, InlineDecoding, ScriptedSpeech, speech_model
+from tests.speech_scripts import InlineDecoding, ScriptedSpeech, speech_model
 
 TRANSCRIBE, TRANSLATE = "/v1/audio/transcriptions", "/v1/audio/translations"
 WAV = plain_wav(1.5)
@@ -25,14 +25,7 @@ MakeSpeech = Callable[..., Awaitable[tuple[App, ScriptedSpeech]]]
 async def make_speech(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeSpeech]:
     """make_speech(script, **options) -> (app, engine); the model is called "w". Files are decoded in this process."""
     monkeypatch.setattr(decoder, "_Process", InlineDecoding)
-    async with closing_apps() as made:
-
-        async def make(script: Any = HELLO, **options: Any) -> tuple[App, ScriptedSpeech]:
-            model, engine = await speech_model(script, **options)
-            app = App(model.config, [model])
-            made.append(app)
-            return app, engine
-
+    async with apps_of(speech_model) as make:
         yield make
 
 

@@ -19,6 +19,7 @@ from tests.api.openai.audio.conftest import TRANSCRIBE, TRANSLATE, WAV, MakeSpee
 from tests.forms import Part, form_request
 from tests.recordings import plain_wav, sound, tone, wav
 from tests.speech_scripts import HELLO, speech_model, spoken
+from tests.waiting import cancel
 
 TWO = [*HELLO, *spoken(" Go", " on.", start=30.0, language="de")]
 
@@ -438,9 +439,7 @@ async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> 
         task = asyncio.create_task(send(app, *parts, file=sound(tone(9.0), "FLAC")))
         await waiting.wait()
         assert decoder._slots.used == 1
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
         assert decoder._slots.used == 0
     assert engine.closed == 2
 

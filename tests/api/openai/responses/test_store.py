@@ -27,6 +27,7 @@ from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.api.openai.responses.rules import Json, check_response, parse_sse
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces
+from tests.waiting import cancel
 
 PATH = "/v1/responses"
 OpenApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
@@ -533,9 +534,7 @@ async def test_a_waiter_that_leaves_does_not_stop_the_work() -> None:
     done: list[int] = []
     task = asyncio.ensure_future(database.run(lambda c: done.append(1)))
     await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel(task)
     await database.run(lambda c: None)
     assert done == [1]
     await database.close()

@@ -1,0 +1,50 @@
+"""Event loops of these tests: real ones for transports with sockets, virtual time for all else."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import uvloop
+
+from tests.transports.http11.fakes import JumpLoop, jump_loop
+
+Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
+ASYNCIO: Loops = {"asyncio": asyncio.new_event_loop}
+UVLOOP: Loops = {"uvloop": uvloop.new_event_loop}
+LOOPS = {"test_server.py": UVLOOP | ASYNCIO, "test_contract.py": UVLOOP}
+"""The loops of async tests, by file."""
+
+
+def pytest_asyncio_loop_factories(item: pytest.Function) -> Loops:
+    return LOOPS.get(item.path.name, ASYNCIO)
+
+
+@pytest.fixture
+def problems() -> Iterator[list[dict[str, Any]]]:
+    """What the loop has reported as unhandled when it is closed fails the test."""
+    found: list[dict[str, Any]] = []
+    yield found
+    assert found == []
+
+
+@pytest_asyncio.fixture
+async def real_loop(problems: list[dict[str, Any]], request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """A loop of the server: no task and no unhandled problem is left at the end of a test."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info < (3, 11) and "tls" in request.node.name and not isinstance(loop, uvloop.Loop):
+        pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (docs/embedding.md)")
+    loop.set_exception_handler(lambda _, context: problems.append(context))
+    yield
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.fixture
+def loop() -> Iterator[JumpLoop]:
+    with jump_loop() as loop:
+        yield loop
