@@ -24,7 +24,6 @@ from ..pooling.inputs import check_count, content_text
 from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ..response import json_bytes
 from ..route_doc import RouteDoc
-from ..routes import follows_ovms
 from ..schemas import TEXT_AND_IMAGES, one_of
 from ..services import Services
 
@@ -87,7 +86,7 @@ class EmbedRequest:
 
 @RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "images", "inputs"))
 async def handle(request: Request, services: Services) -> Response:
-    embed = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
+    embed = await services.parse_body(request, partial(_read, version=_version(request)))
     call = embed.call
     info = call.info((EMBED,))
     params = _params(call, info, embed.inputs)
@@ -95,7 +94,6 @@ async def handle(request: Request, services: Services) -> Response:
     items = await items_of(call, embed.inputs, info)
     outputs = await call.encode(items, params, "texts")
     _check_tokens(call.values, outputs)
-    await call.load_numpy()
     images = [isinstance(item, TextWithImages) for item in items]
     return await call.render(outputs, lambda: full(embed, outputs, images))
 
@@ -105,8 +103,8 @@ def _version(request: Request) -> str:
     return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
 
 
-def _read(body: Json, services: Services, *, ovms: bool, version: str) -> EmbedRequest:
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
+    call = parse(body, services, fields=FIELDS)
     values = call.values
     given = [name for name in ("texts", "images", "inputs") if values[name]]
     if len(given) != 1:

@@ -47,7 +47,6 @@ async def handle(request: Request, services: Services) -> Response:
     for pieces in contents:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.encode))
     outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
-    await call.load_numpy()
     return await call.render(outputs, lambda: full(call, outputs))
 
 

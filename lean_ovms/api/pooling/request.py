@@ -53,8 +53,7 @@ OTHER_INPUT_TYPES = ("classification", "clustering", "image")
 class PoolingRequest:
     """The fields of a body, its model, and the Warning headers of the response. Not changed once it is built.
 
-    values: every field by name, defaults included. ovms: the path is one of OVMS's, whose rules decide where they
-    differ from those of vLLM and Cohere.
+    values: every field by name, defaults included.
     """
 
     values: Values
@@ -62,7 +61,6 @@ class PoolingRequest:
     config: Config
     offload: Offload
     image_loader: ImageLoader
-    ovms: bool
     headers: list[tuple[str, str]]
 
     def with_values(self, renamed: Json) -> PoolingRequest:
@@ -114,13 +112,17 @@ class PoolingRequest:
         if "numpy" not in sys.modules:
             await self.offload.run(0, lambda: importlib.import_module("numpy"))
 
-    async def render(self, outputs: Sequence[PooledOutput], work: Callable[[], Response]) -> Response:
-        """Returns what work returns: it writes these outputs, many of them in the offload thread."""
+    async def render(
+        self, outputs: Sequence[PooledOutput], work: Callable[[], Response], *, numpy: bool = True
+    ) -> Response:
+        """Returns what work returns: it writes these outputs, with numpy, many of them in the offload thread."""
+        if numpy:
+            await self.load_numpy()
         size = sum([len(output.data) for output in outputs])
         return work() if size < INLINE_RESULT else await self.offload.run(size, work)
 
 
-def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
+def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest:
     """Returns the fields of a body and its model. Raises RequestError."""
     values = read(fields, body)
     model = _model(values, services)
@@ -133,7 +135,6 @@ def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = Fals
         config=services.config,
         offload=services.offload,
         image_loader=services.image_loader,
-        ovms=ovms,
         headers=warning_headers(padding + unsupported.warnings(fields, body) + kept),
     )
 
@@ -168,7 +169,13 @@ class Inputs:
         return usual if self.special is None else self.special
 
 
-def parse_inputs(values: Values, config: Config) -> Inputs:
+def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:
+    """Returns the request of an endpoint that takes inputs one by one, and these. Raises RequestError."""
+    call = parse(body, services, fields=fields)
+    return call, _inputs(call.values, services.config)
+
+
+def _inputs(values: Values, config: Config) -> Inputs:
     """Reads `input` or `messages`. Raises BadRequest."""
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:

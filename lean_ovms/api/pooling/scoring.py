@@ -43,7 +43,8 @@ class ScoreRequest:
     """Documents, and one query or as many. query_param, document_param: their fields.
 
     max_query, max_document: tokens kept, 0: all. chunks: limits of documents in pieces, None: they have one piece.
-    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400.
+    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400. ovms: the path is one of
+    OVMS's, whose rules decide where they differ from those of vLLM and Cohere.
     """
 
     call: PoolingRequest
@@ -57,6 +58,7 @@ class ScoreRequest:
     template_kwargs: Json = field(default_factory=dict)
     chunks: ChunkLimits | None = None
     cuts: bool = False
+    ovms: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
     values = request.call.values
-    raw = request.call.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
+    raw = request.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
     params = request.call.params(info, instruction=request.instruction, **({"activation": False} if raw else {}))
     pairs, numbers = await _pairs(request, info)
     outputs = await request.call.encode(pairs, params, request.document_param)

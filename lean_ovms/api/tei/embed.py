@@ -38,7 +38,6 @@ async def handle(request: Request, services: Services) -> Response:
     info = call.info((EMBED,))
     params = call.params(info, dimensions=dimensions(call.values["dimensions"], call, info))
     outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
-    await call.load_numpy()
     return await call.render(outputs, lambda: full(call, outputs))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
@@ -23,8 +22,7 @@ from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
-from ..pooling.request import Inputs, PoolingRequest, items_of, parse, parse_inputs
-from ..routes import follows_ovms
+from ..pooling.request import Inputs, PoolingRequest, items_of, parse_with_inputs
 from ..services import Services
 
 TASKS = {
@@ -59,21 +57,19 @@ FIELDS = FieldSet((
 
 @shared.vectors_doc("What a pooling model computes", FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    call, inputs = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    call, inputs = await services.parse_body(request, _read)
     info = call.info(KINDS)
     per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
     encoding = Encoding.of(call.values, per_token=per_token)
     outputs = await call.encode(await items_of(call, inputs, info), params)
-    if encoding.needs_numpy:
-        await call.load_numpy()
-    return await call.render(outputs, lambda: full(call, encoding, outputs))
+    return await call.render(outputs, lambda: full(call, encoding, outputs), numpy=encoding.needs_numpy)
 
 
-def _read(body: Json, services: Services, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
+    call, inputs = parse_with_inputs(body, services, fields=FIELDS)
     Encoding.of(call.values)
-    return call, parse_inputs(call.values, call.config)
+    return call, inputs
 
 
 def _task(task: str | None, info: PoolingInfo) -> str:

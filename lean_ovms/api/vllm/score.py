@@ -56,7 +56,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:
     """Raises RequestError."""
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
+    call = parse(body, services, fields=FIELDS)
     values, most = call.values, call.config.max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
     if names is None:
@@ -73,7 +73,13 @@ def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreR
     if len(first) not in (1, len(second)):
         raise BadRequest("Input lengths must be either 1:1, 1:N or N:N", param=names[0])
     return ScoreRequest(
-        call=call, queries=first, documents=second, query_param=names[0], document_param=names[1], **limits(values)
+        call=call,
+        queries=first,
+        documents=second,
+        query_param=names[0],
+        document_param=names[1],
+        ovms=ovms,
+        **limits(values),
     )
 
 
