@@ -5,13 +5,14 @@ from __future__ import annotations
 from ....errors import BadRequest
 from ....types import Request, Response
 from ...fields import Field, FieldSet, read, require
+from ...forms import read_query
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import Services
 from ..responses.fields import METADATA
 from ..responses.output_items import item_id
-from ..responses.pages import PAGE, PageQuery, page_response
+from ..responses.pages import PAGE, page_response
 from .fields import expires_after
 from .lines import ENDPOINTS
 from .service import BatchService, batch_body, owner
@@ -49,7 +50,7 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 @RouteDoc("The batches that this client has made", query=PAGE, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
-    page = BatchService.of(services).storage.page(BATCH, owner(), PageQuery.of(request.query))
+    page = BatchService.of(services).storage.page(BATCH, owner(), read_query(PAGE, request.query))
     return page_response(*page)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ...fields import Field, FieldSet, Values, read
+from ...forms import read_query
 from ...response import json, json_bytes, now
 from ...route_doc import RouteDoc
 from ...routes import id_in, ids_in
@@ -18,7 +19,7 @@ from ...services import Services
 from .fields import METADATA
 from .items import read_items
 from .output_items import item_id
-from .pages import PAGE, PageQuery, page_response
+from .pages import PAGE, page_response
 from .service import ResponseService
 from .store import Store
 from .tables import CONVERSATION
@@ -79,7 +80,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("A conversation's items", query=PAGE)
 async def handle_items(request: Request, services: Services) -> Response:
-    conversation_id, query = id_in(request.path, ITEMS), PageQuery.of(request.query)
+    conversation_id, query = id_in(request.path, ITEMS), read_query(PAGE, request.query)
     return page_response(*await _store(services).items(CONVERSATION, conversation_id, query))
 
 

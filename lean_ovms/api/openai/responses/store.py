@@ -20,12 +20,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ....config import Config
 from ....errors import BadRequest, NotFound, StartError
 from ....types import Json
+from ...fields import Values
 from . import postgres, tables
 from .connection import Connection
 from .database import Database
 from .items import REFERENCE, is_usable
 from .output_items import is_made_here
-from .pages import PageQuery
 from .postgres import Postgres
 from .sqlite import Sqlite, set_aside_if_damaged
 from .tables import CONVERSATION, OUTPUT, RESPONSE
@@ -237,15 +237,19 @@ class Store:
     # --- responses and conversations ---
 
     @_transaction(write=False)
-    def items(self, db: Connection, kind: str, name: str, query: PageQuery) -> Page:
-        """Items of a conversation, or the input of a response, earlier turns included. Raises NotFound, BadRequest."""
+    def items(self, db: Connection, kind: str, name: str, query: Values) -> Page:
+        """Items of a conversation, or the input of a response, earlier turns included. query: the values of PAGE.
+
+        Raises NotFound, BadRequest.
+        """
         turn, output = tables.turn_of(db, kind, name), kind == CONVERSATION
+        limit, newest_first = query["limit"], query["order"] == "desc"
         found = tables.page_of(
-            db, turn, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
+            db, turn, after=query["after"], limit=limit + 1, newest_first=newest_first, output=output
         )
         if found is None:
             raise BadRequest("after is not the id of an item in this list", param="after")
-        return found[: query.limit], len(found) > query.limit
+        return found[:limit], len(found) > limit
 
     @_transaction(deletes=True)
     def delete(self, db: Connection, kind: str, name: str) -> None:

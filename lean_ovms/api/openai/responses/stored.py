@@ -7,13 +7,14 @@ background response that was created with `stream` can be streamed from any even
 from __future__ import annotations
 
 from ....types import Request, Response
-from ...fields import Field, query_boolean, query_integer, read_parameters
+from ...fields import Field, FieldSet
+from ...forms import read_query
 from ...response import json
 from ...route_doc import RouteDoc
 from ...routes import id_in
 from ...services import Services
 from ...sse import HEADERS
-from .pages import PAGE, PageQuery, page_response
+from .pages import PAGE, page_response
 from .service import ResponseService
 from .tables import RESPONSE
 
@@ -22,19 +23,20 @@ ITEMS = "/responses/{id}/input_items"
 CANCEL = "/responses/{id}/cancel"
 
 
-STREAMING = (
+STREAMING = FieldSet((
     Field("stream", "bool", "server-sent events instead of the object"),
-    Field("starting_after", "uint", "number of the last event to skip", high=(1 << 53) - 1),
-)
+    Field("starting_after", "uint", "number of the last event to skip", high=(1 << 53) - 1,
+        outside="starting_after is not an unsigned integer"),
+))  # fmt: skip
 
 
 @RouteDoc("A stored response", query=STREAMING, stream=True)
 async def handle_get(request: Request, services: Services) -> Response:
-    response_id, given = id_in(request.path, ONE), read_parameters(request.query)
-    if not query_boolean(given, "stream"):
+    response_id, given = id_in(request.path, ONE), read_query(STREAMING, request.query)
+    if not given["stream"]:
         return json(await services.get(ResponseService).get(response_id))
-    after = query_integer(given, "starting_after")
-    stream = await services.get(ResponseService).stream(response_id, 0 if after is None else after + 1)
+    start = 0 if given["starting_after"] is None else given["starting_after"] + 1
+    stream = await services.get(ResponseService).stream(response_id, start)
     return Response(200, list(HEADERS), stream)
 
 
@@ -52,5 +54,5 @@ async def handle_cancel(request: Request, services: Services) -> Response:
 
 @RouteDoc("Input items of a response, earlier turns included", query=PAGE)
 async def handle_input_items(request: Request, services: Services) -> Response:
-    query = PageQuery.of(request.query)
+    query = read_query(PAGE, request.query)
     return page_response(*await services.get(ResponseService).store.items(RESPONSE, id_in(request.path, ITEMS), query))
