@@ -164,7 +164,7 @@ class App:
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
         """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
-        record.route = route.path
+        record.route, request.ids = route.path, route.ids(request.path)
         self._origins.check(route, request)
         self._keys.check(route, request, key, record)
         return route

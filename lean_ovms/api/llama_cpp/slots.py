@@ -55,7 +55,7 @@ async def handle(request: Request, services: Services) -> Response:
 )
 async def handle_action(request: Request, services: Services) -> Response:
     given = read_query(ACTION_QUERY, request.query)
-    number, action = request.path.removeprefix("/slots/"), given["action"]
+    [number], action = request.ids, given["action"]
     values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else FIELDS.defaults
     model = await _model(values["model"] or given["model"], services)
     if not model.config.slot_save_path:

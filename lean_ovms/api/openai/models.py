@@ -17,7 +17,6 @@ from ...pooling_types import VECTORS, PoolingInfo
 from ...types import Json, Request, Response
 from ..response import json
 from ..route_doc import RouteDoc
-from ..routes import BASES
 from ..services import Services
 
 
@@ -30,8 +29,7 @@ async def handle_list(request: Request, services: Services) -> Response:
 
 @RouteDoc("One model")
 async def handle_one(request: Request, services: Services) -> Response:
-    base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
-    name = request.path[len(base) + len("/models/") :]
+    [name] = request.ids
     model = services.registry.get(name)
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")

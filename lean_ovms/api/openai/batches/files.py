@@ -11,15 +11,12 @@ from ...fields import Field, FieldSet, read, require
 from ...forms import body_of, read_file, read_form, read_query
 from ...response import json
 from ...route_doc import RouteDoc
-from ...routes import id_in
 from ...services import INLINE_BYTES, Services
 from ..responses.pages import page_fields, page_response
 from .fields import expires_after
 from .service import BatchService, file_body, owner
 from .storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 
-ONE = "/files/{id}"
-CONTENT = "/files/{id}/content"
 MAX_NAME = 255
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_PAGE = 10000
@@ -56,12 +53,12 @@ async def handle_list(request: Request, services: Services) -> Response:
 
 @RouteDoc("A file's object", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(BatchService.of(services).storage.find(FILE, id_in(request.path, ONE)).body)
+    return json(BatchService.of(services).storage.find(FILE, request.ids[0]).body)
 
 
 @RouteDoc("Delete a file", errors=(400, 501))
 async def handle_delete(request: Request, services: Services) -> Response:
-    service, name = BatchService.of(services), id_in(request.path, ONE)
+    service, name = BatchService.of(services), request.ids[0]
     service.storage.find(FILE, name)
     await service.in_thread(partial(service.storage.delete, name))
     return json({"id": name, "object": FILE, "deleted": True})
@@ -69,7 +66,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("A file's content", answer="application/octet-stream", errors=(501,))
 async def handle_content(request: Request, services: Services) -> Response:
-    service, name = BatchService.of(services), id_in(request.path, CONTENT)
+    service, name = BatchService.of(services), request.ids[0]
     service.storage.find(FILE, name)
     file = await service.in_thread(partial(service.storage.open_data, name))
     headers = [

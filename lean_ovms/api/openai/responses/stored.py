@@ -11,17 +11,11 @@ from ...fields import Field, FieldSet
 from ...forms import read_query
 from ...response import json
 from ...route_doc import RouteDoc
-from ...routes import id_in
 from ...services import Services
 from ...sse import HEADERS
 from .pages import PAGE, page_response
 from .service import ResponseService
 from .tables import RESPONSE
-
-ONE = "/responses/{id}"
-ITEMS = "/responses/{id}/input_items"
-CANCEL = "/responses/{id}/cancel"
-
 
 STREAMING = FieldSet((
     Field("stream", "bool", "server-sent events instead of the object"),
@@ -32,7 +26,7 @@ STREAMING = FieldSet((
 
 @RouteDoc("A stored response", query=STREAMING, stream=True)
 async def handle_get(request: Request, services: Services) -> Response:
-    response_id, given = id_in(request.path, ONE), read_query(STREAMING, request.query)
+    response_id, given = request.ids[0], read_query(STREAMING, request.query)
     if not given["stream"]:
         return json(await services.get(ResponseService).get(response_id))
     start = 0 if given["starting_after"] is None else given["starting_after"] + 1
@@ -42,17 +36,17 @@ async def handle_get(request: Request, services: Services) -> Response:
 
 @RouteDoc("Delete a response")
 async def handle_delete(request: Request, services: Services) -> Response:
-    response_id = id_in(request.path, ONE)
+    response_id = request.ids[0]
     await services.get(ResponseService).delete(response_id)
     return json({"id": response_id, "object": "response", "deleted": True})
 
 
 @RouteDoc("Cancel a background response", errors=(400,))
 async def handle_cancel(request: Request, services: Services) -> Response:
-    return json(await services.get(ResponseService).cancel(id_in(request.path, CANCEL)))
+    return json(await services.get(ResponseService).cancel(request.ids[0]))
 
 
 @RouteDoc("Input items of a response, earlier turns included", query=PAGE)
 async def handle_input_items(request: Request, services: Services) -> Response:
     query = read_query(PAGE, request.query)
-    return page_response(*await services.get(ResponseService).store.items(RESPONSE, id_in(request.path, ITEMS), query))
+    return page_response(*await services.get(ResponseService).store.items(RESPONSE, request.ids[0], query))
