@@ -98,20 +98,6 @@ class BackgroundResponse:
         self._news = asyncio.Event()
 
 
-class FrameStream:
-    """A ByteStream of pieces that are awaited one by one. Closing it does not end the response that they are of."""
-
-    def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        self._pieces = pieces
-
-    async def push_to(self, sink: Sink[bytes]) -> None:
-        async for piece in self._pieces:
-            await sink.send(piece)
-
-    async def aclose(self) -> None:
-        await self._pieces.aclose()
-
-
 def error_frame(error: RequestError, number: int) -> bytes:
     """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
     event = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
