@@ -147,7 +147,7 @@ class TranscriptionSession:
             await self.close_stream(self.current)
         self.settings = settings
 
-    async def append(self, audio: str, *, committed: bool) -> Stream:
+    async def append(self, audio: str, *, committed: bool) -> None:
         """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
         stream = await self.open()
         if committed:
@@ -161,7 +161,6 @@ class TranscriptionSession:
         self._blocked = True
         await stream.audio.room()
         self._blocked = False
-        return stream
 
     async def open(self) -> Stream:
         """Returns the current stream, or a new one without audio.
@@ -171,7 +170,18 @@ class TranscriptionSession:
         stream = self.current
         if stream is not None and stream.audio.ended and stream.settings.turns is not None:
             self._left(stream)
-        return self.current or await self._open()
+        if self.current is not None:
+            return self.current
+        model = await self.model()
+        params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
+        stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
+        self._blocked = True
+        await self._waiting.put(stream)
+        self._blocked = False
+        self.current = stream
+        self._unfinished.append(stream)
+        self._idle.clear()
+        return stream
 
     async def close_stream(self, stream: Stream) -> None:
         """Ends the audio of this stream."""
@@ -187,18 +197,6 @@ class TranscriptionSession:
         if self.current is stream:
             self.current = None
         self._fed_s += stream.audio.seconds
-
-    async def _open(self) -> Stream:
-        model = await self.model()
-        params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
-        stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
-        self._blocked = True
-        await self._waiting.put(stream)
-        self._blocked = False
-        self.current = stream
-        self._unfinished.append(stream)
-        self._idle.clear()
-        return stream
 
     # --- its life
 
