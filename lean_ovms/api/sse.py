@@ -110,9 +110,11 @@ class IteratedSource(Generic[D]):
         await self._events.aclose()
 
 
-def response(generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]]) -> Response:
-    """A 200 that streams this generation and closes it in every case."""
-    return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
+def response(
+    generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]], **options: Any
+) -> Response:
+    """A 200 that streams this generation and closes it in every case. options: of EventStream."""
+    return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s, **options))
 
 
 class EventStream(Generic[D]):

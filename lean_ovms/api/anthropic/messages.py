@@ -8,10 +8,10 @@ from __future__ import annotations
 from ...observability.records import current_record
 from ...push_types import Sink
 from ...types import Request, Response
+from .. import sse
 from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
-from ..sse import HEADERS, EventStream
 from . import fields
 from .blocks import Content
 from .events import PING, MessageObject, MessageRenderer
@@ -39,8 +39,8 @@ async def handle(request: Request, services: Services) -> Response:
         record = current_record.get()
         renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=omits)
         opening = renderer.start(generation.usage)
-        stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=opening, ping=PING, done=b"")
-        return Response(200, HEADERS + headers, stream)
+        ping_s = services.config.sse_ping_s
+        return sse.response(deltas, renderer, ping_s, headers, opening=opening, ping=PING, done=b"")
     content = Content(omit_thinking=omits)
     try:
         await deltas.push_to(Sink(content.feed))

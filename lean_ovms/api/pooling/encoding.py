@@ -136,11 +136,13 @@ def _bytes_response(
     parts = [encoding.packed(output) for output in outputs]
     headers = [("Content-Type", "application/octet-stream"), *headers]
     if encoding.format == "bytes":
-        headers.append(("metadata", _metadata(encoding, outputs, parts, {**envelope, "usage": counts})))
+        headers.append(("metadata", _metadata(encoding, outputs, parts, envelope, counts)))
     return Response(200, headers, b"".join(parts))
 
 
-def _metadata(encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[bytes], body: Json) -> str:
+def _metadata(
+    encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[bytes], envelope: Json, counts: Json
+) -> str:
     items, start = [], 0
     for index, (output, part) in enumerate(zip(outputs, parts, strict=True)):
         items.append(
@@ -154,8 +156,7 @@ def _metadata(encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[b
             }
         )
         start += len(part)
-    counts = body.pop("usage")
-    text = orjson.dumps({**body, "data": items, "usage": counts}).decode()
+    text = orjson.dumps({**envelope, "data": items, "usage": counts}).decode()
     if not text.isascii():  # a model's name; a header is latin-1
         text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
     if len(text) > MAX_METADATA:

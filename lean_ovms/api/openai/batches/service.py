@@ -167,7 +167,8 @@ class BatchService:
             pass
         finally:
             if name in self._results:
-                await self._results.pop(name).close()
+                with contextlib.suppress(StoreFailure):
+                    await self._results.pop(name).flush()
             self._lines.pop(name, None)
 
     async def _fail(self, entry: Entry, errors: list[Json]) -> None:

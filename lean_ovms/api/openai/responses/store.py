@@ -150,18 +150,10 @@ class Store:
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
         """The input of a response. Raises BadRequest and NotFound for unknown ids."""
         if conversation is not None:
-            return await self._conversation_context(conversation, items)
-        if previous is not None or any(item["type"] == REFERENCE for item in items):
-            return await self._response_context(previous, items)
-        return Context(input=items)
-
-    @_transaction()
-    def _conversation_context(self, db: Connection, conversation: str, items: list[Json]) -> Context:
-        return _context(db, self._touch(db, conversation), items, conversation)
-
-    @_transaction(write=False)
-    def _response_context(self, db: Connection, previous: str | None, items: list[Json]) -> Context:
-        return _context(db, None if previous is None else _finished_turn(db, previous), items)
+            return await self._db.run(lambda db: _context(db, self._touch(db, conversation), items, conversation))
+        if previous is None and not any(item["type"] == REFERENCE for item in items):
+            return Context(input=items)
+        return await self._db.run(lambda db: _context(db, _finished_turn(db, previous), items), write=False)
 
     # --- responses ---
 
@@ -345,8 +337,10 @@ def _context(db: Connection, turn: int | None, items: list[Json], conversation: 
     return Context(history=history, input=_resolved(db, items, history), turn=turn, conversation=conversation)
 
 
-def _finished_turn(db: Connection, previous: str) -> int | None:
-    """The turn of a response that can be continued. Raises BadRequest."""
+def _finished_turn(db: Connection, previous: str | None) -> int | None:
+    """The turn of a response that can be continued, if one is. Raises BadRequest."""
+    if previous is None:
+        return None
     try:
         body, turn = tables.get(db, RESPONSE, previous)
     except NotFound:
