@@ -40,36 +40,20 @@ def _types(value: list[Any]) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-FIELDS = FieldSet(
-    (
-        *shared.COMMON,
-        Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
-        Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
-        Field(
-            "inputs",
-            "array",
-            'objects with content: parts of type text, each with a "text", or image_url',
-            schema={"items": TEXT_AND_IMAGES},
-        ),
-        Field("input_type", "string", "name of the model's prompt to put before each text"),
-        Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
-        Field(
-            "embedding_types",
-            "array",
-            f"of {', '.join(TYPES)}; default: float",
-            read=_types,
-            schema={"items": {"enum": list(TYPES)}, "minItems": 1},
-        ),
-        Field(
-            "truncate",
-            "string",
-            "which side of a text that is too long is cut: END or START; NONE: it is an error",
-            default="END",
-            choices=("END", "START", "NONE"),
-        ),
-        Field("max_tokens", "int", "how many tokens of a text are kept", low=1, high=shared.INT64_MAX),
-    )
-)
+FIELDS = FieldSet((
+    *shared.COMMON,
+    Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
+    Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
+    Field("inputs", "array", 'objects with content: parts of type text, each with a "text", or image_url',
+        schema={"items": TEXT_AND_IMAGES}),
+    Field("input_type", "string", "name of the model's prompt to put before each text"),
+    Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
+    Field("embedding_types", "array", f"of {', '.join(TYPES)}; default: float", read=_types,
+        schema={"items": {"enum": list(TYPES)}, "minItems": 1}),
+    Field("truncate", "string", "which side of a text that is too long is cut: END or START; NONE: it is an error",
+        default="END", choices=("END", "START", "NONE")),
+    Field("max_tokens", "int", "how many tokens of a text are kept", low=1, high=shared.INT64_MAX),
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +94,7 @@ def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
     if len(given) != 1:
         raise BadRequest(NONE_GIVEN, param="texts")
     [name] = given
-    check_count(len(values[name]), call.config.max_pooling_inputs, name)
+    check_count(len(values[name]), services.config.max_pooling_inputs, name)
     types = values["embedding_types"]
     return EmbedRequest(
         call=call,

@@ -63,4 +63,4 @@ def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return call, read_several(values[name], call.config.max_pooling_inputs, name)
+    return call, read_several(values[name], services.config.max_pooling_inputs, name)

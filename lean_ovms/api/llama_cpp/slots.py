@@ -86,4 +86,4 @@ def _checked(name: str | None) -> str:
 
 async def _model(name: str | None, services: Services) -> TextModel:
     """Returns the model of this name, or the default one. Raises RequestError."""
-    return await services.when_known(lambda: services.default_model({"model": name}).serving())
+    return await services.when_known(lambda: services.named_model({"model": name}, TextModel).serving())

@@ -22,7 +22,7 @@ from ...speech_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet, read
 from ..generation import unsupported
-from ..response import json, model_name, warning_headers
+from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
 from ..schemas import VOICE
@@ -107,9 +107,7 @@ def parse(body: Json, services: Services) -> SpeechRequest:
     """Raises RequestError."""
     values = read(FIELDS, body)
     text = _text(values["input"], services)
-    model = services.registry.get(
-        values["model"] or services.registry.default_of(VoiceModel) or model_name(values), VoiceModel
-    )
+    model = services.named_model(values, VoiceModel)
     info, notices = model.voices, unsupported.warnings(FIELDS, body)
     low, high = model.config.speed_min, model.config.speed_max
     if not low <= values["speed"] <= high:

@@ -20,6 +20,7 @@ from ...types import ChatPrompt, Json, OutputParams, Request, Response, Sampling
 from ..fields import Field, FieldSet, read, require
 from ..generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
 from ..generation.images import load_images
+from ..generation.logprobs_request import require_alternatives
 from ..generation.sampling import SAMPLING
 from ..generation.unsupported import warnings
 from ..response import json, warning_headers
@@ -100,18 +101,12 @@ async def handle(request: Request, services: Services) -> Response:
 
 def _parse(body: Json, services: Services) -> DecisionRequest:
     values = read(FIELDS, body)
-    model = services.default_model(values)
+    model = services.named_model(values, TextModel)
     require(FIELDS, values)
     parts = read_input(values["input"])
     questions = read_questions(values["questions"], services.config.max_prompts)
     model.require_ready()
-    if "alternatives" not in model.capabilities:
-        raise BadRequest(
-            "a decision needs log probabilities of tokens that were not chosen, which this model's pipeline does not "
-            "report: start with --pipeline_type PAGED",
-            param="model",
-            code="not_supported",
-        )
+    require_alternatives(model, "a decision")
     kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
     base = ChatPrompt(messages=[], template_kwargs=kwargs)
     headers = warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"]))

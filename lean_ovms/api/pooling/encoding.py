@@ -46,11 +46,6 @@ ENCODING = (
 )
 
 
-def shape(output: PooledOutput, *, per_token: bool = False) -> tuple[int, ...]:
-    """Returns the shape of one result: (width,) or, with one row per token, (rows, width)."""
-    return (output.rows, output.width) if per_token else (output.rows * output.width,)
-
-
 @dataclass(slots=True)
 class Encoding:
     """The three fields of ENCODING. Not changed once it is built.
@@ -81,6 +76,10 @@ class Encoding:
         """Whether numbers are converted: all but little-endian float32 as bytes."""
         return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
 
+    def shape(self, output: PooledOutput) -> tuple[int, ...]:
+        """Returns the shape of one result: (width,) or, with one row per token, (rows, width)."""
+        return (output.rows, output.width) if self.per_token else (output.rows * output.width,)
+
     def packed(self, output: PooledOutput) -> bytes:
         """Returns the numbers as bytes."""
         if self.dtype == "float32" and self.endianness in LITTLE:
@@ -95,7 +94,7 @@ class Encoding:
             return b'"%b"' % b2a_base64(self.packed(output), newline=False)
         from ...util import vectors
 
-        return vectors.json(output.data, shape(output, per_token=self.per_token))
+        return vectors.json(output.data, self.shape(output))
 
 
 FLOATS = Encoding("float", "float32", "native")
@@ -152,7 +151,7 @@ def _metadata(
                 "endianness": encoding.endianness,
                 "start": start,
                 "end": start + len(part),
-                "shape": list(shape(output, per_token=encoding.per_token)),
+                "shape": encoding.shape(output),
             }
         )
         start += len(part)

@@ -102,7 +102,8 @@ async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
         _vectors(request, request.documents, _cut(base, request.max_document, info), request.document_param),
     )
     size = sum(map(len, right))
-    values = await request.call.offload.run(size, partial(vectors.cosines, left, right), inline_below=INLINE_RESULT)
+    work = partial(vectors.cosines, left, right)
+    values = await request.call.services.offload.run(size, work, inline_below=INLINE_RESULT)
     return Scores(values, left_tokens + right_tokens)
 
 
@@ -131,7 +132,7 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
     await request.call.load_numpy()
     from ...util import vectors
 
-    base, most = request.call.params(info, output=PER_TOKEN), request.call.config.max_pooling_tokens
+    base, most = request.call.params(info, output=PER_TOKEN), request.call.services.config.max_pooling_tokens
     queries, tokens = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
     of_documents = _cut(base, request.max_document, info)
     values: list[float] = []
@@ -144,7 +145,7 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
         left = queries * len(documents) if len(queries) == 1 else queries[start:]
         pairs = list(zip(left, documents, strict=False))
         size = sum(map(len, documents))
-        values += await request.call.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
+        values += await request.call.services.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
     return Scores(values, tokens)
 
 

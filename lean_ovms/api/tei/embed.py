@@ -44,7 +44,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
     call = parse(body, services, fields=FIELDS)
     call = call.with_values(truncation(call.values))
-    return call, Inputs(read_inputs(call.values["inputs"], call.config.max_pooling_inputs, "inputs"))
+    return call, Inputs(read_inputs(call.values["inputs"], services.config.max_pooling_inputs, "inputs"))
 
 
 def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:

@@ -20,6 +20,7 @@ from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
 from ..fields import Field, FieldSet, Values, read, require
 from ..generation.common_fields import MODEL, REQUEST_ID
+from ..generation.logprobs_request import require_alternatives
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
 from ..generation.unsupported import warnings
@@ -80,7 +81,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tuple[str, str]]]:
     """Returns the model, the values of the fields, and Warning headers. Raises RequestError."""
     values = read(FIELDS, body)
-    model = services.default_model(values)
+    model = services.named_model(values, TextModel)
     _tokens_or_text(values["query"], "query")
     require(FIELDS, values)
     items = values["items"]
@@ -91,13 +92,7 @@ def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tupl
     for place, item in enumerate(items):
         _tokens_or_text(item, f"items[{place}]")
     _check_labels(values["label_token_ids"], model)
-    if "alternatives" not in model.capabilities:
-        raise BadRequest(
-            "generative scoring needs log probabilities of tokens that were not chosen, which this model's pipeline "
-            "does not report: start with --pipeline_type PAGED",
-            param="model",
-            code="not_supported",
-        )
+    require_alternatives(model, "generative scoring")
     return model, values, warning_headers(warnings(FIELDS, body))
 
 

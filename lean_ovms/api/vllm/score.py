@@ -57,7 +57,7 @@ async def handle(request: Request, services: Services) -> Response:
 def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:
     """Raises RequestError."""
     call = parse(body, services, fields=FIELDS)
-    values, most = call.values, call.config.max_pooling_inputs
+    values, most = call.values, services.config.max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
     if names is None:
         given = next((name for name in _NAMES if values[name] is not None), "queries")

@@ -6,6 +6,7 @@ As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokeniz
 
 from __future__ import annotations
 
+from ...models.text_model import TextModel
 from ...types import Request, Response
 from ..fields import FieldSet
 from ..forms import read_query
@@ -20,7 +21,7 @@ QUERY = FieldSet((MODEL,))
 @RouteDoc("Chat template and special tokens", query=QUERY, errors=(404, 503))
 async def handle(request: Request, services: Services) -> Response:
     query = read_query(QUERY, request.query)
-    model = await services.when_known(lambda: services.default_model(query))
+    model = await services.when_known(lambda: services.named_model(query, TextModel))
     template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     known = {**model.directory.tokenizer, **tokens}
