@@ -172,6 +172,15 @@ def parsed(data: bytes | str) -> Any:
     return value
 
 
+def parsed_object(text: str) -> Json | None:
+    """The object that this JSON is, empty for an empty text; None if it is none."""
+    try:
+        value = parsed(text or "{}")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _values(body: bytes, most: int) -> int:
     """Upper bound of the values in this JSON, or more than `most`: commas, colons and brackets, those in strings too.
 

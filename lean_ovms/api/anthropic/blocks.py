@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 
 from ...types import Delta, Event, Json, Reasoning, Text, ToolCallStart
-from ..fields import parsed
+from ..fields import parsed_object
 
 TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
 
@@ -111,15 +111,6 @@ class Content(Blocks):
     def end_block(self) -> None:
         block, text = self.blocks[-1], "".join(self._texts)
         if block["type"] == TOOL_USE:
-            block["input"] = _input(text)
+            block["input"] = parsed_object(text) or {}  # of what is cut off the stop reason max_tokens says so
         else:
             block[block["type"]] = text
-
-
-def _input(text: str) -> Json:
-    """The arguments of a call; {} for those that are cut off, which the stop reason max_tokens says."""
-    try:
-        value = parsed(text) if text else {}
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -11,10 +11,9 @@ from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
 from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS
+from ..pooling.encoding import FLOATS, bare_list
 from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import PoolingRequest, parse
-from ..pooling.response import bare_list
 from ..route_doc import RouteDoc
 from ..schemas import all_of, any_of
 from ..services import Services

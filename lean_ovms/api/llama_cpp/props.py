@@ -20,7 +20,7 @@ from ..generation.sampling import SAMPLING, Defaults, build_sampling
 from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
-from .settings import settings
+from .results import settings
 
 BUILD = f"lean_ovms-{__version__}"
 QUERY = FieldSet((MODEL,))

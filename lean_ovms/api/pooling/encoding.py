@@ -1,4 +1,5 @@
-"""How vectors are written: JSON lists, base64, or raw bytes with their description in a header.
+"""Responses of pooling models, and how vectors are written in them: JSON lists, base64, or raw bytes with their
+description in a header.
 
 https://platform.openai.com/docs/api-reference/embeddings, and vLLM's encodings bytes, bytes_only, embed_dtype and
 endianness. Base64 of little-endian float32, which OpenAI's client asks for, is made without Python numbers.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -17,7 +18,7 @@ from ...errors import BadRequest
 from ...pooling_types import PooledOutput
 from ...types import Json, Response
 from ..fields import Field, Values
-from .response import json_list, usage
+from ..response import json_bytes
 
 FORMATS = ("float", "base64", "bytes", "bytes_only")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -25,6 +26,8 @@ DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 
 ENDIANNESS = ("native", "little", "big")
 LITTLE = ("little", "native") if sys.byteorder == "little" else ("little",)
 """Names of the byte order in which the engine's numbers are."""
+ENTRY_BYTES = 64
+"""Bytes of a score in a response, without its text."""
 MAX_METADATA = 60_000
 """Bytes of the header of `bytes`: clients take 64 KiB at most, many only 8."""
 
@@ -162,3 +165,34 @@ def _metadata(
         text = f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only"
         raise BadRequest(text, param="encoding_format")
     return text
+
+
+def usage(prompt_tokens: int) -> Json:
+    """Returns the usage object; nothing is generated."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens,
+        "completion_tokens": 0,
+        "prompt_tokens_details": None,
+    }
+
+
+def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: list[tuple[str, str]]) -> Response:
+    """Returns {"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
+    head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
+    parts = [head[:-1], b',"data":']
+    for item in items:  # one copy of long vectors, not two
+        parts += (b",", item)
+    parts[2:3] = [b"["]
+    body = b"".join((*parts, b'],"usage":', orjson.dumps(counts), b"}"))
+    return json_bytes(body, headers)
+
+
+def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
+    """Returns a list and nothing around it; items are JSON already."""
+    return json_bytes(b"[%b]" % b",".join(items), headers)
+
+
+def shortest(value: float) -> float:
+    """Returns a score with seven digits, which is as exact as float32."""
+    return float(f"{value:.7g}")

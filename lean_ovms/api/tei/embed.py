@@ -10,10 +10,9 @@ from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS
+from ..pooling.encoding import FLOATS, bare_list
 from ..pooling.inputs import read_inputs
 from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ..pooling.response import bare_list
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..route_doc import RouteDoc
 from ..schemas import all_of

@@ -10,9 +10,8 @@ from ...pooling_types import CLASSIFY, SCORE, PooledOutput, PoolingInfo
 from ...types import Request, Response
 from ..fields import FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS
+from ..pooling.encoding import FLOATS, json_list, usage
 from ..pooling.request import Inputs, PoolingRequest, items_of, parse_with_inputs
-from ..pooling.response import json_list, usage
 from ..route_doc import RouteDoc
 from ..services import Services
 

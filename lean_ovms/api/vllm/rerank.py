@@ -16,10 +16,10 @@ from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
+from ..pooling.encoding import ENTRY_BYTES, shortest
 from ..pooling.inputs import content_text
 from ..pooling.pair_fields import PAIR_FIELDS, limits
 from ..pooling.request import parse
-from ..pooling.response import ENTRY_BYTES, shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json

@@ -10,9 +10,9 @@ from functools import partial
 from ...errors import BadRequest
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
+from ..pooling.encoding import ENTRY_BYTES, shortest, usage
 from ..pooling.pair_fields import PAIR_FIELDS, limits, side
 from ..pooling.request import PoolingRequest, parse
-from ..pooling.response import ENTRY_BYTES, shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..route_doc import RouteDoc

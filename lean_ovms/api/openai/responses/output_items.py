@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from ....types import Json, TokenLogprob
-from ...fields import parsed
+from ...fields import parsed_object
 from ...response import logprob_entry
 from ...sse import padding
 from .tool_origin import ToolOrigin
@@ -246,11 +246,7 @@ class CustomCall(FunctionCall):
 
     def _content(self) -> str:
         """The text in {"input": text}; "" if the arguments are cut off, or are something else."""
-        try:
-            value = parsed(self.text or "{}")
-        except ValueError:
-            return ""
-        text = value.get("input") if isinstance(value, dict) else None
+        text = (parsed_object(self.text) or {}).get("input")
         return text if isinstance(text, str) else ""
 
     def _end(self, item: Json) -> None:
