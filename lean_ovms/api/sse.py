@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
-from ..errors import InternalError, RequestError
+from ..errors import RequestError, reported
 from ..push_types import Sink
 from ..types import Response, Usage
 
@@ -149,7 +149,8 @@ class EventStream(Generic[D]):
         self._closed = False
 
     async def push_to(self, sink: Sink[bytes]) -> None:
-        self._sink, error = sink, None
+        self._sink = sink
+        error: RequestError | None = None
         if self._opening:
             sink.push(self._opening)
         if self._ping_s:
@@ -157,12 +158,8 @@ class EventStream(Generic[D]):
             self._timer = asyncio.get_running_loop().call_later(self._ping_s, self._check_silence)
         try:
             await self._generation.push_to(Sink(self._push, sink.paused))
-        except RequestError as failure:
-            error = failure
-        except Exception:
-            # The status 200 has been sent: the error goes into the stream, the details into the log.
-            logger.exception("a stream failed")
-            error = InternalError()
+        except Exception as failure:  # the status 200 has been sent: the error goes into the stream
+            error = reported(failure, logger, "a stream failed")
         finally:
             self._stop_timer()
         if self._closed:

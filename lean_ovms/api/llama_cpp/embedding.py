@@ -6,7 +6,7 @@ vector. OpenAI's form is that of /v1/embeddings.
 
 from __future__ import annotations
 
-from ...pooling_types import EMBED, PooledOutput
+from ...pooling_types import EMBED
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
@@ -46,13 +46,8 @@ async def handle(request: Request, services: Services) -> Response:
     for pieces in contents:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.encode))
     outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
-    return await call.render(outputs, lambda: full(call, outputs))
-
-
-def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
-    """The results."""
-    items = (b'{"index":%d,"embedding":[%b]}' % (i, FLOATS.json(output)) for i, output in enumerate(outputs))
-    return bare_list(items, call.headers)
+    results = (b'{"index":%d,"embedding":[%b]}' % (i, FLOATS.json(output)) for i, output in enumerate(outputs))
+    return await call.render(outputs, lambda: bare_list(results, call.headers))
 
 
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]:

@@ -6,6 +6,8 @@ whose messages may have images.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..fields import FieldSet
@@ -22,7 +24,8 @@ FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSION
 async def handle(request: Request, services: Services) -> Response:
     call, inputs, encoding = await services.parse_body(request, parse_embeddings)
     outputs = await embed(call, inputs)
-    return await call.render(outputs, lambda: full(call, encoding, outputs), numpy=encoding.needs_numpy)
+    work = partial(results_response, call, encoding, outputs, prefix="embd", kind=b"embedding", member=b"embedding")
+    return await call.render(outputs, work, numpy=encoding.needs_numpy)
 
 
 async def embed(call: PoolingRequest, inputs: Inputs) -> list[PooledOutput]:
@@ -37,9 +40,3 @@ def parse_embeddings(body: Json, services: Services) -> tuple[PoolingRequest, In
     """Raises RequestError."""
     call, inputs = parse_with_inputs(body, services, fields=FIELDS)
     return call, inputs, Encoding.of(call.values)
-
-
-def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
-    """The list of embeddings, or their bytes."""
-    envelope = call.envelope("embd")
-    return results_response(encoding, outputs, envelope, call.headers, kind=b"embedding", member=b"embedding")

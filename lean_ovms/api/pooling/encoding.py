@@ -19,6 +19,7 @@ from ...pooling_types import PooledOutput
 from ...types import Json, Response
 from ..fields import Field, Values
 from ..response import json_bytes
+from .request import PoolingRequest
 
 FORMATS = ("float", "base64", "bytes", "bytes_only")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -105,19 +106,20 @@ FLOATS = Encoding("float", "float32", "native")
 
 
 def results_response(
+    call: PoolingRequest,
     encoding: Encoding,
     outputs: Sequence[PooledOutput],
-    envelope: Json,
-    headers: list[tuple[str, str]],
     *,
+    prefix: str,
     kind: bytes,
     member: bytes,
 ) -> Response:
-    """Returns the list of results, or their bytes. envelope: as below. kind: `object` of a result; member: of its
+    """Returns the list of results, or their bytes. prefix: of the id. kind: `object` of a result; member: of its
     vector.
 
     Raises BadRequest as below.
     """
+    envelope, headers = call.envelope(prefix), call.headers
     counts = usage(sum([output.tokens for output in outputs]))
     if encoding.raw:
         return _bytes_response(encoding, outputs, envelope, counts, headers)

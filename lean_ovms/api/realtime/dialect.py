@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import BadRequest
-from ...observability.logging import safe
 from ...speech_types import TextDelta
 from ...types import Json
 
@@ -13,12 +12,6 @@ EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.com
 """Types of a client's events, which both dialects have."""
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
 """Languages without spaces between words."""
-
-
-def unknown_event(kind: str, events: tuple[str, ...]) -> BadRequest:
-    """Returns the error for an event of a type that is not in `events`."""
-    known = ", ".join(events)
-    return BadRequest(f"Unknown event type: {safe(kind, 80)}. Known are {known}", param="type", code="unknown_event")
 
 
 def audio_of(event: Json) -> str:

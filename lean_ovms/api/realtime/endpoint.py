@@ -58,7 +58,9 @@ async def handle(request: Request, services: Services) -> Response:
             with service.opened(session):
                 if service.stopping.is_set():
                     session.stop()
-                await session.send(created(session))
+                # The first event is for clients of both dialects: it is sent before the client sends one.
+                created = {"id": session.id, "created": now(), "session": session.described()}
+                await session.send({"type": "session.created", "event_id": new_id("event"), **created})
                 return await session.run()
         finally:
             services.metrics.realtime_sessions(-1)
@@ -92,14 +94,3 @@ def chosen_model(services: Services, name: str) -> str:
             registry.get(only, SpeechModel)  # raises: what it is for
         raise NotFound("no model of this server transcribes speech", code="model_not_found")
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""
-
-
-def created(session: TranscriptionSession) -> dict[str, object]:
-    """Returns the first event, for clients of both dialects: it is sent before the client sends one."""
-    return {
-        "type": "session.created",
-        "event_id": new_id("event"),
-        "id": session.id,
-        "created": now(),
-        "session": session.described(),
-    }

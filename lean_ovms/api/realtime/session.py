@@ -16,15 +16,15 @@ from typing import ClassVar, Protocol
 
 import orjson
 
-from ...errors import BadRequest, InternalError, RequestError
+from ...errors import BadRequest, RequestError, reported
 from ...models.speech_model import SpeechModel
+from ...observability.logging import safe
 from ...speech_types import SpeechEvent
 from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ..response import new_id
 from ..services import Services
 from ..websockets import read_event
-from .dialect import unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
@@ -261,12 +261,9 @@ class TranscriptionSession:
                 raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
             event = await read_event(message, self.services, lambda event: event)
             await self._handle(event)
-        except RequestError as error:
+        except Exception as error:
             self._blocked = False
-            await self.dialect.refuse(error, event)
-        except Exception:
-            logger.exception("an event of a realtime session failed")
-            await self.dialect.refuse(InternalError(), event)
+            await self.dialect.refuse(reported(error, logger, "an event of a realtime session failed"), event)
 
     async def _handle(self, event: Json) -> None:
         kind = event["type"]
@@ -275,7 +272,8 @@ class TranscriptionSession:
             if not isinstance(self.dialect, shown) and self.current is None:
                 self.dialect = shown(self)
         if kind not in self.dialect.events:
-            raise unknown_event(kind, self.dialect.events)
+            text = f"Unknown event type: {safe(kind, 80)}. Known are {', '.join(self.dialect.events)}"
+            raise BadRequest(text, param="type", code="unknown_event")
         await self.dialect.handle(event)
 
     # --- transcription
@@ -309,13 +307,9 @@ class TranscriptionSession:
             await stream.committed.wait()
             await self._send_all(dialect, stream, pending)
             await dialect.finished(stream)
-        except RequestError as error:
+        except Exception as error:
             stream.audio.end()
-            await dialect.failed(stream, error)
-        except Exception:
-            logger.exception("a transcription failed")
-            stream.audio.end()
-            await dialect.failed(stream, InternalError())
+            await dialect.failed(stream, reported(error, logger, "a transcription failed"))
         finally:
             stream.audio.end()
             self._touched = self._clock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
@@ -15,7 +16,6 @@ from ...pooling_types import (
     SCORE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
-    PooledOutput,
     PoolingInfo,
 )
 from ...types import Json, Request, Response
@@ -63,7 +63,8 @@ async def handle(request: Request, services: Services) -> Response:
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
     encoding = Encoding.of(call.values, per_token=per_token)
     outputs = await call.encode(await items_of(call, inputs, info), params)
-    return await call.render(outputs, lambda: full(call, encoding, outputs), numpy=encoding.needs_numpy)
+    work = partial(results_response, call, encoding, outputs, prefix="pooling", kind=b"pooling", member=b"data")
+    return await call.render(outputs, work, numpy=encoding.needs_numpy)
 
 
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
@@ -83,9 +84,3 @@ def _task(task: str | None, info: PoolingInfo) -> str:
             REFUSED.get(task) or f"Unsupported task: {task[:80]!r} Supported tasks: ({names})", param="task"
         )
     return task
-
-
-def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
-    """The list of results, or their bytes."""
-    envelope = call.envelope("pooling")
-    return results_response(encoding, outputs, envelope, call.headers, kind=b"pooling", member=b"data")

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import orjson
 
-from ....errors import InternalError, RequestError
+from ....errors import RequestError, reported
 from ....models.generation import DeltaStream
 from ....push_types import Sink
 from ....types import Json, Usage
@@ -83,11 +83,8 @@ class BackgroundResponse:
         """Publish the generation to its end; its error, if there is one."""
         try:
             await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
-        except RequestError as error:
-            return self._error or error
-        except Exception:  # the response object has the error, the log the details
-            logger.exception("a background response failed")
-            return InternalError()
+        except Exception as error:  # the response object has it
+            return self._error or reported(error, logger, "a background response failed")
         finally:
             await self._generation.aclose()
         return self._error
