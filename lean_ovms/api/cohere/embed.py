@@ -70,7 +70,8 @@ class EmbedRequest:
 
 @RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "images", "inputs"))
 async def handle(request: Request, services: Services) -> Response:
-    embed = await services.parse_body(request, partial(_read, version=_version(request)))
+    version = "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"  # of Cohere's API
+    embed = await services.parse_body(request, partial(_read, version=version))
     call = embed.call
     info = call.info((EMBED,))
     params = _params(call, info, embed.inputs)
@@ -80,11 +81,6 @@ async def handle(request: Request, services: Services) -> Response:
     _check_tokens(call.values, outputs)
     images = [isinstance(item, TextWithImages) for item in items]
     return await call.render(outputs, lambda: full(embed, outputs, images))
-
-
-def _version(request: Request) -> str:
-    """Returns the version of Cohere's API that a path names."""
-    return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
 
 
 def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:

@@ -29,7 +29,6 @@ from .fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic
-Parsed = tuple[Values, GenerationBody]
 NO_BIAS = "logit_bias is not supported and was ignored"
 RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
 
@@ -51,7 +50,7 @@ async def handle_infill(request: Request, services: Services) -> Response:
     return await _respond(values, cut, [TextPrompt(text)], services)
 
 
-def _read(fields: FieldSet, body: Json, services: Services) -> Parsed:
+def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, GenerationBody]:
     values = values_of(fields, body)
     reader = BodyReader(AS_COMPLETION, translated(values), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])

@@ -45,7 +45,6 @@ def describe(model: Model, name: str) -> Json:
     the engine knows is not there until the model has been loaded. No name may be one that Open WebUI takes for a
     feature of its own: to a model with the key pipeline it sends no chat, but a call of its pipelines.
     """
-    parent = {"parent": model.parent} if model.parent else {}
     return {
         "id": name,
         "object": "model",
@@ -57,7 +56,7 @@ def describe(model: Model, name: str) -> Json:
         "input_modalities": model.input_modalities,
         "output_modalities": model.output_modalities,
         **(_known(model.info) if model.known else {}),
-        **parent,
+        **({"parent": model.parent} if model.parent else {}),
     }
 
 

@@ -114,34 +114,23 @@ def results_response(
     kind: bytes,
     member: bytes,
 ) -> Response:
-    """Returns the list of results, or their bytes. prefix: of the id. kind: `object` of a result; member: of its
-    vector.
+    """Returns the list of results, or vLLM's form: their bytes, and for `bytes` what they are in the header `metadata`.
 
-    Raises BadRequest as below.
+    prefix: of the id. kind: `object` of a result; member: of its vector. Raises BadRequest for too long a header.
     """
     envelope, headers = call.envelope(prefix), call.headers
     counts = usage(sum([output.tokens for output in outputs]))
     if encoding.raw:
-        return _bytes_response(encoding, outputs, envelope, counts, headers)
+        parts = [encoding.packed(output) for output in outputs]
+        headers = [("Content-Type", "application/octet-stream"), *headers]
+        if encoding.format == "bytes":
+            headers.append(("metadata", _metadata(encoding, outputs, parts, envelope, counts)))
+        return Response(200, headers, b"".join(parts))
     items = [
         b'{"index":%d,"object":"%b","%b":%b}' % (index, kind, member, encoding.json(output))
         for index, output in enumerate(outputs)
     ]
     return json_list(envelope, items, counts, headers)
-
-
-def _bytes_response(
-    encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, counts: Json, headers: list[tuple[str, str]]
-) -> Response:
-    """vLLM's form: the results one after another, and for `bytes` what they are in the header `metadata`.
-
-    envelope: id, created and model. Raises BadRequest where the header would be too long.
-    """
-    parts = [encoding.packed(output) for output in outputs]
-    headers = [("Content-Type", "application/octet-stream"), *headers]
-    if encoding.format == "bytes":
-        headers.append(("metadata", _metadata(encoding, outputs, parts, envelope, counts)))
-    return Response(200, headers, b"".join(parts))
 
 
 def _metadata(

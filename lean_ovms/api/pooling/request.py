@@ -198,12 +198,11 @@ async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     if prefix:
         if any(isinstance(item, list) for item in items):
             raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
-        items = [_with_prefix(item, prefix) for item in items]
+        items = [
+            replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
+            for item in items
+        ]
     return items
-
-
-def _with_prefix(item: PoolingInput, prefix: str) -> PoolingInput:
-    return replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
 
 
 async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[ChatPrompt]:

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...models.collect import CompletedChoice, collect
-from ...models.generation import GenerationGroup
+from ...models.collect import CompletedChoice, collect_each
 from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
@@ -61,11 +60,7 @@ async def handle(request: Request, services: Services) -> Response:
         )
         start = partial(model.start, sampling=sampling, output=OutputParams())
         generations = await start_all(prompts, start, model.config.max_queued_tokens_per_client)
-        group = GenerationGroup(generations, 1)
-        try:
-            choices = await collect(group, len(generations))
-        finally:
-            await group.aclose()
+        choices, tokens = await collect_each(generations)
     scores = [_score(choice, softmax=values["apply_softmax"]) for choice in choices]
     body = {
         "id": new_id("generative-scoring", values["request_id"]),
@@ -73,7 +68,7 @@ async def handle(request: Request, services: Services) -> Response:
         "created": now(),
         "model": model.name,
         "data": [{"index": place, "object": "score", "score": score} for place, score in enumerate(scores)],
-        "usage": usage(group.usage),
+        "usage": usage(tokens),
     }
     return json(body, headers)
 

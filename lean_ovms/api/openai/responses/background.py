@@ -10,13 +10,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-import orjson
-
 from ....errors import RequestError, reported
 from ....models.generation import DeltaStream
 from ....push_types import Sink
 from ....types import Json, Usage
-from ...sse import DONE, PING
+from ...sse import DONE, PING, event
 from .events import Events
 
 logger = logging.getLogger("lean_ovms.api")
@@ -97,8 +95,8 @@ class BackgroundResponse:
 
 def error_frame(error: RequestError, number: int) -> bytes:
     """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
-    event = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
-    return b"event: error\ndata: " + orjson.dumps(event) + b"\n\n" + DONE
+    shown = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
+    return event(shown, "error") + DONE
 
 
 def frames_from(whole: bytes, start: int) -> bytes:

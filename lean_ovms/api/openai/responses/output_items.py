@@ -15,7 +15,7 @@ import orjson
 from ....types import Json, TokenLogprob
 from ...fields import parsed_object
 from ...response import logprob_entry
-from ...sse import padding
+from ...sse import event, padding
 from .tool_origin import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
@@ -40,8 +40,7 @@ class ResponseEventWriter:
         self.count += 1
         if self._silent:
             return
-        data = orjson.dumps({"type": kind, "sequence_number": self.count - 1, **payload})
-        self._new.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
+        self._new.append(event({"type": kind, "sequence_number": self.count - 1, **payload}, kind))
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
         """Adds a delta event. head, tail: what comes before and after its number. On the hot path."""
