@@ -14,6 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from .types import Response
 
 
@@ -254,6 +256,14 @@ class InternalError(RequestError):
 
     def __init__(self) -> None:
         super().__init__("internal error")
+
+
+def reported(error: Exception, logger: Logger, text: str, *values: object) -> RequestError:
+    """Returns the error for the client: a RequestError itself; for any other, which is logged, an InternalError."""
+    if isinstance(error, RequestError):
+        return error
+    logger.error(text, *values, exc_info=error)
+    return InternalError()
 
 
 class StoreFailure(RequestError):

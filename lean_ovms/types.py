@@ -46,7 +46,8 @@ class Request:
     headers: lower-case names; repeated fields joined with ", ". body: empty once it is parsed, to free its memory.
     spool: has a large form instead of `body`; whoever answers the request drops it (drop_body).
     peer: host:port of the client, for the access line. websocket: it asks for one, and the transport can open it.
-    on_behalf_of: the name of the client for which the server itself sends it; no transport sets this.
+    on_behalf_of: the name of the client for which the server itself sends it; ids: what the path has for each "{id}" of
+    its route. No transport sets these.
     """
 
     method: str
@@ -58,6 +59,7 @@ class Request:
     websocket: bool = False
     spool: StoredBody | None = None
     on_behalf_of: str = ""
+    ids: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from ..config import Config
-from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response, expects_anthropic
+from ..errors import MethodNotAllowed, NotFound, error_response, expects_anthropic, reported
 from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry
@@ -152,19 +152,16 @@ class App:
             if form := request.headers.get(load_report.ASKED_IN, ""):
                 await load_report.add(response, form, self.registry.names.get(record.model))
             return response
-        except RequestError as error:
+        except Exception as failure:
+            named = (request.method, safe(request.path), record.request_id)
+            error = reported(failure, logger, "%s %s failed (id %s)", *named)
             record.error = error.code or error.kind
             return error_response(error, request=request, request_id=record.request_id)
-        except Exception:
-            logger.exception("%s %s failed (id %s)", request.method, safe(request.path), record.request_id)
-            internal = InternalError()
-            record.error = internal.code or internal.kind
-            return error_response(internal, request=request, request_id=record.request_id)
 
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
         """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
-        record.route = route.path
+        record.route, request.ids = route.path, route.ids(request.path)
         self._origins.check(route, request)
         self._keys.check(route, request, key, record)
         return route

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qs
 
 import orjson
 
@@ -32,10 +31,6 @@ UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 18
 ESCAPES_PER_VALUE = 8
-MAX_PARAMETERS = 100
-"""Most parameters of a query."""
-QUERY_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
-"""How a query writes a bool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +172,15 @@ def parsed(data: bytes | str) -> Any:
     return value
 
 
+def parsed_object(text: str) -> Json | None:
+    """The object that this JSON is, empty for an empty text; None if it is none."""
+    try:
+        value = parsed(text or "{}")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _values(body: bytes, most: int) -> int:
     """Upper bound of the values in this JSON, or more than `most`: commas, colons and brackets, those in strings too.
 
@@ -244,44 +248,6 @@ def one_of(value: Any, param: str, allowed: Sequence[str]) -> Any:
 def whole(value: Any) -> Any:
     """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
     return int(value) if type(value) is float and value.is_integer() else value
-
-
-def read_parameters(query: str) -> dict[str, str]:
-    """The parameters of a query; of repeated ones the last. Raises BadRequest."""
-    try:
-        return {name: values[-1] for name, values in parse_qs(query, max_num_fields=MAX_PARAMETERS).items()}
-    except ValueError:
-        raise BadRequest(f"the query has more than {MAX_PARAMETERS} parameters") from None
-
-
-def query_integer(given: Mapping[str, str], name: str) -> int | None:
-    """A parameter of a query that is 0 or more. Raises BadRequest."""
-    text = given.get(name)
-    if text is None:
-        return None
-    try:
-        value = whole(parsed(text))
-    except ValueError:
-        value = None
-    if type(value) is not int or not 0 <= value < 1 << 53:
-        raise BadRequest(f"{name} is not an unsigned integer", param=name)
-    return value
-
-
-def query_boolean(given: Mapping[str, str], name: str) -> bool:
-    """A parameter of a query that is true or false, which is the default. Raises BadRequest."""
-    text = given.get(name, "false").lower()
-    if text not in QUERY_BOOLEANS:
-        raise BadRequest(f"{name} accepts values true or false", param=name)
-    return QUERY_BOOLEANS[text]
-
-
-def query_choice(given: Mapping[str, str], name: str, allowed: Sequence[str], default: str) -> str:
-    """A parameter of a query that is one of a few words. Raises BadRequest."""
-    value = given.get(name, default)
-    if value not in allowed:
-        raise BadRequest(f"{name} must be one of {', '.join(allowed)}", param=name)
-    return value
 
 
 def _inside(field: Field, value: float) -> bool:

@@ -20,7 +20,7 @@ from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..push_types import Sink
 from ..types import ByteStream, Request, Response
-from ..websocket_types import Close, Serve, Upgrade, WebSocket
+from ..websocket_types import Close, Upgrade, WebSocket
 from .response import is_safe_id
 
 if TYPE_CHECKING:
@@ -104,8 +104,12 @@ class RequestRecords:
             record.status = response.status
             self._closed(record)
 
+        async def recorded(websocket: WebSocket) -> Close:
+            current_record.set(record)  # of this task, which is the WebSocket's own
+            return await serve(_CountedWebSocket(websocket, record))
+
         record.stream = True
-        response.serve = _recorded(response.serve, record)
+        serve, response.serve = response.serve, recorded
         response.on_close.append(closed)
         return response
 
@@ -155,14 +159,6 @@ def _traces(endpoint: str) -> Traces | None:
         raise StartError(f"--otlp_traces_endpoint needs {install_command('otel')}") from None
     except ValueError as error:  # by the SDK, of a value in the environment
         raise StartError(f"--otlp_traces_endpoint: {error}") from None
-
-
-def _recorded(serve: Serve, record: RequestRecord) -> Serve:
-    async def recorded(websocket: WebSocket) -> Close:
-        current_record.set(record)  # of this task, which is the WebSocket's own
-        return await serve(_CountedWebSocket(websocket, record))
-
-    return recorded
 
 
 class _CountedWebSocket:

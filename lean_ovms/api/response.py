@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -55,7 +55,14 @@ async def written(offload: Offload, size: int, make: Callable[[], Json | list[Js
 def json_in_pieces(pieces: list[bytes]) -> Response:
     """A JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes long."""
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
-    return json_bytes(b"".join(pieces) if whole else _Pieces(pieces))
+    return json_bytes(b"".join(pieces) if whole else PieceStream(_in_turns(pieces)))
+
+
+async def _in_turns(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
+    pieces.reverse()
+    while pieces:
+        await asyncio.sleep(0)  # others have their turn
+        yield pieces.pop()
 
 
 async def whole_body(response: Response) -> bytes:
@@ -69,21 +76,18 @@ async def whole_body(response: Response) -> bytes:
         await response.aclose()
 
 
-class _Pieces:
-    """A ByteStream of bytes that are known."""
+class PieceStream:
+    """A ByteStream of pieces that are awaited one by one. Closing it ends nothing but the pieces."""
 
-    def __init__(self, pieces: list[bytes]) -> None:
+    def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
         self._pieces = pieces
 
     async def push_to(self, sink: Sink[bytes]) -> None:
-        pieces = self._pieces[::-1]
-        self._pieces = []
-        while pieces:
-            await asyncio.sleep(0)  # others have their turn
-            await sink.send(pieces.pop())
+        async for piece in self._pieces:
+            await sink.send(piece)
 
     async def aclose(self) -> None:
-        self._pieces = []
+        await self._pieces.aclose()
 
 
 def model_name(values: Values) -> str:

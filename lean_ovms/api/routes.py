@@ -55,6 +55,11 @@ class Route:
         """The name of the handler's module."""
         return self.handler.partition(":")[0]
 
+    def ids(self, path: str) -> tuple[str, ...]:
+        """The text for each "{id}" in a path that this route matches."""
+        found = compiled(self.path).fullmatch(path) if "{id}" in self.path else None
+        return () if found is None else found.groups()
+
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -211,18 +216,6 @@ def modules() -> list[str]:
 def follows_ovms(request: Request) -> bool:
     """Whether the path is one of OVMS's."""
     return request.path.startswith("/v3/")
-
-
-def ids_in(path: str, pattern: str) -> tuple[str, ...]:
-    """The text in a path for each "{id}" of a pattern, under any prefix."""
-    bases = sorted(BASES, key=len, reverse=True)
-    return next(found.groups() for base in bases if (found := compiled(base + pattern).fullmatch(path)))
-
-
-def id_in(path: str, pattern: str) -> str:
-    """Returns the text in a path for the only "{id}" of a pattern, under any prefix."""
-    [found] = ids_in(path, pattern)
-    return found
 
 
 @cache

@@ -12,7 +12,6 @@ from ..media.images.loader import ImageLoader
 from ..models.model import Model, NotLoaded
 from ..models.model_cache import ModelCache
 from ..models.registry import ModelRegistry
-from ..models.text_model import TextModel
 from ..observability.metrics import Metrics
 from ..types import Json, Request, Response
 from ..util import chunked_json
@@ -104,11 +103,9 @@ class Services:
         found: S = self.states[kind]
         return found
 
-    def default_model(self, values: Values) -> TextModel:
-        """The model that is named, or else the only one that generates text. Raises RequestError."""
-        return self.registry.get(
-            values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel
-        )
+    def named_model(self, values: Values, kind: type[M]) -> M:
+        """The model that is named, or else the only one of this kind. Raises RequestError."""
+        return self.registry.get(values["model"] or self.registry.default_of(kind) or model_name(values), kind)
 
     def helper(self, option: str, model: Model, kind: type[M]) -> M:
         """The model that an option of another one names, to work for its requests. Raises RequestError."""

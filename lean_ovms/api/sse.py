@@ -13,11 +13,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
-from ..errors import InternalError, RequestError
+from ..errors import RequestError, reported
 from ..push_types import Sink
 from ..types import Response, Usage
 
@@ -110,11 +111,14 @@ class IteratedSource(Generic[D]):
         await self._events.aclose()
 
 
-def response(generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]]) -> Response:
-    """A 200 that streams this generation and closes it in every case."""
-    return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
+def response(
+    generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]], **options: Any
+) -> Response:
+    """A 200 that streams this generation and closes it in every case. options: of EventStream."""
+    return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s, **options))
 
 
+@dataclass(eq=False)
 class EventStream(Generic[D]):
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
@@ -122,67 +126,56 @@ class EventStream(Generic[D]):
     with the error if there is one. ping, done: keep-alive and terminator, where the API has its own.
     """
 
-    def __init__(
-        self,
-        generation: Source[D],
-        renderer: Renderer[D],
-        ping_s: float,
-        *,
-        opening: bytes = b"",
-        before_end: Callable[[RequestError | None], Awaitable[None]] | None = None,
-        ping: bytes = PING,
-        done: bytes = DONE,
-    ) -> None:
-        self._generation = generation
-        self._renderer = renderer
-        self._ping_s = ping_s
-        self._opening = opening
-        self._before_end = before_end
+    generation: Source[D]
+    renderer: Renderer[D]
+    ping_s: float
+    _: KW_ONLY
+    opening: bytes = b""
+    before_end: Callable[[RequestError | None], Awaitable[None]] | None = None
+    ping: bytes = PING
+    done: bytes = DONE
+
+    def __post_init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
         self._clock = time.monotonic
         self._sent_at = 0.0
-        self._ping = ping
-        self._end = done
         self._sink: Sink[bytes]
         self._closed = False
 
     async def push_to(self, sink: Sink[bytes]) -> None:
-        self._sink, error = sink, None
-        if self._opening:
-            sink.push(self._opening)
-        if self._ping_s:
+        self._sink = sink
+        error: RequestError | None = None
+        if self.opening:
+            sink.push(self.opening)
+        if self.ping_s:
             self._sent_at = self._clock()
-            self._timer = asyncio.get_running_loop().call_later(self._ping_s, self._check_silence)
+            self._timer = asyncio.get_running_loop().call_later(self.ping_s, self._check_silence)
         try:
-            await self._generation.push_to(Sink(self._push, sink.paused))
-        except RequestError as failure:
-            error = failure
-        except Exception:
-            # The status 200 has been sent: the error goes into the stream, the details into the log.
-            logger.exception("a stream failed")
-            error = InternalError()
+            await self.generation.push_to(Sink(self._push, sink.paused))
+        except Exception as failure:  # the status 200 has been sent: the error goes into the stream
+            error = reported(failure, logger, "a stream failed")
         finally:
             self._stop_timer()
         if self._closed:
             return
-        if self._before_end is not None:
-            await self._before_end(error)
-        last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
-        sink.push(last + self._end)
+        if self.before_end is not None:
+            await self.before_end(error)
+        last = self.renderer.end(self.generation.usage) if error is None else self.renderer.failed(error)
+        sink.push(last + self.done)
 
     def _push(self, deltas: list[D]) -> None:
         """The hot path. Many deltas may render to nothing: hidden reasoning, a tool call that is sent when complete."""
-        if data := self._renderer.deltas(deltas):
+        if data := self.renderer.deltas(deltas):
             self._sent_at = self._clock()
             self._sink.push(data)
 
     def _check_silence(self) -> None:
         """One timer for a whole stream: a timer for each chunk would cost every chunk."""
-        left_s = self._sent_at + self._ping_s - self._clock()
+        left_s = self._sent_at + self.ping_s - self._clock()
         if left_s <= 0:
             if self._sink.paused() is None:
-                self._sink.push(self._ping)
-            left_s = self._ping_s
+                self._sink.push(self.ping)
+            left_s = self.ping_s
         self._timer = asyncio.get_running_loop().call_later(left_s, self._check_silence)
 
     def _stop_timer(self) -> None:
@@ -192,4 +185,4 @@ class EventStream(Generic[D]):
     async def aclose(self) -> None:
         self._closed = True
         self._stop_timer()
-        await self._generation.aclose()
+        await self.generation.aclose()

@@ -183,8 +183,8 @@ class AsyncLLM:
     async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
         """Returns the vector of a text."""
         with _python_errors():
-            parsed = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
-            [found] = await embeddings.embed(parsed)
+            call, inputs, _ = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
+            [found] = await embeddings.embed(call, inputs)
         return PoolingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
 
     async def score(

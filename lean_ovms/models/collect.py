@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..push_types import Sink
-from ..types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart
-from .generation import DeltaStream
+from ..types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart, Usage
+from .generation import DeltaStream, Generation, GenerationGroup
 
 
 @dataclass(slots=True)
@@ -66,6 +66,15 @@ async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice
     collector = Collector(choices)
     await generation.push_to(Sink(collector.add))
     return collector.choices(ended=True)
+
+
+async def collect_each(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
+    """The only choice of each generation, at its end, and their tokens; all are closed. Raises RequestError."""
+    group = GenerationGroup(generations, 1)
+    try:
+        return await collect(group, len(generations)), group.usage
+    finally:
+        await group.aclose()
 
 
 def _add(choice: CompletedChoice, events: list[Event]) -> None:

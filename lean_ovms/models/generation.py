@@ -41,6 +41,27 @@ class DeltaStream(Protocol):
     async def aclose(self) -> None: ...
 
 
+class WrappedStream:
+    """A DeltaStream of the deltas of another one, which a subclass changes in push_to."""
+
+    def __init__(self, stream: DeltaStream) -> None:
+        self._stream = stream
+
+    @property
+    def usage(self) -> Usage:
+        return self._stream.usage
+
+    @property
+    def timings(self) -> Timings:
+        return self._stream.timings
+
+    def finish(self, reason: str) -> None:
+        self._stream.finish(reason)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
 """Called once, when a generation is closed."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, query_integer, read, read_one
+from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, read, read_one
+from lean_ovms.api.forms import read_query
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.openai import chat_request
 from lean_ovms.engine_types import CAPABILITIES
@@ -103,12 +104,13 @@ async def test_whole_numbers_in_inputs(make_pooling: MakePooling, given: list[ob
 @pytest.mark.parametrize(("text", "value"), [("5", 5), ("5.0", 5), ("1e1", 10), ("x", None), ("true", None),
     ("-1", None), ("1.5", None), ("[5]", None), ("9" * 30, None)])  # fmt: skip
 def test_an_integer_of_a_query(text: str, value: int | None) -> None:
-    assert query_integer({}, "limit") is None
+    limit = FieldSet((Field("limit", "uint", "", high=100, outside="limit is not an unsigned integer"),))
+    assert read_query(limit, "") == {"limit": None}
     if value is not None:
-        assert query_integer({"limit": text}, "limit") == value
+        assert read_query(limit, f"limit=0&limit={text}") == {"limit": value}
         return
     with pytest.raises(BadRequest, match="limit is not an unsigned integer"):
-        query_integer({"limit": text}, "limit")
+        read_query(limit, f"limit={text}")
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ async def test_the_document_of_the_api_is_rendered_once(make_app: MakeApp, monke
         return plain(*given, **named)
 
     monkeypatch.setattr(docs, "document", document)
-    docs._rendered.clear()
+    docs._rendered.cache_clear()
     app, _ = await make_app(say("x"))
     bodies = [(await get(app, "/openapi.json")).body for _ in range(5)]
     assert len(rendered) == 1

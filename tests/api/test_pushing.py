@@ -143,14 +143,14 @@ async def test_a_bug_in_a_push_ends_its_stream_alone(
     body: dict[str, Any] = {"model": "m", "stream": True, **MESSAGE}
     broken, sound = [await post(app, "/v1/chat/completions", body) for _ in range(2)]
     stream: Any = broken.body
-    render = stream._renderer.deltas
+    render = stream.renderer.deltas
 
     def deltas(deltas: list[Any]) -> bytes:
         if any("RM " in getattr(event, "text", "") for event in deltas[0].events):
             raise ZeroDivisionError
         return render(deltas)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(stream._renderer, "deltas", deltas)
+    monkeypatch.setattr(stream.renderer, "deltas", deltas)
 
     ended = [part async for part in parts(broken)]
     others = [part async for part in parts(sound)]

@@ -66,7 +66,7 @@ async def handle_root(request: Request, services: Services) -> Response:
 
 @RouteDoc("A file of the page", errors=(404,), answer="text/plain")
 async def handle_file(request: Request, services: Services) -> Response:
-    name = request.path.removeprefix("/web/")
+    [name] = request.ids
     if not services.config.web_page or name not in names():
         raise NotFound("there is no such file")
     log_quietly()

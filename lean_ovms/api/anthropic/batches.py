@@ -20,15 +20,11 @@ from ..openai.batches.service import KINDS, BatchService, batch_body, file_body,
 from ..openai.batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 from ..response import json
 from ..route_doc import RouteDoc
-from ..routes import id_in
 from ..services import Services
 from .pages import PAGE, page, written_time
 
 URL = "/v1/messages"
 BATCH = "message_batch"
-ONE = "/messages/batches/{id}"
-CANCEL = "/messages/batches/{id}/cancel"
-RESULTS = "/messages/batches/{id}/results"
 ENDED = ("completed", "failed", "expired", "cancelled")
 UNSENT = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """The type of a result by the code of its error."""
@@ -78,18 +74,18 @@ async def handle_list(request: Request, services: Services) -> Response:
 
 @RouteDoc("A batch of messages, and how many of its requests are done", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(_shown(BatchService.of(services).storage.find(BATCH, id_in(request.path, ONE)).body))
+    return json(_shown(BatchService.of(services).storage.find(BATCH, request.ids[0]).body))
 
 
 @RouteDoc("Cancel a batch of messages; what is done stays", errors=(409, 501))
 async def handle_cancel(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
-    return json(_shown(await service.cancel(service.storage.find(BATCH, id_in(request.path, CANCEL)))))
+    return json(_shown(await service.cancel(service.storage.find(BATCH, request.ids[0]))))
 
 
 @RouteDoc("Delete a batch of messages that has ended, and its results", errors=(400, 501))
 async def handle_delete(request: Request, services: Services) -> Response:
-    service, name = BatchService.of(services), id_in(request.path, ONE)
+    service, name = BatchService.of(services), request.ids[0]
     await service.delete(service.storage.find(BATCH, name))
     return json({"id": name, "type": "message_batch_deleted"})
 
@@ -97,7 +93,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 @RouteDoc("The results of a batch of messages, a line each", answer="application/x-jsonl", errors=(400, 501))
 async def handle_results(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
-    body = service.storage.find(BATCH, id_in(request.path, RESULTS)).body
+    body = service.storage.find(BATCH, request.ids[0]).body
     if body["status"] not in ENDED:
         raise BadRequest("The batch has no results until its processing_status is ended.")
     names = [body[f"{kind}_file_id"] for kind in KINDS]

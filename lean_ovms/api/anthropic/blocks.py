@@ -1,6 +1,6 @@
 """Deltas of a generation to the content blocks of a message: what begins, grows and ends, in order.
 
-Blocks is the one state machine; a sink writes its steps as events of a stream (events.py) or adds them up to the
+Blocks is the one state machine; its subclasses write the steps as events of a stream (events.py) or add them up to the
 content of a message (Content here). Knows no request and no transport.
 """
 
@@ -10,45 +10,39 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Iterable
-from typing import Protocol
 
 from ...types import Delta, Event, Json, Reasoning, Text, ToolCallStart
-from ..fields import parsed
+from ..fields import parsed_object
 
 TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
 
 
-class BlockSink(Protocol):
-    """Takes the steps of Blocks. index: of the block, from 0. kind: text, thinking or tool_use."""
-
-    def begin(self, index: int, block: Json) -> None:
-        """A block begins; block: its object without content."""
-
-    def add(self, index: int, kind: str, text: str) -> None:
-        """A block grows by this text; that of a tool_use is JSON."""
-
-    def sign(self, index: int, signature: str) -> None:
-        """The signature of a thinking block, which ends then."""
-
-    def end(self, index: int) -> None:
-        """A block ends."""
-
-
 class Blocks:
-    """Feed it deltas, then `close`. omit_thinking: the text of the reasoning is left out.
+    """Feed it deltas, then `close`; a subclass takes the steps. omit_thinking: the text of the reasoning is left out.
 
-    has_calls: there was a tool call. finish, stop: of the answer, as in Delta.
+    index: of the last block that has begun. has_calls: there was a tool call. finish, stop: of the answer, as in Delta.
     """
 
-    def __init__(self, sink: BlockSink, *, omit_thinking: bool = False) -> None:
+    def __init__(self, *, omit_thinking: bool = False) -> None:
+        self.index = -1
         self.has_calls = False
         self.finish = "stop"
         self.stop: str | int | None = None
-        self._sink = sink
         self._omit_thinking = omit_thinking
-        self._index = -1
         self._open = ""
         self._signed = hashlib.sha256()
+
+    def begin_block(self, block: Json) -> None:
+        """A block begins; block: its object without content."""
+
+    def add_text(self, text: str) -> None:
+        """The block grows by this text; that of a tool_use is JSON."""
+
+    def sign_block(self, signature: str) -> None:
+        """The signature of a thinking block, which ends then."""
+
+    def end_block(self) -> None:
+        """The block ends."""
 
     def feed(self, deltas: Iterable[Delta]) -> None:
         """The next deltas."""
@@ -62,9 +56,9 @@ class Blocks:
         """End the open block."""
         if self._open == THINKING:
             # Clients send thinking blocks back with their signature. It is not checked; that of Anthropic is opaque.
-            self._sink.sign(self._index, b64encode(self._signed.digest()).decode())
+            self.sign_block(b64encode(self._signed.digest()).decode())
         if self._open:
-            self._sink.end(self._index)
+            self.end_block()
         self._open = ""
 
     def _event(self, event: Event) -> None:
@@ -78,53 +72,45 @@ class Blocks:
             call_id = re.sub("^call_", "toolu_", event.id)
             self._begin(TOOL_USE, {"type": TOOL_USE, "id": call_id, "name": event.name, "input": {}})
         elif event.text and self._open == TOOL_USE:
-            self._sink.add(self._index, TOOL_USE, event.text)
+            self.add_text(event.text)
 
     def _text(self, kind: str, text: str) -> None:
         if self._open != kind:
             signature = {} if kind == TEXT else {"signature": ""}
             self._begin(kind, {"type": kind, kind: "", **signature})
         if not (self._omit_thinking and kind == THINKING):
-            self._sink.add(self._index, kind, text)
+            self.add_text(text)
 
     def _begin(self, kind: str, block: Json) -> None:
         self.close()
-        self._index += 1
+        self.index += 1
         self._open = kind
         if kind == THINKING:
             self._signed = hashlib.sha256()
-        self._sink.begin(self._index, block)
+        self.begin_block(block)
 
 
-class Content:
-    """A BlockSink that adds the steps up to `blocks`, the content of a message."""
+class Content(Blocks):
+    """Adds the steps up to `blocks`, the content of a message."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, omit_thinking: bool = False) -> None:
+        super().__init__(omit_thinking=omit_thinking)
         self.blocks: list[Json] = []
         self._texts: list[str] = []
 
-    def begin(self, index: int, block: Json) -> None:
+    def begin_block(self, block: Json) -> None:
         self.blocks.append(block)
         self._texts = []
 
-    def add(self, index: int, kind: str, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self._texts.append(text)
 
-    def sign(self, index: int, signature: str) -> None:
-        self.blocks[index]["signature"] = signature
+    def sign_block(self, signature: str) -> None:
+        self.blocks[-1]["signature"] = signature
 
-    def end(self, index: int) -> None:
-        block, text = self.blocks[index], "".join(self._texts)
+    def end_block(self) -> None:
+        block, text = self.blocks[-1], "".join(self._texts)
         if block["type"] == TOOL_USE:
-            block["input"] = _input(text)
+            block["input"] = parsed_object(text) or {}  # of what is cut off the stop reason max_tokens says so
         else:
             block[block["type"]] = text
-
-
-def _input(text: str) -> Json:
-    """The arguments of a call; {} for those that are cut off, which the stop reason max_tokens says."""
-    try:
-        value = parsed(text) if text else {}
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

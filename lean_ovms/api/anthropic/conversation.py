@@ -22,15 +22,14 @@ def to_messages(system: Any, messages: list[Any]) -> list[Json]:
     """The whole conversation. Raises BadRequest with the field's place as param."""
     if not messages:
         raise BadRequest("messages: at least one message is required", param="messages")
-    builder = _Builder()
+    found: list[Json] = []
     if system is not None:
-        builder.system(_system(system, "system"))
+        _add_system(found, _system(system, "system"))
     for place, message in enumerate(messages):
-        _add(builder, message, f"messages.{place}")
-    built = builder.build()
-    if all(message["role"] == "system" for message in built):
+        _add(found, message, f"messages.{place}")
+    if all(message["role"] == "system" for message in found):
         raise BadRequest("messages: no message of a user or an assistant has content", param="messages")
-    return built
+    return list(map(_joined, found))
 
 
 def is_prefill(messages: list[Json]) -> bool:
@@ -49,46 +48,24 @@ def _system(content: Any, param: str) -> str:
     return "\n".join(filter(None, map(without_billing, texts)))
 
 
-class _Builder:
-    """Collects messages; turns of one role that follow each other become one, as Anthropic says.
+def _turn(found: list[Json], role: str) -> Json:
+    """The last message if it is of this role, or else a new one: turns of one role that follow each other become one,
+    as Anthropic says. Its texts are lists until the end: a client may send tens of thousands."""
+    if not found or found[-1]["role"] != role:
+        found.append({"role": role, "content": []})
+    return found[-1]
 
-    Texts are collected in lists and joined at the end: a client may send tens of thousands.
-    """
 
-    def __init__(self) -> None:
-        self._messages: list[Json] = []
-
-    def system(self, text: str) -> None:
-        if text:
-            self._turn("system")["content"].append(text)
-
-    def user(self, parts: list[Json]) -> None:
-        if parts:
-            self._turn("user")["content"] += parts
-
-    def tool(self, call_id: str, text: str) -> None:
-        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
-
-    def assistant(self) -> Json:
-        """The assistant's message that is being written; its texts are lists."""
-        return self._turn("assistant")
-
-    def _turn(self, role: str) -> Json:
-        if not self._messages or self._messages[-1]["role"] != role:
-            self._messages.append({"role": role, "content": []})
-        return self._messages[-1]
-
-    def build(self) -> list[Json]:
-        """The messages. A user's single text is a string."""
-        for message in self._messages:
-            content = message["content"]
-            if message["role"] in ("system", "assistant"):
-                message["content"] = "\n".join(content)
-            elif message["role"] == "user" and len(content) == 1 and content[0]["type"] == "text":
-                message["content"] = content[0]["text"]
-            if "reasoning_content" in message:
-                message["reasoning_content"] = "\n".join(message["reasoning_content"])
-        return self._messages
+def _joined(message: Json) -> Json:
+    """A complete message. A user's single text is a string."""
+    content = message["content"]
+    if message["role"] in ("system", "assistant"):
+        message["content"] = "\n".join(content)
+    elif message["role"] == "user" and len(content) == 1 and content[0]["type"] == "text":
+        message["content"] = content[0]["text"]
+    if "reasoning_content" in message:
+        message["reasoning_content"] = "\n".join(message["reasoning_content"])
+    return message
 
 
 def _part(text: str) -> Json:
@@ -101,20 +78,20 @@ def _object(block: Any, param: str) -> Json:
     return block
 
 
-def _add(builder: _Builder, message: Any, param: str) -> None:
+def _add(found: list[Json], message: Any, param: str) -> None:
     if not isinstance(message, dict):
         raise BadRequest(f"{param}: a message is an object", param=param)
     role, content = message.get("role"), message.get("content")
     if role not in ROLES:
         raise BadRequest(f"{param}.role must be one of: {', '.join(ROLES)}", param=f"{param}.role")
     if role == "system":
-        return builder.system(_system(content, f"{param}.content"))
+        return _add_system(found, _system(content, f"{param}.content"))
     if isinstance(content, str):
         content = [_part(content)]
     if not isinstance(content, list):
         raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
     add = _add_assistant if role == "assistant" else _add_user
-    add(builder, [(_object(b, f"{param}.content.{i}"), f"{param}.content.{i}") for i, b in enumerate(content)])
+    add(found, [(_object(b, f"{param}.content.{i}"), f"{param}.content.{i}") for i, b in enumerate(content)])
     return None
 
 
@@ -122,19 +99,25 @@ Block = tuple[Json, str]
 """A block and its place."""
 
 
-def _add_user(builder: _Builder, blocks: list[Block]) -> None:
+def _add_system(found: list[Json], text: str) -> None:
+    if text:
+        _turn(found, "system")["content"].append(text)
+
+
+def _add_user(found: list[Json], blocks: list[Block]) -> None:
     parts: list[Json] = []
     for block, param in blocks:
         if block["type"] != "tool_result":
             parts += _user_parts(block, param)
             continue
         if any(part["type"] == "text" for part in parts):
-            builder.user(parts)
+            _turn(found, "user")["content"] += parts
             parts = []
         call_id, text, images = _tool_result(block, param)
-        builder.tool(call_id, text)
+        found.append({"role": "tool", "tool_call_id": call_id, "content": text})
         parts += images  # templates read no images in the role tool: they follow in the user's message
-    builder.user(parts)
+    if parts:
+        _turn(found, "user")["content"] += parts
 
 
 def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
@@ -155,10 +138,10 @@ def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
     return call_id, text, [part for part in parts if part["type"] != "text"]
 
 
-def _add_assistant(builder: _Builder, blocks: list[Block]) -> None:
+def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
     if not blocks:
         return
-    turn = builder.assistant()
+    turn = _turn(found, "assistant")
     for block, param in blocks:
         kind = block["type"]
         if kind == "text":

@@ -39,9 +39,9 @@ class MessageObject:
         """The object at the start of a stream."""
         return self._object([], None, None, usage)
 
-    def full(self, content: Content, blocks: Blocks, usage: Usage) -> Json:
+    def full(self, content: Content, usage: Usage) -> Json:
         """The complete object."""
-        return self._object(content.blocks, *self.ending(blocks), usage) | self.timings()
+        return self._object(content.blocks, *self.ending(content), usage) | self.timings()
 
     def timings(self) -> Json:
         """llama.cpp's member, if it is asked for."""
@@ -93,45 +93,38 @@ _DELTAS = {
 }
 
 
-class MessageEventWriter:
-    """A Sink that writes the steps as events. The part of a delta that a block's deltas share is joined once."""
+class MessageRenderer(Blocks):
+    """Deltas to the events of a message stream (sse.Renderer). What a block's deltas share is joined once."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: MessageObject, request_id: str, *, omit_thinking: bool) -> None:
+        super().__init__(omit_thinking=omit_thinking)
+        self._message = message
+        self._request_id = request_id
         self._new: list[bytes] = []
         self._head = b""
 
-    def begin(self, index: int, block: Json) -> None:
+    def begin_block(self, block: Json) -> None:
         kind, name = _DELTAS[block["type"]]
-        self._head = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":' % index
+        self._head = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":' % self.index
         self._head += b'{"type":"%b","%b":' % (kind.encode(), name.encode())
-        self._new.append(_event("content_block_start", {"index": index, "content_block": block}))
-        if index == 0:
+        self._new.append(_event("content_block_start", {"index": self.index, "content_block": block}))
+        if self.index == 0:
             self._new.append(PING)
 
-    def add(self, index: int, kind: str, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self._new.append(self._head + orjson.dumps(text) + b"}}\n\n")
 
-    def sign(self, index: int, signature: str) -> None:
+    def sign_block(self, signature: str) -> None:
         delta = {"type": "signature_delta", "signature": signature}
-        self._new.append(_event("content_block_delta", {"index": index, "delta": delta}))
+        self._new.append(_event("content_block_delta", {"index": self.index, "delta": delta}))
 
-    def end(self, index: int) -> None:
-        self._new.append(_event("content_block_stop", {"index": index}))
+    def end_block(self) -> None:
+        self._new.append(_event("content_block_stop", {"index": self.index}))
 
-    def take(self) -> bytes:
+    def _take(self) -> bytes:
         """The bytes since the last call."""
         new, self._new = self._new, []
         return b"".join(new)
-
-
-class MessageRenderer:
-    """Deltas to the events of a message stream (sse.Renderer)."""
-
-    def __init__(self, message: MessageObject, request_id: str, *, omit_thinking: bool) -> None:
-        self._message = message
-        self._request_id = request_id
-        self._writer = MessageEventWriter()
-        self._blocks = Blocks(self._writer, omit_thinking=omit_thinking)
 
     def start(self, usage: Usage) -> bytes:
         """The event of an accepted request."""
@@ -141,18 +134,18 @@ class MessageRenderer:
         # Progress is in pings, which clients skip that do not look for it.
         shown = [{"prompt_progress": prompt_progress(delta.progress)} for delta in deltas if delta.progress is not None]
         before = b"".join([_event("ping", progress) for progress in shown])
-        self._blocks.feed(deltas)
-        new = self._writer.take()
+        self.feed(deltas)
+        new = self._take()
         if new and self._message.timed_events and self._message.times:
             new = with_timings(new, self._message.times())
         return before + new
 
     def end(self, usage: Usage) -> bytes:
-        self._blocks.close()
-        reason, stop = self._message.ending(self._blocks)
+        self.close()
+        reason, stop = self._message.ending(self)
         delta = {"stop_reason": reason, "stop_sequence": stop}
         last = _event("message_delta", {"delta": delta, "usage": counts(usage), **self._message.timings()})
-        return self._writer.take() + last + _event("message_stop", {})
+        return self._take() + last + _event("message_stop", {})
 
     def failed(self, error: RequestError) -> bytes:
         return _event("error", anthropic_error(error, self._request_id))

@@ -8,12 +8,12 @@ from __future__ import annotations
 from ...observability.records import current_record
 from ...push_types import Sink
 from ...types import Request, Response
+from .. import sse
 from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
-from ..sse import HEADERS, EventStream
 from . import fields
-from .blocks import Blocks, Content
+from .blocks import Content
 from .events import PING, MessageObject, MessageRenderer
 from .request import parse_count, parse_message
 
@@ -24,7 +24,7 @@ COUNTED = tuple(field for field in fields.ALL_FIELDS if field.name != "max_token
 @RouteDoc("The next message of a conversation, in Anthropic's form", body=fields.ALL_FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, parse_message)
-    generation = await parsed.start()
+    generation = await parsed.run(parsed.generation.start)
     headers = parsed.headers + warning_headers(generation.warnings)
     deltas = parsed.generation.deltas(generation)
     values = parsed.values
@@ -39,14 +39,13 @@ async def handle(request: Request, services: Services) -> Response:
         record = current_record.get()
         renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=omits)
         opening = renderer.start(generation.usage)
-        stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=opening, ping=PING, done=b"")
-        return Response(200, HEADERS + headers, stream)
-    content = Content()
-    blocks = Blocks(content, omit_thinking=omits)
+        ping_s = services.config.sse_ping_s
+        return sse.response(deltas, renderer, ping_s, headers, opening=opening, ping=PING, done=b"")
+    content = Content(omit_thinking=omits)
     try:
-        await deltas.push_to(Sink(blocks.feed))
-        blocks.close()
-        return json(message.full(content, blocks, generation.usage), headers)
+        await deltas.push_to(Sink(content.feed))
+        content.close()
+        return json(message.full(content, generation.usage), headers)
     finally:
         await generation.aclose()
 
@@ -55,4 +54,4 @@ async def handle(request: Request, services: Services) -> Response:
 async def handle_count_tokens(request: Request, services: Services) -> Response:
     """Generates nothing: https://docs.anthropic.com/en/api/messages-count-tokens."""
     parsed = await services.parse_body(request, parse_count)
-    return json({"input_tokens": await parsed.count()}, parsed.headers)
+    return json({"input_tokens": await parsed.run(parsed.generation.count)}, parsed.headers)

@@ -9,7 +9,6 @@ from ...errors import ModelNotFound
 from ...models.model import Model
 from ...types import Json, Request, Response
 from ..response import json
-from ..routes import id_in
 from ..services import Services
 from .pages import page, written_time
 
@@ -22,7 +21,8 @@ async def handle_list(request: Request, services: Services) -> Response:
 
 async def handle_one(request: Request, services: Services) -> Response:
     """One model, in Anthropic's form."""
-    model = services.registry.get(id_in(request.path, "/models/{id}"))
+    [name] = request.ids
+    model = services.registry.get(name)
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
     return json(describe(model))

@@ -7,31 +7,30 @@ from datetime import datetime, timezone
 
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import Field, query_integer, read_parameters
+from ..fields import Field, FieldSet
+from ..forms import read_query
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1000
-PAGE = (
+PAGE = FieldSet((
     Field("after_id", "string", "the id of an item: go on behind it"),
     Field("before_id", "string", "the id of an item: the page before it"),
-    Field("limit", "uint", "most items of a page", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT),
-)
+    Field("limit", "uint", "most items of a page", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT,
+        outside=f"limit must be from 1 to {MAX_LIMIT}"),
+))  # fmt: skip
 
 
 def page(items: Sequence[Json], query: str) -> Json:
     """The page of a list that a request's query names. Raises BadRequest."""
-    given = read_parameters(query)
-    requested, ids = query_integer(given, "limit"), [item["id"] for item in items]
-    limit = DEFAULT_LIMIT if requested is None else requested
-    if not 1 <= limit <= MAX_LIMIT:
-        raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
+    given, ids = read_query(PAGE, query), [item["id"] for item in items]
+    limit, after, before = given["limit"], given["after_id"], given["before_id"]
     for name in ("after_id", "before_id"):
-        if name in given and given[name] not in ids:
+        if given[name] is not None and given[name] not in ids:
             raise BadRequest(f"{name} is not an id in this list", param=name)
-    if "before_id" in given:
-        end = ids.index(given["before_id"])
+    if before is not None:
+        end = ids.index(before)
         found, more = items[max(0, end - limit) : end], end > limit
     else:
-        start = ids.index(given["after_id"]) + 1 if "after_id" in given else 0
+        start = 0 if after is None else ids.index(after) + 1
         found, more = items[start : start + limit], start + limit < len(items)
     ends = {"first_id": found[0]["id"] if found else None, "last_id": found[-1]["id"] if found else None}
     return {"data": found, "has_more": more, **ends}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...errors import BadRequest, RequestError
-from ...models.generation import Generation
 from ...types import ChatPrompt, Json
 from ..fields import Values
 from ..generation.messages import map_late_system
@@ -18,6 +19,7 @@ from .conversation import is_prefill, to_messages
 from .tools import read_choice, read_tools
 
 REQUIRED = ("max_tokens", "messages")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,37 +31,27 @@ class MessageRequest:
     prompt: ChatPrompt
     headers: list[tuple[str, str]]
 
-    async def start(self) -> Generation:
-        """The running generation. Raises RequestError."""
+    async def run(self, work: Callable[[ChatPrompt], Awaitable[T]]) -> T:
+        """What work makes of the prompt. Raises RequestError with a field of this API: places in the messages of chat
+        are not those of the client."""
         try:
-            return await self.generation.start(self.prompt)
+            return await work(self.prompt)
         except RequestError as error:
-            raise _named(error) from None
-
-    async def count(self) -> int:
-        """Tokens of the prompt. Raises RequestError."""
-        try:
-            return await self.generation.count(self.prompt)
-        except RequestError as error:
-            raise _named(error) from None
-
-
-def parse_message(body: Json, services: Services) -> MessageRequest:
-    """A request for a message. Raises RequestError."""
-    for name in REQUIRED:
-        if body.get(name) is None:
-            raise BadRequest(f"{name}: Field required", param=name)
-    return _parse(body, services)
+            if error.param and error.param.startswith("messages["):
+                error.param = "messages"
+            raise
 
 
 def parse_count(body: Json, services: Services) -> MessageRequest:
     """A request that is counted: without max_tokens. Raises RequestError."""
-    if body.get("messages") is None:
-        raise BadRequest("messages: Field required", param="messages")
-    return _parse({**body, "stream": False}, services)
+    return parse_message({**body, "stream": False}, services, required=("messages",))
 
 
-def _parse(body: Json, services: Services) -> MessageRequest:
+def parse_message(body: Json, services: Services, required: Sequence[str] = REQUIRED) -> MessageRequest:
+    """A request for a message. Raises RequestError."""
+    for name in required:
+        if body.get(name) is None:
+            raise BadRequest(f"{name}: Field required", param=name)
     reader = BodyReader(fields.ALL_FIELDS, body, services)
     values = reader.values
     reader.check_max_tokens("max_tokens")
@@ -84,10 +76,3 @@ def _parse(body: Json, services: Services) -> MessageRequest:
     )
     headers = generation.headers + warning_headers(fields.warnings(values))
     return MessageRequest(values, generation, prompt, headers)
-
-
-def _named(error: RequestError) -> RequestError:
-    """An error with the field of this API as param: places in the messages of chat are not those of the client."""
-    if error.param and error.param.startswith("messages["):
-        error.param = "messages"
-    return error

@@ -5,10 +5,9 @@ https://docs.cohere.com/reference/chat. Documents go to the chat template; there
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...models.collect import collect
 from ...types import ChatPrompt, Json, Request, Response
+from .. import sse
 from ..generation.logprobs_request import LogprobsRequest
 from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import BodyReader, GenerationBody
@@ -16,38 +15,27 @@ from ..generation.tools import read_offer
 from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
-from ..sse import HEADERS, EventStream
 from . import chat_fields as fields
 from .chat_message import CohereMessageRenderer, MessageEnd, whole
 
 
-@dataclass(frozen=True, slots=True)
-class CohereChatRequest:
-    """A checked body."""
-
-    generation: GenerationBody
-    prompt: ChatPrompt
-    end: MessageEnd
-
-
 @RouteDoc("The next message of a conversation, in Cohere's form", body=fields.FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
-    parsed = await services.parse_body(request, _parse)
-    generation = await parsed.generation.start(parsed.prompt)
-    headers = parsed.generation.headers + warning_headers(generation.warnings)
-    deltas, logprobs = parsed.generation.deltas(generation), parsed.generation.sampling.logprobs
-    if parsed.generation.stream:
-        renderer = CohereMessageRenderer(parsed.end, logprobs=logprobs)
-        stream = EventStream(deltas, renderer, services.config.sse_ping_s, opening=renderer.start())
-        return Response(200, HEADERS + headers, stream)
+    body, prompt, end = await services.parse_body(request, _parse)
+    generation = await body.start(prompt)
+    headers = body.headers + warning_headers(generation.warnings)
+    deltas, logprobs = body.deltas(generation), body.sampling.logprobs
+    if body.stream:
+        renderer = CohereMessageRenderer(end, logprobs=logprobs)
+        return sse.response(deltas, renderer, services.config.sse_ping_s, headers, opening=renderer.start())
     try:
         [choice] = await collect(deltas, 1)
-        return json(whole(parsed.end, choice, generation.usage, logprobs=logprobs), headers)
+        return json(whole(end, choice, generation.usage, logprobs=logprobs), headers)
     finally:
         await generation.aclose()
 
 
-def _parse(body: Json, services: Services) -> CohereChatRequest:
+def _parse(body: Json, services: Services) -> tuple[GenerationBody, ChatPrompt, MessageEnd]:
     reader = BodyReader(fields.FIELDS, body, services)
     values = reader.values
     messages = fields.messages(values)
@@ -57,4 +45,4 @@ def _parse(body: Json, services: Services) -> CohereChatRequest:
     logprobs = LogprobsRequest(chosen=values["logprobs"])
     generation = reader.generation(fields.named_as_chat(values), offer=offer, logprobs=logprobs)
     prompt = ChatPrompt(messages=messages, tools=offer.tools, template_kwargs=fields.template_variables(values))
-    return CohereChatRequest(generation, prompt, MessageEnd(values["stop_sequences"] or ()))
+    return generation, prompt, MessageEnd(values["stop_sequences"] or ())

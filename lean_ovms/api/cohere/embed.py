@@ -24,7 +24,6 @@ from ..pooling.inputs import check_count, content_text
 from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ..response import json_bytes
 from ..route_doc import RouteDoc
-from ..routes import follows_ovms
 from ..schemas import TEXT_AND_IMAGES, one_of
 from ..services import Services
 
@@ -41,36 +40,20 @@ def _types(value: list[Any]) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-FIELDS = FieldSet(
-    (
-        *shared.COMMON,
-        Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
-        Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
-        Field(
-            "inputs",
-            "array",
-            'objects with content: parts of type text, each with a "text", or image_url',
-            schema={"items": TEXT_AND_IMAGES},
-        ),
-        Field("input_type", "string", "name of the model's prompt to put before each text"),
-        Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
-        Field(
-            "embedding_types",
-            "array",
-            f"of {', '.join(TYPES)}; default: float",
-            read=_types,
-            schema={"items": {"enum": list(TYPES)}, "minItems": 1},
-        ),
-        Field(
-            "truncate",
-            "string",
-            "which side of a text that is too long is cut: END or START; NONE: it is an error",
-            default="END",
-            choices=("END", "START", "NONE"),
-        ),
-        Field("max_tokens", "int", "how many tokens of a text are kept", low=1, high=shared.INT64_MAX),
-    )
-)
+FIELDS = FieldSet((
+    *shared.COMMON,
+    Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
+    Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
+    Field("inputs", "array", 'objects with content: parts of type text, each with a "text", or image_url',
+        schema={"items": TEXT_AND_IMAGES}),
+    Field("input_type", "string", "name of the model's prompt to put before each text"),
+    Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
+    Field("embedding_types", "array", f"of {', '.join(TYPES)}; default: float", read=_types,
+        schema={"items": {"enum": list(TYPES)}, "minItems": 1}),
+    Field("truncate", "string", "which side of a text that is too long is cut: END or START; NONE: it is an error",
+        default="END", choices=("END", "START", "NONE")),
+    Field("max_tokens", "int", "how many tokens of a text are kept", low=1, high=shared.INT64_MAX),
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +70,8 @@ class EmbedRequest:
 
 @RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "images", "inputs"))
 async def handle(request: Request, services: Services) -> Response:
-    embed = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
+    version = "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"  # of Cohere's API
+    embed = await services.parse_body(request, partial(_read, version=version))
     call = embed.call
     info = call.info((EMBED,))
     params = _params(call, info, embed.inputs)
@@ -95,24 +79,18 @@ async def handle(request: Request, services: Services) -> Response:
     items = await items_of(call, embed.inputs, info)
     outputs = await call.encode(items, params, "texts")
     _check_tokens(call.values, outputs)
-    await call.load_numpy()
     images = [isinstance(item, TextWithImages) for item in items]
     return await call.render(outputs, lambda: full(embed, outputs, images))
 
 
-def _version(request: Request) -> str:
-    """Returns the version of Cohere's API that a path names."""
-    return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
-
-
-def _read(body: Json, services: Services, *, ovms: bool, version: str) -> EmbedRequest:
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
+    call = parse(body, services, fields=FIELDS)
     values = call.values
     given = [name for name in ("texts", "images", "inputs") if values[name]]
     if len(given) != 1:
         raise BadRequest(NONE_GIVEN, param="texts")
     [name] = given
-    check_count(len(values[name]), call.config.max_pooling_inputs, name)
+    check_count(len(values[name]), services.config.max_pooling_inputs, name)
     types = values["embedding_types"]
     return EmbedRequest(
         call=call,

@@ -6,7 +6,7 @@ https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as i
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ async def read_audio(prompt: ChatPrompt, model: TextModel, services: Services) -
         error.param = param
         raise
     left = iter(texts)
-    messages = [_with_texts(message, left) for message in prompt.messages]
+    messages = [with_texts(message, PARTS, left) for message in prompt.messages]
     if heard:
         return prompt.with_media(messages, prompt.images, tuple(heard)), notices
     return prompt.with_messages(messages), notices
@@ -154,10 +154,10 @@ def _parts(messages: list[Json]) -> Iterator[tuple[Json, str]]:
                 yield part, f"messages[{m}].content[{p}]"
 
 
-def _with_texts(message: Json, texts: Iterator[str]) -> Json:
-    """The message with the next texts in place of its audio."""
+def with_texts(message: Json, kinds: Collection[str], texts: Iterator[str]) -> Json:
+    """The message with the next texts in place of its parts of these kinds."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    parts = [{"type": "text", "text": next(texts)} if part["type"] in PARTS else part for part in content]
+    parts = [{"type": "text", "text": next(texts)} if part["type"] in kinds else part for part in content]
     return {**message, "content": parts}

@@ -18,7 +18,7 @@ from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, IMAGE_TAG_START, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS, Offload
-from .audio_input import refuse_audio
+from .audio_input import refuse_audio, with_texts
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
 _PARTS = "image_url", "video_url"
@@ -87,8 +87,8 @@ def _find_images(
         _refuse_image_tokens(prompt, native)
     if not images:
         return prompt.messages, images
-    numbers = iter(range(len(images)))
-    return [_with_tags(message, numbers) for message in prompt.messages], images
+    tags = map(IMAGE_TAG.format, range(len(images)))
+    return [with_texts(message, _PARTS, tags) for message in prompt.messages], images
 
 
 def refuse_media(messages: list[Json], why: str, place: str = PLACE) -> None:
@@ -107,18 +107,6 @@ def _image_requests(messages: list[Json], place: str = PLACE) -> Iterator[ImageR
                 image = {"url": image} if isinstance(image, str) else image
                 param, video = place.format(message=m, part=p, kind=kind), kind == "video_url"
                 yield ImageRequest(url=image["url"], detail=image.get("detail") or "auto", param=param, video=video)
-
-
-def _with_tags(message: Json, numbers: Iterator[int]) -> Json:
-    """The message with a text part for each image."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    parts = [
-        {"type": "text", "text": IMAGE_TAG.format(next(numbers))} if part["type"] in _PARTS else part
-        for part in content
-    ]
-    return {**message, "content": parts}
 
 
 def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...errors import BadRequest
+from ...models.text_model import TextModel
 from ...types import Json, SamplingParams
 
 MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
@@ -84,6 +85,17 @@ class LogprobsRequest:
             return ["top_logprobs holds no alternatives"] if self.top else []
         greedy = sampling.temperature == 0 and sampling.beams == 1  # then the chosen token is the likeliest one
         return ["top_logprobs holds the chosen token alone"] if self.top > greedy else []
+
+
+def require_alternatives(model: TextModel, what: str) -> None:
+    """Raises BadRequest if the model's engine reports only the chosen tokens. what: needs the others."""
+    if "alternatives" not in model.capabilities:
+        raise BadRequest(
+            f"{what} needs log probabilities of tokens that were not chosen, which this model's pipeline does not "
+            "report: start with --pipeline_type PAGED",
+            param="model",
+            code="not_supported",
+        )
 
 
 def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool, copies: int = 1) -> int:

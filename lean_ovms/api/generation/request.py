@@ -149,7 +149,7 @@ class BodyReader:
     def __init__(self, fields: GenerationFields, body: Json, services: Services) -> None:
         """Raises RequestError."""
         self.values = values = read(fields, body)
-        self.model = services.default_model(values)
+        self.model = services.named_model(values, TextModel)
         if record := current_record.get():
             record.stream = values["stream"]
         self._fields, self._body, self._services = fields, body, services

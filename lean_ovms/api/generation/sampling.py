@@ -8,6 +8,7 @@ random unless given, or set by an option. n without best_of samples n sequences;
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -127,17 +128,12 @@ _SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.k
 """What SamplingParams have by the same name, but for the numbers with a default."""
 
 
+@dataclass(frozen=True, slots=True)
 class Defaults:
-    """One model's generation_config.json as request defaults.
+    """One model's generation_config.json as request defaults. max_tokens: where it has none; 0: as many as fit."""
 
-    max_tokens: where the file has none; 0: as many as fit.
-    """
-
-    __slots__ = ("max_tokens", "values")
-
-    def __init__(self, values: Json, max_tokens: int = 0) -> None:
-        self.values = values
-        self.max_tokens = max_tokens
+    values: Json
+    max_tokens: int = 0
 
     def number(self, name: str, field: str = "") -> float:
         """Returns a number of the file, or else what is built in, or 0. field: what it is the default of.

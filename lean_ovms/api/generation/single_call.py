@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...models.generation import Generation
+from ...models.generation import Generation, WrappedStream
 from ...push_types import Sink
-from ...timing_types import Timings
-from ...types import Delta, ToolCallStart, Usage
+from ...types import Delta, ToolCallStart
 
 
-class SingleCallStream:
+class SingleCallStream(WrappedStream):
     """Deltas with at most one call for each choice; the generation ends when every choice has ended."""
 
     def __init__(self, generation: Generation, choices: int) -> None:
-        self._generation = generation
+        super().__init__(generation)
         self._running = set(range(choices))
 
-    @property
-    def usage(self) -> Usage:
-        return self._generation.usage
-
-    @property
-    def timings(self) -> Timings:
-        return self._generation.timings
-
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
-        await self._generation.push_to(Sink(partial(self._push, sink.push), sink.paused))
+        await self._stream.push_to(Sink(partial(self._push, sink.push), sink.paused))
 
     def _push(self, push: Callable[[list[Delta]], object], deltas: list[Delta]) -> None:
         deltas = [self._cut(delta) for delta in deltas if delta.index in self._running]
@@ -36,15 +27,9 @@ class SingleCallStream:
         if not self._running:
             self.finish("stop")
 
-    def finish(self, reason: str) -> None:
-        self._generation.finish(reason)
-
     @staticmethod
     def _cut(delta: Delta) -> Delta:
         for place, event in enumerate(delta.events):
             if isinstance(event, ToolCallStart) and event.index > 0:
                 return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
         return delta
-
-    async def aclose(self) -> None:
-        await self._generation.aclose()

@@ -45,7 +45,9 @@ def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
     """
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         return _allowed(tools, choice)
-    found = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(_array(tools))]
+    if not isinstance(tools, list | None):
+        raise BadRequest("Tools are not an array", param="tools")
+    found = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())]
     if isinstance(choice, str):
         if choice not in ("none", "auto", "required"):
             raise BadRequest("tool_choice should be either 'none' or 'auto' or 'required'", param="tool_choice")
@@ -75,14 +77,6 @@ def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
     if names - {tool["function"]["name"] for tool in kept} or not kept:
         raise BadRequest("tool_choice allows a tool that is not among the tools", param="tool_choice")
     return kept, mode
-
-
-def _array(tools: Any) -> list[Any]:
-    if tools is None:
-        return []
-    if not isinstance(tools, list):
-        raise BadRequest("Tools are not an array", param="tools")
-    return tools
 
 
 def _tool(tool: Any, param: str) -> Json:

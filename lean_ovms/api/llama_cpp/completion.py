@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...models.collect import CompletedChoice
+from ...models.collect import Collector, CompletedChoice
 from ...models.generation import DeltaStream, Generation, joined
 from ...push_types import Sink
 from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
+from .. import sse
 from ..fields import FieldSet, Values
 from ..generation.fim import filling_of
 from ..generation.llama_prompt import Pieces, prompt_of, read_several
@@ -23,12 +24,11 @@ from ..generation.request import BodyReader, GenerationBody, check_sequences
 from ..response import json, prompt_progress, timings, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
-from ..sse import HEADERS, EventStream, Renderer, event
+from ..sse import Renderer, event
 from .fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic
-Parsed = tuple[Values, GenerationBody]
 NO_BIAS = "logit_bias is not supported and was ignored"
 RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
 
@@ -50,7 +50,7 @@ async def handle_infill(request: Request, services: Services) -> Response:
     return await _respond(values, cut, [TextPrompt(text)], services)
 
 
-def _read(fields: FieldSet, body: Json, services: Services) -> Parsed:
+def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, GenerationBody]:
     values = values_of(fields, body)
     reader = BodyReader(AS_COMPLETION, translated(values), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
@@ -87,7 +87,7 @@ async def _respond(
     headers = parsed.generation.headers + warning_headers(warnings)
     if parsed.generation.stream:
         renderer = LlamaCppRenderer(parsed, generations)
-        return Response(200, HEADERS + headers, EventStream(group, renderer, services.config.sse_ping_s, done=b""))
+        return sse.response(group, renderer, services.config.sse_ping_s, headers, done=b"")
     try:
         choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
         bodies = [
@@ -101,27 +101,22 @@ async def _respond(
 
 async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> list[CompletedChoice]:
     """Returns the choices, or what of them came in this time after the first token, if each has a line break."""
-    choices, texts = [CompletedChoice(finish="length") for _ in range(prompts)], [list[str]() for _ in range(prompts)]
-    started, without_line = 0.0, set(range(prompts))
+    collector, started, without_line = Collector(prompts), 0.0, set(range(prompts))
 
     def add(deltas: list[Delta]) -> None:
         nonlocal started
         started = started or monotonic()
+        collector.add(deltas)
         for delta in deltas:
-            choice, said = choices[delta.index], [said.text for said in delta.events if isinstance(said, Text)]
-            texts[delta.index] += said
-            choice.tokens += delta.tokens
-            choice.logprobs += delta.logprobs
-            if delta.finish:
-                choice.finish, choice.stop = delta.finish, delta.stop
-            if delta.finish or any("\n" in text for text in said):
+            if delta.finish or any("\n" in said.text for said in delta.events if isinstance(said, Text)):
                 without_line.discard(delta.index)
         if most_ms and most_ms > 0 and not without_line and 1000 * (monotonic() - started) > most_ms:
             group.finish("length")
 
     await group.push_to(Sink(add))
-    for choice, parts in zip(choices, texts, strict=True):
-        choice.text = "".join(parts)
+    choices = collector.choices(ended=False)
+    for choice in choices:
+        choice.finish = choice.finish or "length"
     return choices
 
 

@@ -6,15 +6,14 @@ vector. OpenAI's form is that of /v1/embeddings.
 
 from __future__ import annotations
 
-from ...pooling_types import EMBED, PooledOutput
+from ...pooling_types import EMBED
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
 from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS
+from ..pooling.encoding import FLOATS, bare_list
 from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import PoolingRequest, parse
-from ..pooling.response import bare_list
 from ..route_doc import RouteDoc
 from ..schemas import all_of, any_of
 from ..services import Services
@@ -47,14 +46,8 @@ async def handle(request: Request, services: Services) -> Response:
     for pieces in contents:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.encode))
     outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
-    await call.load_numpy()
-    return await call.render(outputs, lambda: full(call, outputs))
-
-
-def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
-    """The results."""
-    items = (b'{"index":%d,"embedding":[%b]}' % (i, FLOATS.json(output)) for i, output in enumerate(outputs))
-    return bare_list(items, call.headers)
+    results = (b'{"index":%d,"embedding":[%b]}' % (i, FLOATS.json(output)) for i, output in enumerate(outputs))
+    return await call.render(outputs, lambda: bare_list(results, call.headers))
 
 
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]:
@@ -64,4 +57,4 @@ def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return call, read_several(values[name], call.config.max_pooling_inputs, name)
+    return call, read_several(values[name], services.config.max_pooling_inputs, name)

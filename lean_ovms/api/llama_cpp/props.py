@@ -13,23 +13,25 @@ from ... import __version__
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
-from ..fields import UINT32_MAX, read_parameters
+from ..fields import UINT32_MAX, FieldSet
+from ..forms import read_query
 from ..generation.common_fields import MODEL
 from ..generation.sampling import SAMPLING, Defaults, build_sampling
 from ..response import json, model_name
 from ..route_doc import RouteDoc
 from ..services import Services
-from .settings import settings
+from .results import settings
 
 BUILD = f"lean_ovms-{__version__}"
+QUERY = FieldSet((MODEL,))
 
 
 def model_of(request: Request, services: Services) -> str:
     """The name of the model that the query names, else of the default one; "" if there is none."""
-    return read_parameters(request.query).get("model") or services.registry.default_of(TextModel)
+    return read_query(QUERY, request.query)["model"] or services.registry.default_of(TextModel)
 
 
-@RouteDoc("Context, default settings and chat template, in llama.cpp's form", query=(MODEL,), errors=(404, 503))
+@RouteDoc("Context, default settings and chat template, in llama.cpp's form", query=QUERY, errors=(404, 503))
 async def handle(request: Request, services: Services) -> Response:
     name = model_of(request, services)
     if not name:
@@ -79,7 +81,7 @@ def _defaults(model: Model) -> Json | None:
     return settings(replace(sampling, seeds=(UINT32_MAX,)))
 
 
-@RouteDoc("The adapters of a model, in llama.cpp's form", query=(MODEL,), errors=(404,), answer="array")
+@RouteDoc("The adapters of a model, in llama.cpp's form", query=QUERY, errors=(404,), answer="array")
 async def handle_lora_adapters(request: Request, services: Services) -> Response:
     """A request takes an adapter as its `model`, so the scale of each is 0: none is added to the model itself.
     A path is the adapter's name.

@@ -12,7 +12,8 @@ import asyncio
 from ...errors import BadRequest, NotSupported, Unavailable
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..fields import Field, FieldSet, read, read_parameters
+from ..fields import Field, FieldSet, read
+from ..forms import read_query
 from ..generation.common_fields import MODEL
 from ..generation.sampling import MAX_SLOT
 from ..response import json
@@ -23,22 +24,23 @@ TIMEOUT_S = 10.0
 """The engine answers between two steps."""
 MAX_NAME = 200
 """Bytes of a file's name."""
-ACTION = Field("action", "string", "what to do", required=True, choices=("save", "restore", "erase"))
+ACTIONS = ("save", "restore", "erase")
 FILENAME = Field("filename", "string", "name of the file in the directory of `--slot_save_path`; not for erase")
 FIELDS = FieldSet((MODEL, FILENAME))
-FAIL = Field("fail_on_no_slot", "string", "503 if every slot is busy")
+QUERY = FieldSet((MODEL, Field("fail_on_no_slot", "string", "503 if every slot is busy")))
+ACTION_QUERY = FieldSet((MODEL, Field("action", "string", "what to do", required=True, schema={"enum": list(ACTIONS)})))
 
 
-@RouteDoc("How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), errors=(404, 503), answer="array")
+@RouteDoc("How many sequences run, in llama.cpp's form", query=QUERY, errors=(404, 503), answer="array")
 async def handle(request: Request, services: Services) -> Response:
-    given = read_parameters(request.query)
-    model = await _model(given.get("model"), services)
+    given = read_query(QUERY, request.query)
+    model = await _model(given["model"], services)
     try:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
         raise Unavailable("the engine does not answer: it is in a long step") from None
     slots = model.config.max_num_seqs
-    if stats.running >= slots and given.get("fail_on_no_slot"):
+    if stats.running >= slots and given["fail_on_no_slot"]:
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
     return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
@@ -48,20 +50,20 @@ async def handle(request: Request, services: Services) -> Response:
     "Save, restore or erase what is cached of the text that used a slot, with --slot_save_path",
     body=FIELDS,
     body_optional=True,
-    query=(MODEL, ACTION),
+    query=ACTION_QUERY,
     errors=(404, 501, 503),
 )
 async def handle_action(request: Request, services: Services) -> Response:
-    given = read_parameters(request.query)
-    number, action = request.path.removeprefix("/slots/"), given.get("action", "")
+    given = read_query(ACTION_QUERY, request.query)
+    [number], action = request.ids, given["action"]
     values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else FIELDS.defaults
-    model = await _model(values["model"] or given.get("model"), services)
+    model = await _model(values["model"] or given["model"], services)
     if not model.config.slot_save_path:
         raise NotSupported("This server does not support slots action. Start it with `--slot_save_path`")
     slot = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else MAX_SLOT + 1
     if slot > MAX_SLOT:
         raise BadRequest("Invalid slot ID", param="id_slot")
-    if action not in ACTION.choices:
+    if action not in ACTIONS:
         raise BadRequest("Invalid action: it is save, restore or erase", param="action")
     file = "" if action == "erase" else _checked(values["filename"])
     with await model.hold() as model:
@@ -84,4 +86,4 @@ def _checked(name: str | None) -> str:
 
 async def _model(name: str | None, services: Services) -> TextModel:
     """Returns the model of this name, or the default one. Raises RequestError."""
-    return await services.when_known(lambda: services.default_model({"model": name}).serving())
+    return await services.when_known(lambda: services.named_model({"model": name}, TextModel).serving())

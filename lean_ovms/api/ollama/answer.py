@@ -28,7 +28,7 @@ from ...types import (
     ToolCallStart,
     Usage,
 )
-from ..fields import parsed
+from ..fields import parsed_object
 from ..response import logprob_entry
 from .request import OllamaRequest
 
@@ -113,11 +113,8 @@ def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]
     """
     found, rest = list[Json](), ""
     for call in calls:
-        try:
-            arguments = parsed(call.arguments or "{}")
-        except ValueError:
-            arguments = None
-        if isinstance(arguments, dict):
+        arguments = parsed_object(call.arguments)
+        if arguments is not None:
             function = {"index": first + len(found), "name": call.name, "arguments": arguments}
             found.append({"id": call.id, "function": function})
         else:

@@ -66,7 +66,7 @@ async def handle(request: Request, services: Services) -> Response:
         vectors = b",".join(FLOATS.json(output) for output in outputs)
         return json_bytes(b'%b,"embeddings":[%b]}' % (head[:-1], vectors), body.call.headers)
 
-    return await body.call.render(outputs, full)
+    return await body.call.render(outputs, full, numpy=bool(outputs))
 
 
 @RouteDoc("A vector, in Ollama's older form", body=EMBEDDINGS_FIELDS)
@@ -75,7 +75,8 @@ async def handle_one(request: Request, services: Services) -> Response:
     outputs, _ = await _encoded(body, time.monotonic())
     if not outputs:
         return json({"embedding": []}, body.call.headers)
-    return json_bytes(b'{"embedding":%b}' % FLOATS.json(outputs[0]), body.call.headers)
+    work = lambda: json_bytes(b'{"embedding":%b}' % FLOATS.json(outputs[0]), body.call.headers)  # noqa: E731
+    return await body.call.render(outputs, work)
 
 
 async def _encoded(body: OllamaVectors, began: float) -> tuple[list[PooledOutput], float]:
@@ -88,9 +89,7 @@ async def _encoded(body: OllamaVectors, began: float) -> tuple[list[PooledOutput
             return [], loaded_s
         size = dimensions(call.values["dimensions"], call, info)
         params = call.params(info, dimensions=size, add_special_tokens=True)
-        outputs = await encode_in_pieces(call, list(body.texts), params, info)
-    await call.load_numpy()
-    return outputs, loaded_s
+        return await encode_in_pieces(call, list(body.texts), params, info), loaded_s
 
 
 def _read_several(body: Json, services: Services) -> OllamaVectors:

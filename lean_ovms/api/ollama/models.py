@@ -76,27 +76,23 @@ async def handle_show(request: Request, services: Services) -> Response:
     return json(await _shown(name, model))
 
 
+async def _row(name: str, model: Model) -> Json:
+    """Returns what every list says of a model."""
+    weights, tagged = await model.weights(), names.tagged(name)
+    details = await _details(model)
+    return {"name": tagged, "model": tagged, "size": weights.bytes, "digest": weights.digest, "details": details}
+
+
 async def _listed(name: str, model: Model) -> Json:
-    weights, can = await model.weights(), await capabilities(model)
-    return {
-        "name": names.tagged(name),
-        "model": names.tagged(name),
-        "modified_at": timestamp(weights.modified or model.created),
-        "size": weights.bytes,
-        "digest": weights.digest,
-        "details": await _details(model),
-        "capabilities": can,
-    }
+    row, weights = await _row(name, model), await model.weights()
+    modified = timestamp(weights.modified or model.created)
+    return {**row, "modified_at": modified, "capabilities": await capabilities(model)}
 
 
 async def _loaded(model: Model) -> Json:
     left, weights = model.seconds_left, await model.weights()
     return {
-        "name": names.tagged(model.name),
-        "model": names.tagged(model.name),
-        "size": weights.bytes,
-        "digest": weights.digest,
-        "details": await _details(model),
+        **await _row(model.name, model),
         "expires_at": timestamp(time.time() + (FOR_EVER_S if left is None else left)),
         "size_vram": weights.bytes if "GPU" in model.config.target_device else 0,
         "context_length": model.context_length,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from ...errors import Forbidden, InternalError, ModelNotFound, RequestError, ollama_error
+from ...errors import Forbidden, ModelNotFound, RequestError, ollama_error, reported
 from ...observability.logging import safe
 from ...push_types import Sink
 from ...types import Request, Response
@@ -102,11 +102,8 @@ class PullStream:
         sink.push(line({"status": "pulling manifest"}))
         try:
             await self._pull(partial(_report, sink))
-        except RequestError as error:
-            sink.push(line(dict(ollama_error(error))))
-        except Exception:
-            logger.exception("a pull failed")
-            sink.push(line(dict(ollama_error(InternalError()))))
+        except Exception as error:
+            sink.push(line(dict(ollama_error(reported(error, logger, "a pull failed")))))
         else:
             for status in LAST:
                 sink.push(line({"status": status}))

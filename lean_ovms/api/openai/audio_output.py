@@ -18,12 +18,11 @@ import orjson
 
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
-from ...models.generation import DeltaStream
+from ...models.generation import DeltaStream, WrappedStream
 from ...models.voice_model import VoiceModel
 from ...push_types import Sink
 from ...speech_types import SpeakParams
-from ...timing_types import Timings
-from ...types import Delta, Json, Text, Usage
+from ...types import Delta, Json, Text
 from ..fields import Values
 from ..generation.request import GenerationBody
 from ..response import new_id, now
@@ -130,28 +129,20 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
     return AudioOutput(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
 
 
-class SpokenStream:
+class SpokenStream(WrappedStream):
     """Deltas of one choice with its text spoken: audio comes sentence by sentence, and its end after that.
 
     An answer ends with "length" at the most characters that are spoken.
     """
 
     def __init__(self, stream: DeltaStream, output: AudioOutput, model: VoiceModel) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._output = output
         self._model = model
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()  # None: it has ended
         self._left = output.most
         self._end: Delta | None = None
         self._context = copy_context()  # the handler's, with its client and its record
-
-    @property
-    def usage(self) -> Usage:
-        return self._stream.usage
-
-    @property
-    def timings(self) -> Timings:
-        return self._stream.timings
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
         works = (self._push_text(sink), self._push_audio(sink))
@@ -198,12 +189,6 @@ class SpokenStream:
     async def _written(self) -> AsyncGenerator[str, None]:
         while (text := await self._texts.get()) is not None:
             yield text
-
-    def finish(self, reason: str) -> None:
-        self._stream.finish(reason)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 class Base64Pieces:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -22,7 +22,7 @@ from ...speech_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet, read
 from ..generation import unsupported
-from ..response import json, model_name, warning_headers
+from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..routes import follows_ovms
 from ..schemas import VOICE
@@ -91,17 +91,13 @@ class SpeechRequest:
 @RouteDoc("Speak a text", body=FIELDS, media=tuple(FORMATS.values()), answer="", stream=True)
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, parse)
-    ovms = follows_ovms(request)
-    rate = parsed.rate
     alone = len(parsed.model.pieces(parsed.text)) == 1
-    await services.offload.run(0, lambda: open_encoder(parsed.format, rate).finish())  # raises if it is not available
+    await services.offload.run(0, lambda: open_encoder(parsed.format, parsed.rate).finish())  # raises if there is none
     blocks = parsed.model.speak(parsed.text, parsed.params)
-    if not parsed.sse and (alone or (parsed.whole and ovms)):
+    if not parsed.sse and (alone or (parsed.whole and follows_ovms(request))):
         data = await whole_file(parsed, services, blocks)
         return Response(200, [("Content-Type", FORMATS[parsed.format]), *parsed.headers], data)
-    stream = SpokenAnswer(
-        services, blocks, open_encoder(parsed.format, rate), _Events(len(parsed.text), rate, parsed.sse)
-    )
+    stream = SpokenAnswer(services, parsed, blocks)
     await stream.start()
     headers = SSE_HEADERS if parsed.sse else [("Content-Type", FORMATS[parsed.format])]
     return Response(200, headers + parsed.headers, stream)
@@ -111,9 +107,7 @@ def parse(body: Json, services: Services) -> SpeechRequest:
     """Raises RequestError."""
     values = read(FIELDS, body)
     text = _text(values["input"], services)
-    model = services.registry.get(
-        values["model"] or services.registry.default_of(VoiceModel) or model_name(values), VoiceModel
-    )
+    model = services.named_model(values, VoiceModel)
     info, notices = model.voices, unsupported.warnings(FIELDS, body)
     low, high = model.config.speed_min, model.config.speed_max
     if not low <= values["speed"] <= high:
@@ -199,38 +193,18 @@ async def _encode(services: Services, encoder: Encoder, samples: bytes) -> bytes
     return await services.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
 
 
-@dataclass(slots=True)
-class _Events:
-    """How pieces of the file go into a body: as they are, or as events. characters: of the text."""
-
-    characters: int
-    rate: int
-    sse: bool
-    samples: int = field(default=0)
-
-    def piece(self, data: bytes) -> bytes:
-        if not self.sse or not data:
-            return data
-        return event({"type": "speech.audio.delta", "audio": b64encode(data).decode()})
-
-    def end(self) -> bytes:
-        if not self.sse:
-            return b""
-        spoken = ceil(self.samples / self.rate * TOKENS_PER_S)
-        usage = {"input_tokens": self.characters, "output_tokens": spoken, "total_tokens": self.characters + spoken}
-        return event({"type": "speech.audio.done", "usage": usage})
-
-
 class SpokenAnswer:
-    """The ByteStream of one answer. `start` comes first: an error before the first sound has a status of its own."""
+    """The ByteStream of one answer: pieces of the file as they are, or as events.
 
-    def __init__(
-        self, services: Services, blocks: AsyncGenerator[bytes, None], encoder: Encoder, events: _Events
-    ) -> None:
+    `start` comes first: an error before the first sound has a status of its own.
+    """
+
+    def __init__(self, services: Services, parsed: SpeechRequest, blocks: AsyncGenerator[bytes, None]) -> None:
         self._services = services
+        self._parsed = parsed
         self._blocks = blocks
-        self._encoder = encoder
-        self._events = events
+        self._encoder = open_encoder(parsed.format, parsed.rate)
+        self._samples = 0
         self._first = b""
         self._record = current_record.get()
         if self._record is not None:
@@ -248,20 +222,32 @@ class SpokenAnswer:
         try:
             while samples := self._first or await anext(self._blocks, b""):
                 self._first = b""
-                self._events.samples += len(samples) // SAMPLE_BYTES
-                if data := self._events.piece(await _encode(self._services, self._encoder, samples)):
+                self._samples += len(samples) // SAMPLE_BYTES
+                if data := self._piece(await _encode(self._services, self._encoder, samples)):
                     await sink.send(data)
-            if data := self._events.piece(self._encoder.finish()) + self._events.end():
+            if data := self._piece(self._encoder.finish()) + self._end():
                 sink.push(data)
         except RequestError as error:
             sink.push(self._failed(error))
+
+    def _piece(self, data: bytes) -> bytes:
+        if not self._parsed.sse or not data:
+            return data
+        return event({"type": "speech.audio.delta", "audio": b64encode(data).decode()})
+
+    def _end(self) -> bytes:
+        if not self._parsed.sse:
+            return b""
+        read, spoken = len(self._parsed.text), ceil(self._samples / self._parsed.rate * TOKENS_PER_S)
+        usage = {"input_tokens": read, "output_tokens": spoken, "total_tokens": read + spoken}
+        return event({"type": "speech.audio.done", "usage": usage})
 
     def _failed(self, error: RequestError) -> bytes:
         """An event with the error. A file has no place for one: the body breaks off, so that it is not taken for
         complete."""
         if self._record is not None:
             self._record.error = error.code or error.kind
-        if not self._events.sse:
+        if not self._parsed.sse:
             raise error
         return event(error.body())
 

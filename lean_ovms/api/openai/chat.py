@@ -14,13 +14,12 @@ import orjson
 
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
-from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart, Usage
+from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
 from .. import sse
 from ..generation import logprobs_request
 from ..response import json, prompt_logprobs, warning_headers
 from ..route_doc import RouteDoc
 from ..services import INLINE_BYTES, Services
-from .chat_functions import call_delta
 from .chat_request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
 from .chunks import ChoiceState, Chunks
 
@@ -138,11 +137,11 @@ def delta_json(event: Event, *, functions: bool = False) -> bytes:
     if isinstance(event, Reasoning):
         text = orjson.dumps(event.text)
         return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
-    return orjson.dumps(call_delta(event) if functions else {"tool_calls": [_call_delta(event)]})
-
-
-def _call_delta(event: ToolCallStart | ToolCallDelta) -> Json:
+    named: Json = {}
     if isinstance(event, ToolCallStart):
-        function = {"name": event.name, "arguments": ""}
-        return {"id": event.id, "type": "function", "index": event.index, "function": function}
-    return {"index": event.index, "function": {"arguments": event.text}}
+        named, function = {"id": event.id, "type": "function"}, {"name": event.name, "arguments": ""}
+    else:
+        function = {"arguments": event.text}
+    if functions:
+        return orjson.dumps({"function_call": function})
+    return orjson.dumps({"tool_calls": [{**named, "index": event.index, "function": function}]})

@@ -42,7 +42,8 @@ async def handle(request: Request, services: Services) -> Response:
     try:
         size = logprobs_request.response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)
         size += ID_BYTES * group.usage.prompt_tokens if chat.options.token_ids else 0
-        answers = await asyncio.gather(*(_collected(chat, generation) for generation in generations))
+        collected = await asyncio.gather(*(collect(parsed.deltas(generation), 1) for generation in generations))
+        answers = [answer for [answer] in collected]
         size += logprobs_request.generated_size(parsed.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         headers = parsed.headers + warning_headers(list(warnings))
@@ -81,11 +82,6 @@ def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
     except BadRequest as error:
         error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]"
         raise
-
-
-async def _collected(chat: ChatRequest, generation: Generation) -> CompletedChoice:
-    [answer] = await collect(chat.generation.deltas(generation), 1)
-    return answer
 
 
 def full(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import BadRequest
-from ...types import Json, ToolCallDelta, ToolCallStart
+from ...types import Json
 from ..fields import Field, Values
 from ..schemas import FUNCTION, any_of, array, object_of
 
@@ -54,10 +54,3 @@ def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
     if isinstance(choice, dict) and (name := choice["function"]["name"]) not in names:
         raise BadRequest(f"function_call names {name!r}, which is not among the functions", param="function_call")
     return tools, choice
-
-
-def call_delta(event: ToolCallStart | ToolCallDelta) -> Json:
-    """The delta of a piece of the call."""
-    if isinstance(event, ToolCallStart):
-        return {"function_call": {"name": event.name, "arguments": ""}}
-    return {"function_call": {"arguments": event.text}}

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...errors import BadRequest
-from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup, total_usage
+from ...models.collect import CompletedChoice, collect_each
+from ...models.generation import Generation, total_usage
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
-from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
+from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams
 from ..fields import Field, FieldSet, read, require
 from ..generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
 from ..generation.images import load_images
+from ..generation.logprobs_request import require_alternatives
 from ..generation.sampling import SAMPLING
 from ..generation.unsupported import warnings
 from ..response import json, warning_headers
@@ -89,8 +90,10 @@ async def handle(request: Request, services: Services) -> Response:
         except BaseException:
             await generation.aclose()
             raise
-        first, usage = await _read([generation])
-        others, more = await _read(await start_all(map(parsed.prompt, rest), start, most - tokens) if rest else [])
+        first, usage = await collect_each([generation])
+        others, more = await collect_each(
+            await start_all(map(parsed.prompt, rest), start, most - tokens) if rest else []
+        )
     answers = [
         question.answer(_chances(choice, len(question.options)))
         for question, choice in zip(parsed.questions, [*first, *others], strict=True)
@@ -100,18 +103,12 @@ async def handle(request: Request, services: Services) -> Response:
 
 def _parse(body: Json, services: Services) -> DecisionRequest:
     values = read(FIELDS, body)
-    model = services.default_model(values)
+    model = services.named_model(values, TextModel)
     require(FIELDS, values)
     parts = read_input(values["input"])
     questions = read_questions(values["questions"], services.config.max_prompts)
     model.require_ready()
-    if "alternatives" not in model.capabilities:
-        raise BadRequest(
-            "a decision needs log probabilities of tokens that were not chosen, which this model's pipeline does not "
-            "report: start with --pipeline_type PAGED",
-            param="model",
-            code="not_supported",
-        )
+    require_alternatives(model, "a decision")
     kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
     base = ChatPrompt(messages=[], template_kwargs=kwargs)
     headers = warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"]))
@@ -136,15 +133,6 @@ async def _generate(
         max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=parsed.cache_salt
     )
     return await model.start(prompt, sampling, OutputParams(), priority=parsed.priority)
-
-
-async def _read(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
-    """The answers, to the end. Raises RequestError."""
-    group = GenerationGroup(generations, 1)
-    try:
-        return await collect(group, len(generations)), group.usage
-    finally:
-        await group.aclose()
 
 
 def _chances(choice: CompletedChoice, count: int) -> list[float]:

@@ -19,7 +19,7 @@ from ...types import Image, Json
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read
 from ..forms import read_file
 from ..generation import unsupported
-from ..response import model_name, warning_headers
+from ..response import warning_headers
 from ..services import Services
 
 MOST_CHARACTERS = 32_000
@@ -159,9 +159,7 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
             raise BadRequest(text, param=name)
     if not values.get("prompt", "-").strip():
         raise BadRequest("prompt is empty", param="prompt")
-    registry = services.registry
-    name = values["model"] or registry.default_of(ImageModel) or model_name(values)
-    model = registry.get(name, ImageModel)
+    model = services.named_model(values, ImageModel)
     files = _files(values, model)
     count = _one_of(values, "n", "num_images_per_prompt") or 1
     _check_limit("n", count, model.config.max_num_images_per_prompt)

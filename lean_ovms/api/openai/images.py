@@ -11,11 +11,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from ...errors import RequestError
 from ...image_types import ImageFile, ImageParams
 from ...observability.records import current_record
 from ...push_types import Sink, StreamIterator
-from ...types import Image, Json, Request, Response, Usage
+from ...types import Image, Json, Request, Response
 from .. import sse
 from ..fields import FieldSet
 from ..forms import body_of, read_form
@@ -108,14 +107,8 @@ async def _events(images: _Images, services: Services) -> AsyncGenerator[bytes, 
             yield await services.offload.run(len(file.data), partial(written_event, file), inline_below=INLINE_BYTES)
 
 
-class _Renderer:
-    """The sse.Renderer of events that are bytes."""
+class _Renderer(sse.Renderer[bytes]):
+    """Events that are bytes."""
 
     def deltas(self, deltas: list[bytes]) -> bytes:
         return b"".join(deltas)
-
-    def end(self, usage: Usage) -> bytes:
-        return b""
-
-    def failed(self, error: RequestError) -> bytes:
-        return sse.event(error.body())

@@ -17,7 +17,6 @@ from ...pooling_types import VECTORS, PoolingInfo
 from ...types import Json, Request, Response
 from ..response import json
 from ..route_doc import RouteDoc
-from ..routes import BASES
 from ..services import Services
 
 
@@ -30,8 +29,7 @@ async def handle_list(request: Request, services: Services) -> Response:
 
 @RouteDoc("One model")
 async def handle_one(request: Request, services: Services) -> Response:
-    base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
-    name = request.path[len(base) + len("/models/") :]
+    [name] = request.ids
     model = services.registry.get(name)
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
@@ -47,7 +45,6 @@ def describe(model: Model, name: str) -> Json:
     the engine knows is not there until the model has been loaded. No name may be one that Open WebUI takes for a
     feature of its own: to a model with the key pipeline it sends no chat, but a call of its pipelines.
     """
-    parent = {"parent": model.parent} if model.parent else {}
     return {
         "id": name,
         "object": "model",
@@ -59,7 +56,7 @@ def describe(model: Model, name: str) -> Json:
         "input_modalities": model.input_modalities,
         "output_modalities": model.output_modalities,
         **(_known(model.info) if model.known else {}),
-        **parent,
+        **({"parent": model.parent} if model.parent else {}),
     }
 
 

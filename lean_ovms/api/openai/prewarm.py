@@ -32,17 +32,12 @@ from . import chat_request, completion_request
 log = logging.getLogger("lean_ovms.models")
 
 NO_IMAGES = "prompts with images cannot be computed ahead"
-FIELDS = FieldSet(
-    (
-        *(field for field in chat_request.ALL_FIELDS if field.name != "messages"),
-        replace(MESSAGES, required=False, help="messages of a chat"),
-        replace(
-            completion_request.ALL_FIELDS.named("prompt"),
-            required=False,
-            help="the prompt of a completion, without messages",
-        ),
-    )
-)
+FIELDS = FieldSet((
+    *(field for field in chat_request.ALL_FIELDS if field.name != "messages"),
+    replace(MESSAGES, help="messages of a chat"),
+    replace(completion_request.ALL_FIELDS.named("prompt"), required=False,
+        help="the prompt of a completion, without messages"),
+))  # fmt: skip
 
 
 @RouteDoc(

@@ -39,8 +39,8 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
             error.param = error.param or param
             raise
         count += sum(map(len, found[-len(group) :]))
-        if count > call.config.max_pooling_tokens:
-            text = f"{param} has more tokens than the {call.config.max_pooling_tokens} that a request may have"
+        if count > call.services.config.max_pooling_tokens:
+            text = f"{param} has more tokens than the {call.services.config.max_pooling_tokens} that a request may have"
             raise BadRequest(text, param=param)
     return found
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest
-from ...media.images.loader import ImageLoader
 from ...models.pooling_model import PoolingModel
 from ...pooling_types import (
     IMAGES_ALONE,
@@ -28,12 +27,11 @@ from ...pooling_types import (
     TextWithImages,
 )
 from ...types import ChatPrompt, Json, Response
-from ...util.concurrency import Offload
 from ..fields import FieldSet, Values, read
 from ..generation import unsupported
 from ..generation.images import PLACE, load_all_images, refuse_media
 from ..generation.messages import chat_prompt, read_messages
-from ..response import model_name, new_id, now, warning_headers
+from ..response import new_id, now, warning_headers
 from ..services import Services
 from . import fields as shared
 from .inputs import check_count, conversations, is_conversation, read_inputs
@@ -53,16 +51,12 @@ OTHER_INPUT_TYPES = ("classification", "clustering", "image")
 class PoolingRequest:
     """The fields of a body, its model, and the Warning headers of the response. Not changed once it is built.
 
-    values: every field by name, defaults included. ovms: the path is one of OVMS's, whose rules decide where they
-    differ from those of vLLM and Cohere.
+    values: every field by name, defaults included.
     """
 
     values: Values
     model: PoolingModel
-    config: Config
-    offload: Offload
-    image_loader: ImageLoader
-    ovms: bool
+    services: Services
     headers: list[tuple[str, str]]
 
     def with_values(self, renamed: Json) -> PoolingRequest:
@@ -112,38 +106,31 @@ class PoolingRequest:
     async def load_numpy(self) -> None:
         """Imports numpy outside the event loop: the first time it takes 0.1 s."""
         if "numpy" not in sys.modules:
-            await self.offload.run(0, lambda: importlib.import_module("numpy"))
+            await self.services.offload.run(0, lambda: importlib.import_module("numpy"))
 
-    async def render(self, outputs: Sequence[PooledOutput], work: Callable[[], Response]) -> Response:
-        """Returns what work returns: it writes these outputs, many of them in the offload thread."""
+    async def render(
+        self, outputs: Sequence[PooledOutput], work: Callable[[], Response], *, numpy: bool = True
+    ) -> Response:
+        """Returns what work returns: it writes these outputs, with numpy, many of them in the offload thread."""
+        if numpy:
+            await self.load_numpy()
         size = sum([len(output.data) for output in outputs])
-        return work() if size < INLINE_RESULT else await self.offload.run(size, work)
+        return work() if size < INLINE_RESULT else await self.services.offload.run(size, work)
 
 
-def parse(body: Json, services: Services, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
+def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest:
     """Returns the fields of a body and its model. Raises RequestError."""
     values = read(fields, body)
-    model = _model(values, services)
+    model = services.named_model(values, PoolingModel)
     kept = model.keep_loaded(values.get("keep_alive"))
     padded = values.get("padding") == "max_length"
     padding = ["padding has no effect on the results of this model"] if padded else []
     return PoolingRequest(
         values=values,
         model=model,
-        config=services.config,
-        offload=services.offload,
-        image_loader=services.image_loader,
-        ovms=ovms,
+        services=services,
         headers=warning_headers(padding + unsupported.warnings(fields, body) + kept),
     )
-
-
-def _model(values: Values, services: Services) -> PoolingModel:
-    """Returns the model that is named, or else the only pooling model. Raises RequestError."""
-    name = values["model"]
-    if not name:
-        name = services.registry.default_of(PoolingModel) or model_name(values)
-    return services.registry.get(name, PoolingModel)
 
 
 # --- inputs that are computed one by one
@@ -168,7 +155,13 @@ class Inputs:
         return usual if self.special is None else self.special
 
 
-def parse_inputs(values: Values, config: Config) -> Inputs:
+def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:
+    """Returns the request of an endpoint that takes inputs one by one, and these. Raises RequestError."""
+    call = parse(body, services, fields=fields)
+    return call, _inputs(call.values, services.config)
+
+
+def _inputs(values: Values, config: Config) -> Inputs:
     """Reads `input` or `messages`. Raises BadRequest."""
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
@@ -205,19 +198,18 @@ async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     if prefix:
         if any(isinstance(item, list) for item in items):
             raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
-        items = [_with_prefix(item, prefix) for item in items]
+        items = [
+            replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
+            for item in items
+        ]
     return items
-
-
-def _with_prefix(item: PoolingInput, prefix: str) -> PoolingInput:
-    return replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
 
 
 async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[ChatPrompt]:
     """Returns the conversations with their images loaded. Raises RequestError."""
     if info.images:
-        native = request.model.serving().info.image_tokens
-        return await load_all_images(inputs.prompts, inputs.places, native, request.image_loader, request.offload)
+        native, services = request.model.serving().info.image_tokens, request.services
+        return await load_all_images(inputs.prompts, inputs.places, native, services.image_loader, services.offload)
     for prompt, place in zip(inputs.prompts, inputs.places, strict=True):
         refuse_media(prompt.messages, "this model reads text only", place)
     return inputs.prompts

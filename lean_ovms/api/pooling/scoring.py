@@ -43,7 +43,8 @@ class ScoreRequest:
     """Documents, and one query or as many. query_param, document_param: their fields.
 
     max_query, max_document: tokens kept, 0: all. chunks: limits of documents in pieces, None: they have one piece.
-    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400.
+    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400. ovms: the path is one of
+    OVMS's, whose rules decide where they differ from those of vLLM and Cohere.
     """
 
     call: PoolingRequest
@@ -57,6 +58,7 @@ class ScoreRequest:
     template_kwargs: Json = field(default_factory=dict)
     chunks: ChunkLimits | None = None
     cuts: bool = False
+    ovms: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
         _vectors(request, request.documents, _cut(base, request.max_document, info), request.document_param),
     )
     size = sum(map(len, right))
-    values = await request.call.offload.run(size, partial(vectors.cosines, left, right), inline_below=INLINE_RESULT)
+    work = partial(vectors.cosines, left, right)
+    values = await request.call.services.offload.run(size, work, inline_below=INLINE_RESULT)
     return Scores(values, left_tokens + right_tokens)
 
 
@@ -129,7 +132,7 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
     await request.call.load_numpy()
     from ...util import vectors
 
-    base, most = request.call.params(info, output=PER_TOKEN), request.call.config.max_pooling_tokens
+    base, most = request.call.params(info, output=PER_TOKEN), request.call.services.config.max_pooling_tokens
     queries, tokens = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
     of_documents = _cut(base, request.max_document, info)
     values: list[float] = []
@@ -142,7 +145,7 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
         left = queries * len(documents) if len(queries) == 1 else queries[start:]
         pairs = list(zip(left, documents, strict=False))
         size = sum(map(len, documents))
-        values += await request.call.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
+        values += await request.call.services.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
     return Scores(values, tokens)
 
 
@@ -151,7 +154,7 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
     values = request.call.values
-    raw = request.call.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
+    raw = request.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
     params = request.call.params(info, instruction=request.instruction, **({"activation": False} if raw else {}))
     pairs, numbers = await _pairs(request, info)
     outputs = await request.call.encode(pairs, params, request.document_param)

@@ -29,10 +29,6 @@ class AudioFormat:
     encoding: str = "pcm"
     rate: int = SAMPLE_RATE
 
-    @property
-    def sample_bytes(self) -> int:
-        return SAMPLE_BYTES if self.encoding == "pcm" else 1
-
 
 class AudioReader:
     """Decodes the base64 audio of one format. Any cut of the audio between samples gives the same samples."""
@@ -60,7 +56,7 @@ class AudioReader:
             raise _invalid("it is not base64") from None
         if not data:
             raise _invalid("it is empty")
-        if len(data) % self.format.sample_bytes:
+        if len(data) % (SAMPLE_BYTES if self.format.encoding == "pcm" else 1):
             raise _invalid("its last sample is not whole")
         return data if self._decoder is None else self._decoder.feed(data)
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...errors import BadRequest
-from ...observability.logging import safe
 from ...speech_types import TextDelta
 from ...types import Json
 
 EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear")
 """Types of a client's events, which both dialects have."""
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
-
-
-def unknown_event(kind: str, events: tuple[str, ...]) -> BadRequest:
-    """Returns the error for an event of a type that is not in `events`."""
-    known = ", ".join(events)
-    return BadRequest(f"Unknown event type: {safe(kind, 80)}. Known are {known}", param="type", code="unknown_event")
+"""Languages without spaces between words."""
 
 
 def audio_of(event: Json) -> str:
@@ -26,11 +22,6 @@ def audio_of(event: Json) -> str:
     return audio
 
 
-def has_spaces(language: str) -> bool:
-    """Returns whether words of this language are written with spaces between them."""
-    return language not in SPACELESS
-
-
 def logprobs(event: TextDelta) -> list[Json] | None:
     """Returns OpenAI's log probability objects for the tokens of a delta; None if the model reports none."""
     if event.logprobs is None:
@@ -38,10 +29,24 @@ def logprobs(event: TextDelta) -> list[Json] | None:
     return [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in event.logprobs]
 
 
-def parted(text: str, before: str, spaceless: bool) -> str:
-    """Returns a text that follows `before`, with the space between them where one is needed."""
-    if not before:
-        return text.lstrip()
-    if spaceless or not text or text[0].isspace() or before[-1].isspace():
+@dataclass(slots=True)
+class Said:
+    """The text that was sent of a transcript. window: what there was of the current window."""
+
+    text: str = ""
+    window: str = ""
+
+    def add(self, text: str, language: str) -> str:
+        """Adds the text of a delta. Returns it as it follows the text before, with the space that is needed there."""
+        begins, before = not self.window, self.text[-1:]
+        self.window += text
+        if begins and not before:
+            text = text.lstrip()
+        elif begins and text and not (language in SPACELESS or text[0].isspace() or before.isspace()):
+            text = f" {text}"
+        self.text += text
         return text
-    return f" {text}"
+
+    def rest(self, window: str) -> str:
+        """Returns what no delta had of the text of a window that has ended."""
+        return window[len(self.window) :] if window.startswith(self.window) else ""

@@ -11,7 +11,8 @@ from ...errors import NotFound
 from ...models.speech_model import SpeechModel
 from ...types import Json, Request, Response
 from ...websocket_types import PROTOCOLS_HEADER, Close, WebSocket
-from ..fields import Field, read_parameters
+from ..fields import Field, FieldSet
+from ..forms import read_query
 from ..response import new_id, now
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -22,10 +23,10 @@ from .session import Dialect, TranscriptionSession
 from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"
-QUERY = (
+QUERY = FieldSet((
     Field("intent", "string", "transcription: OpenAI's dialect"),
     Field("model", "string", "name of the model; without it: the only one for speech"),
-)
+))  # fmt: skip
 
 
 class RealtimeService(OpenWebSockets[TranscriptionSession]):
@@ -44,20 +45,22 @@ class RealtimeService(OpenWebSockets[TranscriptionSession]):
 async def handle(request: Request, services: Services) -> Response:
     if not request.websocket:
         raise no_upgrade(request)
-    query = read_parameters(request.query)
-    name = await services.when_known(lambda: chosen_model(services, query.get("model", "")))
-    dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
+    query = read_query(QUERY, request.query)
+    name = await services.when_known(lambda: chosen_model(services, query["model"] or ""))
+    decided = query["intent"] == "transcription"
+    dialect: type[Dialect] = OpenAi if decided or query["model"] else Vllm
     service = services.get(RealtimeService)
 
     async def serve(websocket: WebSocket) -> Close:
-        decided = query.get("intent") == "transcription"
         session = TranscriptionSession(services, websocket, dialect, name, None if decided else dialect_of)
         services.metrics.realtime_sessions(1)
         try:
             with service.opened(session):
                 if service.stopping.is_set():
                     session.stop()
-                await session.send(created(session))
+                # The first event is for clients of both dialects: it is sent before the client sends one.
+                created = {"id": session.id, "created": now(), "session": session.described()}
+                await session.send({"type": "session.created", "event_id": new_id("event"), **created})
                 return await session.run()
         finally:
             services.metrics.realtime_sessions(-1)
@@ -91,14 +94,3 @@ def chosen_model(services: Services, name: str) -> str:
             registry.get(only, SpeechModel)  # raises: what it is for
         raise NotFound("no model of this server transcribes speech", code="model_not_found")
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""
-
-
-def created(session: TranscriptionSession) -> dict[str, object]:
-    """Returns the first event, for clients of both dialects: it is sent before the client sends one."""
-    return {
-        "type": "session.created",
-        "event_id": new_id("event"),
-        "id": session.id,
-        "created": now(),
-        "session": session.described(),
-    }

@@ -15,7 +15,7 @@ from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, Wi
 from ...types import Json
 from ..response import new_id
 from . import openai_beta, openai_session
-from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, Said, audio_of, logprobs
 from .session import TranscriptionSession
 from .silence import SilenceTimer
 from .stream import Stream
@@ -25,13 +25,12 @@ EMPTY = "Error committing input audio buffer: the buffer is empty"
 
 @dataclass(slots=True)
 class _Item:
-    """One utterance. start, end: seconds of the session. window: what was sent of the current window."""
+    """One utterance. start, end: seconds of the session."""
 
     id: str
     start: float
     end: float = 0.0
-    text: str = ""
-    window: str = ""
+    said: Said = field(default_factory=Said)
     logprobs: list[Json] = field(default_factory=list)
     committed: bool = False
     dropped: bool = False  # by input_audio_buffer.clear
@@ -161,14 +160,9 @@ class OpenAi:
         await self._send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
 
     async def _delta(self, stream: Stream, item: _Item, event: TextDelta) -> None:
-        begins = not item.window
-        item.window += event.text
-        text = event.text
-        if begins:
-            text = parted(text, item.text, spaceless=not has_spaces(stream.settings.language))
+        text = item.said.add(event.text, stream.settings.language)
         if not text or item.dropped:
             return
-        item.text += text
         extra = {}
         if stream.settings.logprobs:
             extra["logprobs"] = known = logprobs(event)
@@ -179,9 +173,9 @@ class OpenAi:
         if not self._items:
             return  # silence at the end
         item = self._items[0]
-        if event.text.startswith(item.window) and (rest := event.text[len(item.window) :]):
+        if rest := item.said.rest(event.text):
             await self._delta(stream, item, TextDelta(rest))
-        item.window = ""
+        item.said.window = ""
         item.end = max(item.end, stream.offset_s + event.end)
         if stream.settings.turns is not None and item.committed | item.dropped:
             await self._complete(stream)
@@ -197,7 +191,7 @@ class OpenAi:
     async def _completed(self, item: _Item, *, logprobs: bool = False) -> None:
         usage = {"type": "duration", "seconds": round(max(0.0, item.end - item.start), 3)}
         extra = {"logprobs": item.logprobs} if logprobs else {}
-        await self._transcription("completed", item, transcript=item.text, usage=usage, **extra)
+        await self._transcription("completed", item, transcript=item.said.text, usage=usage, **extra)
         self._silence.begin()
 
     async def finished(self, stream: Stream) -> None:

@@ -14,15 +14,14 @@ from ...types import Json
 UPDATE, UPDATED = "transcription_session.update", "transcription_session.updated"
 FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 _FORMAT, _TRANSCRIPTION = "input_audio_format", "input_audio_transcription"
-_SAME = ("turn_detection",)
-"""Members of the session that are members of audio.input."""
+_TURNS = "turn_detection"
 
 
 def session_of(given: Any) -> Json:
     """Returns the session object of session.update. Raises BadRequest."""
     if not isinstance(given, dict):
         raise BadRequest("session is not an object", param="session", code="invalid_type")
-    found: Json = {name: given[name] for name in _SAME if name in given}
+    found: Json = {_TURNS: given[_TURNS]} if _TURNS in given else {}
     if given.get(_FORMAT) is not None:
         name = given[_FORMAT]
         if not isinstance(name, str) or name not in FORMATS:
@@ -47,6 +46,6 @@ def described(session: Json) -> Json:
         _FORMAT: names[given["format"]["type"]],
         _TRANSCRIPTION: given["transcription"],
         "input_audio_noise_reduction": given["noise_reduction"],
-        **{name: given[name] for name in _SAME},
+        _TURNS: given[_TURNS],
         "include": session["include"],
     }

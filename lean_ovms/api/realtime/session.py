@@ -16,15 +16,15 @@ from typing import ClassVar, Protocol
 
 import orjson
 
-from ...errors import BadRequest, InternalError, RequestError
+from ...errors import BadRequest, RequestError, reported
 from ...models.speech_model import SpeechModel
+from ...observability.logging import safe
 from ...speech_types import SpeechEvent
 from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ..response import new_id
 from ..services import Services
 from ..websockets import read_event
-from .dialect import unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
@@ -147,7 +147,7 @@ class TranscriptionSession:
             await self.close_stream(self.current)
         self.settings = settings
 
-    async def append(self, audio: str, *, committed: bool) -> Stream:
+    async def append(self, audio: str, *, committed: bool) -> None:
         """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
         stream = await self.open()
         if committed:
@@ -161,7 +161,6 @@ class TranscriptionSession:
         self._blocked = True
         await stream.audio.room()
         self._blocked = False
-        return stream
 
     async def open(self) -> Stream:
         """Returns the current stream, or a new one without audio.
@@ -171,7 +170,18 @@ class TranscriptionSession:
         stream = self.current
         if stream is not None and stream.audio.ended and stream.settings.turns is not None:
             self._left(stream)
-        return self.current or await self._open()
+        if self.current is not None:
+            return self.current
+        model = await self.model()
+        params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
+        stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
+        self._blocked = True
+        await self._waiting.put(stream)
+        self._blocked = False
+        self.current = stream
+        self._unfinished.append(stream)
+        self._idle.clear()
+        return stream
 
     async def close_stream(self, stream: Stream) -> None:
         """Ends the audio of this stream."""
@@ -187,18 +197,6 @@ class TranscriptionSession:
         if self.current is stream:
             self.current = None
         self._fed_s += stream.audio.seconds
-
-    async def _open(self) -> Stream:
-        model = await self.model()
-        params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
-        stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
-        self._blocked = True
-        await self._waiting.put(stream)
-        self._blocked = False
-        self.current = stream
-        self._unfinished.append(stream)
-        self._idle.clear()
-        return stream
 
     # --- its life
 
@@ -263,12 +261,9 @@ class TranscriptionSession:
                 raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
             event = await read_event(message, self.services, lambda event: event)
             await self._handle(event)
-        except RequestError as error:
+        except Exception as error:
             self._blocked = False
-            await self.dialect.refuse(error, event)
-        except Exception:
-            logger.exception("an event of a realtime session failed")
-            await self.dialect.refuse(InternalError(), event)
+            await self.dialect.refuse(reported(error, logger, "an event of a realtime session failed"), event)
 
     async def _handle(self, event: Json) -> None:
         kind = event["type"]
@@ -277,7 +272,8 @@ class TranscriptionSession:
             if not isinstance(self.dialect, shown) and self.current is None:
                 self.dialect = shown(self)
         if kind not in self.dialect.events:
-            raise unknown_event(kind, self.dialect.events)
+            text = f"Unknown event type: {safe(kind, 80)}. Known are {', '.join(self.dialect.events)}"
+            raise BadRequest(text, param="type", code="unknown_event")
         await self.dialect.handle(event)
 
     # --- transcription
@@ -311,13 +307,9 @@ class TranscriptionSession:
             await stream.committed.wait()
             await self._send_all(dialect, stream, pending)
             await dialect.finished(stream)
-        except RequestError as error:
+        except Exception as error:
             stream.audio.end()
-            await dialect.failed(stream, error)
-        except Exception:
-            logger.exception("a transcription failed")
-            stream.audio.end()
-            await dialect.failed(stream, InternalError())
+            await dialect.failed(stream, reported(error, logger, "a transcription failed"))
         finally:
             stream.audio.end()
             self._touched = self._clock()

@@ -39,7 +39,7 @@ class Settings:
         """Returns the parameters of a transcription for the engine. Raises BadRequest."""
         turns = self.turns or (TurnDetection() if self.joined else None)
         return TranscribeParams(
-            language=known_language(self.language, info),
+            language=_known_language(self.language, info),
             prompt=self.prompt,
             hotwords=self.hotwords,
             logprobs=self.logprobs and "logprobs" in info.capabilities,
@@ -49,7 +49,7 @@ class Settings:
         )
 
 
-def known_language(given: str, info: SpeechInfo) -> str:
+def _known_language(given: str, info: SpeechInfo) -> str:
     """Returns the model's code of a language that is named as in a form; "" to detect it. Raises BadRequest."""
     if not given.strip():
         return ""

@@ -16,7 +16,7 @@ from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read, read_one
 from .audio import RATES, AudioFormat
-from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, Said, audio_of, logprobs
 from .session import TranscriptionSession
 from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
@@ -59,11 +59,9 @@ FINAL = Field("final", "bool", "there is no more audio", default=False)
 
 
 @dataclass(slots=True)
-class _Text:
-    """What was sent of one stream."""
+class _Text(Said):
+    """What was sent of one stream, and its tokens."""
 
-    text: str = ""
-    window: str = ""
     prompt_tokens: int = 0
     tokens: int = 0
 
@@ -135,21 +133,16 @@ class Vllm:
         if isinstance(event, TextDelta):
             await self._delta(stream, said, event)
         elif isinstance(event, WindowDone):
-            if rest := event.text.removeprefix(said.window) if event.text.startswith(said.window) else "":
+            if rest := said.rest(event.text):
                 await self._delta(stream, said, TextDelta(rest))
             said.window = ""
             said.prompt_tokens += event.prompt_tokens
             said.tokens += event.tokens
 
     async def _delta(self, stream: Stream, said: _Text, event: TextDelta) -> None:
-        begins = not said.window
-        said.window += event.text
-        text = (
-            parted(event.text, said.text, spaceless=not has_spaces(stream.settings.language)) if begins else event.text
-        )
+        text = said.add(event.text, stream.settings.language)
         if not text:
             return
-        said.text += text
         known = logprobs(event) if stream.settings.logprobs else None
         await self._session.send({"type": "transcription.delta", "delta": text, "logprobs": known})
 

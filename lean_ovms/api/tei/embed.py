@@ -6,14 +6,13 @@ name no model: the only one for embeddings is meant. /v1/embed and /v2/embed are
 
 from __future__ import annotations
 
-from ...pooling_types import EMBED, PooledOutput
+from ...pooling_types import EMBED
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS
+from ..pooling.encoding import FLOATS, bare_list
 from ..pooling.inputs import read_inputs
 from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ..pooling.response import bare_list
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..route_doc import RouteDoc
 from ..schemas import all_of
@@ -38,16 +37,10 @@ async def handle(request: Request, services: Services) -> Response:
     info = call.info((EMBED,))
     params = call.params(info, dimensions=dimensions(call.values["dimensions"], call, info))
     outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
-    await call.load_numpy()
-    return await call.render(outputs, lambda: full(call, outputs))
+    return await call.render(outputs, lambda: bare_list(map(FLOATS.json, outputs), call.headers))
 
 
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
     call = parse(body, services, fields=FIELDS)
     call = call.with_values(truncation(call.values))
-    return call, Inputs(read_inputs(call.values["inputs"], call.config.max_pooling_inputs, "inputs"))
-
-
-def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
-    """The vectors."""
-    return bare_list((FLOATS.json(output) for output in outputs), call.headers)
+    return call, Inputs(read_inputs(call.values["inputs"], services.config.max_pooling_inputs, "inputs"))

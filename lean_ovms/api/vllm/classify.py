@@ -7,31 +7,23 @@ from functools import partial
 import orjson
 
 from ...pooling_types import CLASSIFY, SCORE, PooledOutput, PoolingInfo
-from ...types import Json, Request, Response
+from ...types import Request, Response
 from ..fields import FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS
-from ..pooling.request import Inputs, PoolingRequest, items_of, parse, parse_inputs
-from ..pooling.response import json_list, usage
+from ..pooling.encoding import FLOATS, json_list, usage
+from ..pooling.request import Inputs, PoolingRequest, items_of, parse_with_inputs
 from ..route_doc import RouteDoc
-from ..routes import follows_ovms
 from ..services import Services
 
 FIELDS = FieldSet(shared.INPUTS)
+parse_classify = partial(parse_with_inputs, fields=FIELDS)
 
 
 @RouteDoc("Probabilities of a model's labels", body=FIELDS, rules=shared.ONE_INPUT)
 async def handle(request: Request, services: Services) -> Response:
-    call, inputs = await services.parse_body(request, partial(parse_classify, ovms=follows_ovms(request)))
+    call, inputs = await services.parse_body(request, parse_classify)
     info, outputs = await classify(call, inputs)
-    await call.load_numpy()
     return await call.render(outputs, lambda: full(call, info, outputs))
-
-
-def parse_classify(body: Json, services: Services, *, ovms: bool = False) -> tuple[PoolingRequest, Inputs]:
-    """Raises RequestError."""
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
-    return call, parse_inputs(call.values, call.config)
 
 
 async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:

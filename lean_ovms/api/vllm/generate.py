@@ -33,14 +33,10 @@ _NOT_IN_SAMPLING_PARAMS = _OUTSIDE.names | {
     *("best_of", "use_beam_search", "length_penalty", "early_stopping", "id_slot"),
     *("truncate_prompt_tokens", "truncation_side"),
 }
-SAMPLING_PARAMS = FieldSet(
-    (
-        *(field for field in SAMPLING if field.name not in _NOT_IN_SAMPLING_PARAMS),
-        NUM_LOGPROBS,
-        PROMPT_LOGPROBS,
-        STRUCTURED[0],
-    )
-)
+SAMPLING_PARAMS = FieldSet((
+    *(field for field in SAMPLING if field.name not in _NOT_IN_SAMPLING_PARAMS),
+    *(NUM_LOGPROBS, PROMPT_LOGPROBS, STRUCTURED[0]),
+))  # fmt: skip
 """vLLM's SamplingParams."""
 FIELDS = FieldSet((
     Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),

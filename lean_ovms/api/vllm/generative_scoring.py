@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...models.collect import CompletedChoice, collect
-from ...models.generation import GenerationGroup
+from ...models.collect import CompletedChoice, collect_each
 from ...models.start_all import check_total, start_all
 from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
 from ..fields import Field, FieldSet, Values, read, require
 from ..generation.common_fields import MODEL, REQUEST_ID
+from ..generation.logprobs_request import require_alternatives
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
 from ..generation.unsupported import warnings
@@ -60,11 +60,7 @@ async def handle(request: Request, services: Services) -> Response:
         )
         start = partial(model.start, sampling=sampling, output=OutputParams())
         generations = await start_all(prompts, start, model.config.max_queued_tokens_per_client)
-        group = GenerationGroup(generations, 1)
-        try:
-            choices = await collect(group, len(generations))
-        finally:
-            await group.aclose()
+        choices, tokens = await collect_each(generations)
     scores = [_score(choice, softmax=values["apply_softmax"]) for choice in choices]
     body = {
         "id": new_id("generative-scoring", values["request_id"]),
@@ -72,7 +68,7 @@ async def handle(request: Request, services: Services) -> Response:
         "created": now(),
         "model": model.name,
         "data": [{"index": place, "object": "score", "score": score} for place, score in enumerate(scores)],
-        "usage": usage(group.usage),
+        "usage": usage(tokens),
     }
     return json(body, headers)
 
@@ -80,7 +76,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tuple[str, str]]]:
     """Returns the model, the values of the fields, and Warning headers. Raises RequestError."""
     values = read(FIELDS, body)
-    model = services.default_model(values)
+    model = services.named_model(values, TextModel)
     _tokens_or_text(values["query"], "query")
     require(FIELDS, values)
     items = values["items"]
@@ -91,13 +87,7 @@ def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tupl
     for place, item in enumerate(items):
         _tokens_or_text(item, f"items[{place}]")
     _check_labels(values["label_token_ids"], model)
-    if "alternatives" not in model.capabilities:
-        raise BadRequest(
-            "generative scoring needs log probabilities of tokens that were not chosen, which this model's pipeline "
-            "does not report: start with --pipeline_type PAGED",
-            param="model",
-            code="not_supported",
-        )
+    require_alternatives(model, "generative scoring")
     return model, values, warning_headers(warnings(FIELDS, body))
 
 

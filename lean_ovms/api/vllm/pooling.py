@@ -16,15 +16,13 @@ from ...pooling_types import (
     SCORE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
-    PooledOutput,
     PoolingInfo,
 )
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
-from ..pooling.request import Inputs, PoolingRequest, items_of, parse, parse_inputs
-from ..routes import follows_ovms
+from ..pooling.request import Inputs, PoolingRequest, items_of, parse_with_inputs
 from ..services import Services
 
 TASKS = {
@@ -59,21 +57,20 @@ FIELDS = FieldSet((
 
 @shared.vectors_doc("What a pooling model computes", FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    call, inputs = await services.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    call, inputs = await services.parse_body(request, _read)
     info = call.info(KINDS)
     per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
     encoding = Encoding.of(call.values, per_token=per_token)
     outputs = await call.encode(await items_of(call, inputs, info), params)
-    if encoding.needs_numpy:
-        await call.load_numpy()
-    return await call.render(outputs, lambda: full(call, encoding, outputs))
+    work = partial(results_response, call, encoding, outputs, prefix="pooling", kind=b"pooling", member=b"data")
+    return await call.render(outputs, work, numpy=encoding.needs_numpy)
 
 
-def _read(body: Json, services: Services, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
+def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
+    call, inputs = parse_with_inputs(body, services, fields=FIELDS)
     Encoding.of(call.values)
-    return call, parse_inputs(call.values, call.config)
+    return call, inputs
 
 
 def _task(task: str | None, info: PoolingInfo) -> str:
@@ -87,9 +84,3 @@ def _task(task: str | None, info: PoolingInfo) -> str:
             REFUSED.get(task) or f"Unsupported task: {task[:80]!r} Supported tasks: ({names})", param="task"
         )
     return task
-
-
-def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
-    """The list of results, or their bytes."""
-    envelope = call.envelope("pooling")
-    return results_response(encoding, outputs, envelope, call.headers, kind=b"pooling", member=b"data")

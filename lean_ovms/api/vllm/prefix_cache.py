@@ -9,24 +9,23 @@ from __future__ import annotations
 from ...errors import NotSupported, StoreFailure
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..fields import Field, query_boolean, read_parameters
+from ..fields import Field, FieldSet
+from ..forms import read_query
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
 
-QUERY = (
+QUERY = FieldSet((
     Field("reset_running_requests", "bool", "no effect: running requests go on, and keep their blocks", default=False),
     Field("reset_external", "bool", "also remove the models' blocks in `--prefix_cache_path`", default=False),
-)
+))  # fmt: skip
 
 
 @RouteDoc(
     "Forget the cached prompts of all loaded models, which PAGED has to serve", query=QUERY, errors=(503,), answer=""
 )
 async def handle(request: Request, services: Services) -> Response:
-    given = read_parameters(request.query)
-    query_boolean(given, "reset_running_requests")
-    disk = query_boolean(given, "reset_external")
+    disk = read_query(QUERY, request.query)["reset_external"]
     for model in _text_models(services):
         if model.loaded:
             await model.engine.prefix_cache_action("reset", disk=disk)

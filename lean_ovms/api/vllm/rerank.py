@@ -16,10 +16,10 @@ from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.chunks import ChunkLimits
+from ..pooling.encoding import ENTRY_BYTES, shortest
 from ..pooling.inputs import content_text
 from ..pooling.pair_fields import PAIR_FIELDS, limits
 from ..pooling.request import parse
-from ..pooling.response import ENTRY_BYTES, shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json
@@ -88,7 +88,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> RerankRequest:
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
+    call = parse(body, services, fields=FIELDS)
     values = call.values
     call = call.with_values(truncation(values) | ({"use_activation": False} if values["raw_scores"] else {}))
     query = _query(values["query"], ovms=ovms)
@@ -111,6 +111,7 @@ def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> Rerank
         document_param=name,
         chunks=ChunkLimits(pieces=most, pieces_per_document=pieces or 0) if in_pieces else None,
         cuts=cohere,
+        ovms=ovms,
         **limits(values),
     )
     return RerankRequest(parsed, not ovms if shown is None else shown, of_tei)

@@ -10,9 +10,9 @@ from functools import partial
 from ...errors import BadRequest
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet
+from ..pooling.encoding import ENTRY_BYTES, shortest, usage
 from ..pooling.pair_fields import PAIR_FIELDS, limits, side
 from ..pooling.request import PoolingRequest, parse
-from ..pooling.response import ENTRY_BYTES, shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..route_doc import RouteDoc
@@ -56,8 +56,8 @@ async def handle(request: Request, services: Services) -> Response:
 
 def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:
     """Raises RequestError."""
-    call = parse(body, services, fields=FIELDS, ovms=ovms)
-    values, most = call.values, call.config.max_pooling_inputs
+    call = parse(body, services, fields=FIELDS)
+    values, most = call.values, services.config.max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
     if names is None:
         given = next((name for name in _NAMES if values[name] is not None), "queries")
@@ -73,7 +73,13 @@ def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreR
     if len(first) not in (1, len(second)):
         raise BadRequest("Input lengths must be either 1:1, 1:N or N:N", param=names[0])
     return ScoreRequest(
-        call=call, queries=first, documents=second, query_param=names[0], document_param=names[1], **limits(values)
+        call=call,
+        queries=first,
+        documents=second,
+        query_param=names[0],
+        document_param=names[1],
+        ovms=ovms,
+        **limits(values),
     )
 
 

@@ -9,36 +9,34 @@ from __future__ import annotations
 from ...errors import NotFound, Unavailable
 from ...models.model_cache import ModelCache
 from ...types import Request, Response
-from ..fields import Field, query_choice, read_parameters
+from ..fields import Field, FieldSet
+from ..forms import read_query
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
 
-LEVELS = ("0", "1", "2")
-MODES = ("wait", "abort")
-TAGS = ("weights", "kv_cache")
-QUERY = (
+QUERY = FieldSet((
     Field("level", "string", "0: only refuse requests; 1 and 2: also unload all models", default="1",
-        schema={"enum": list(LEVELS)}),
+        choices=("0", "1", "2"), outside="level must be one of 0, 1, 2"),
     Field("mode", "string", "wait: running requests finish; abort: they end with an error", default="wait",
-        schema={"enum": list(MODES)}),
-)  # fmt: skip
-TAG = Field(
-    "tags", "string", "what is loaded first in vLLM; here everything is, with each", schema={"enum": list(TAGS)}
-)
+        choices=("wait", "abort"), outside="mode must be one of wait, abort"),
+))  # fmt: skip
+TAGS = FieldSet((
+    Field("tags", "string", "what is loaded first in vLLM; here everything is, with each",
+        choices=("weights", "kv_cache"), outside="tags must be one of weights, kv_cache"),
+))  # fmt: skip
 
 
 @RouteDoc("Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,), answer="")
 async def handle_sleep(request: Request, services: Services) -> Response:
-    given = read_parameters(request.query)
-    level, mode = query_choice(given, "level", LEVELS, "1"), query_choice(given, "mode", MODES, "wait")
-    await _model_cache(services).sleep(keeps=level == "0", cut=mode == "abort")
+    given = read_query(QUERY, request.query)
+    await _model_cache(services).sleep(keeps=given["level"] == "0", cut=given["mode"] == "abort")
     return Response(200)
 
 
-@RouteDoc("Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503), answer="")
+@RouteDoc("Load what was unloaded by /sleep, and serve again", query=TAGS, errors=(404, 503), answer="")
 async def handle_wake_up(request: Request, services: Services) -> Response:
-    query_choice(read_parameters(request.query), "tags", TAGS, TAGS[0])
+    read_query(TAGS, request.query)
     if failed := await _model_cache(services).wake_up():
         raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
     return Response(200)

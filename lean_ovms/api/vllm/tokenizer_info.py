@@ -6,18 +6,22 @@ As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokeniz
 
 from __future__ import annotations
 
+from ...models.text_model import TextModel
 from ...types import Request, Response
-from ..fields import read_parameters
+from ..fields import FieldSet
+from ..forms import read_query
 from ..generation.common_fields import MODEL
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
 
+QUERY = FieldSet((MODEL,))
 
-@RouteDoc("Chat template and special tokens", query=(MODEL,), errors=(404, 503))
+
+@RouteDoc("Chat template and special tokens", query=QUERY, errors=(404, 503))
 async def handle(request: Request, services: Services) -> Response:
-    name = read_parameters(request.query).get("model")
-    model = await services.when_known(lambda: services.default_model({"model": name}))
+    query = read_query(QUERY, request.query)
+    model = await services.when_known(lambda: services.named_model(query, TextModel))
     template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     known = {**model.directory.tokenizer, **tokens}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lean_ovms.api.anthropic.blocks import Blocks, Content
+from lean_ovms.api.anthropic.blocks import Content
 from lean_ovms.api.anthropic.events import MessageObject, MessageRenderer
 from lean_ovms.errors import EngineFailure
 from lean_ovms.push_types import Sink
@@ -58,10 +58,9 @@ def pieces(events: list[Event], rng: random.Random) -> list[Delta]:
 
 def unary(deltas: list[Delta], message: MessageObject) -> dict[str, Any]:
     content = Content()
-    blocks = Blocks(content)
-    blocks.feed(deltas)
-    blocks.close()
-    return message.full(content, blocks, USAGE)
+    content.feed(deltas)
+    content.close()
+    return message.full(content, USAGE)
 
 
 @cache

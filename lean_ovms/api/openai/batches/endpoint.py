@@ -5,20 +5,18 @@ from __future__ import annotations
 from ....errors import BadRequest
 from ....types import Request, Response
 from ...fields import Field, FieldSet, read, require
+from ...forms import read_query
 from ...response import json
 from ...route_doc import RouteDoc
-from ...routes import id_in
 from ...services import Services
 from ..responses.fields import METADATA
 from ..responses.output_items import item_id
-from ..responses.pages import PAGE, PageQuery, page_response
+from ..responses.pages import PAGE, page_response
 from .fields import expires_after
 from .lines import ENDPOINTS
 from .service import BatchService, batch_body, owner
 from .storage import BATCH, FILE, RETENTION_S, Entry
 
-ONE = "/batches/{id}"
-CANCEL = "/batches/{id}/cancel"
 FIELDS = FieldSet((
     Field("input_file_id", "string", "a file of purpose batch: a request in each line", required=True),
     Field("endpoint", "string", "the path of all requests", required=True, choices=ENDPOINTS),
@@ -49,16 +47,16 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 @RouteDoc("The batches that this client has made", query=PAGE, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
-    page = BatchService.of(services).storage.page(BATCH, owner(), PageQuery.of(request.query))
+    page = BatchService.of(services).storage.page(BATCH, owner(), read_query(PAGE, request.query))
     return page_response(*page)
 
 
 @RouteDoc("A batch, and how many of its requests are done", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(BatchService.of(services).storage.find(BATCH, id_in(request.path, ONE)).body)
+    return json(BatchService.of(services).storage.find(BATCH, request.ids[0]).body)
 
 
 @RouteDoc("Cancel a batch; what is done stays", errors=(409, 501))
 async def handle_cancel(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
-    return json(await service.cancel(service.storage.find(BATCH, id_in(request.path, CANCEL))))
+    return json(await service.cancel(service.storage.find(BATCH, request.ids[0])))

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from functools import partial
 
 from ....observability.logging import safe
 from ....types import Request, Response
-from ...fields import Field, FieldSet, read, read_parameters, require
-from ...forms import body_of, read_file, read_form
+from ...fields import Field, FieldSet, read, require
+from ...forms import body_of, read_file, read_form, read_query
 from ...response import json
 from ...route_doc import RouteDoc
-from ...routes import id_in
 from ...services import INLINE_BYTES, Services
-from ..responses.pages import PAGE, PageQuery, page_response
+from ..responses.pages import page_fields, page_response
 from .fields import expires_after
 from .service import BatchService, file_body, owner
 from .storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 
-ONE = "/files/{id}"
-CONTENT = "/files/{id}/content"
 MAX_NAME = 255
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_PAGE = 10000
@@ -31,10 +27,7 @@ FIELDS = FieldSet((
     Field("purpose", "string", "what it is for: only batch has a use here", required=True, choices=PURPOSES),
     expires_after("expires_after"),
 ))  # fmt: skip
-PAGE_OF_FILES = (
-    *(replace(field, high=MAX_PAGE, default=MAX_PAGE) if field.name == "limit" else field for field in PAGE),
-    Field("purpose", "string", "of these files only"),
-)
+PAGE = FieldSet((*page_fields(MAX_PAGE, MAX_PAGE), Field("purpose", "string", "of these files only")))
 
 
 @RouteDoc("Upload a file, with --files_path", body=FIELDS, form=True, errors=(413, 501))
@@ -52,21 +45,20 @@ async def handle_upload(request: Request, services: Services) -> Response:
     return json(made)
 
 
-@RouteDoc("The files that this client has made", query=PAGE_OF_FILES, errors=(501,))
+@RouteDoc("The files that this client has made", query=PAGE, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
-    storage = BatchService.of(services).storage
-    query = PageQuery.of(request.query, MAX_PAGE, MAX_PAGE)
-    return page_response(*storage.page(FILE, owner(), query, read_parameters(request.query).get("purpose")))
+    storage, query = BatchService.of(services).storage, read_query(PAGE, request.query)
+    return page_response(*storage.page(FILE, owner(), query, query["purpose"]))
 
 
 @RouteDoc("A file's object", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(BatchService.of(services).storage.find(FILE, id_in(request.path, ONE)).body)
+    return json(BatchService.of(services).storage.find(FILE, request.ids[0]).body)
 
 
 @RouteDoc("Delete a file", errors=(400, 501))
 async def handle_delete(request: Request, services: Services) -> Response:
-    service, name = BatchService.of(services), id_in(request.path, ONE)
+    service, name = BatchService.of(services), request.ids[0]
     service.storage.find(FILE, name)
     await service.in_thread(partial(service.storage.delete, name))
     return json({"id": name, "object": FILE, "deleted": True})
@@ -74,7 +66,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("A file's content", answer="application/octet-stream", errors=(501,))
 async def handle_content(request: Request, services: Services) -> Response:
-    service, name = BatchService.of(services), id_in(request.path, CONTENT)
+    service, name = BatchService.of(services), request.ids[0]
     service.storage.find(FILE, name)
     file = await service.in_thread(partial(service.storage.open_data, name))
     headers = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -192,11 +191,6 @@ class Results:
                 except OSError as error:
                     raise failure(error) from None
                 self._storage.used += len(data)
-
-    async def close(self) -> None:
-        """Writes what is not written yet."""
-        with contextlib.suppress(StoreFailure):
-            await self.flush()
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TypeVar
 
 from ....config import Config
-from ....errors import BadRequest, InternalError, RequestError, StartError, StoreFailure, Unavailable
+from ....errors import BadRequest, RequestError, StartError, StoreFailure, Unavailable, reported
 from ....observability.records import current_client
 from ....types import Handle, Json
 from ...response import now
@@ -158,16 +158,15 @@ class BatchService:
         try:
             try:
                 await self._work(entry)
-            except Exception as error:
-                if not isinstance(error, RequestError):
-                    logger.exception("%s failed", name)
-                    error = InternalError()
+            except Exception as failure:
+                error = reported(failure, logger, "%s failed", name)
                 await self._fail(entry, [{"code": error.code, "message": error.message, "param": None, "line": None}])
         except StoreFailure:  # it is in the log, and the next server tries again
             pass
         finally:
             if name in self._results:
-                await self._results.pop(name).close()
+                with contextlib.suppress(StoreFailure):
+                    await self._results.pop(name).flush()
             self._lines.pop(name, None)
 
     async def _fail(self, entry: Entry, errors: list[Json]) -> None:

@@ -26,7 +26,7 @@ from ....push_types import Sink
 from ....types import Json
 from ....util import atomic_file
 from ....util.files import open_regular
-from ..responses.pages import PageQuery
+from ...fields import Values
 from ..responses.store import Page
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -114,18 +114,18 @@ class Storage:
             raise NotFound(f"No {kind} with id {name[:100]!r}.")
         return entry
 
-    def page(self, kind: str, owner: str, query: PageQuery, purpose: str | None = None) -> Page:
-        """Returns files or batches of a client. Raises BadRequest."""
+    def page(self, kind: str, owner: str, query: Values, purpose: str | None = None) -> Page:
+        """Returns files or batches of a client. query: the values of PAGE. Raises BadRequest."""
         bodies = self.of_client(kind, owner, purpose)
-        if not query.newest_first:
+        if query["order"] == "asc":
             bodies.reverse()
-        if query.after is not None:
-            places = [place for place, body in enumerate(bodies) if body["id"] == query.after]
+        if query["after"] is not None:
+            places = [place for place, body in enumerate(bodies) if body["id"] == query["after"]]
             if not places:
                 raise BadRequest(f"after is not the id of a {kind} in this list", param="after")
             bodies = bodies[places[0] + 1 :]
-        page = [(body["id"], orjson.dumps(body)) for body in bodies[: query.limit]]
-        return page, len(bodies) > query.limit
+        page = [(body["id"], orjson.dumps(body)) for body in bodies[: query["limit"]]]
+        return page, len(bodies) > query["limit"]
 
     def of_client(self, kind: str, owner: str, purpose: str | None = None) -> list[Json]:
         """Returns all files or batches of a client, the newest first."""

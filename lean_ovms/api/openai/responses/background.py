@@ -10,13 +10,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-import orjson
-
-from ....errors import InternalError, RequestError
+from ....errors import RequestError, reported
 from ....models.generation import DeltaStream
 from ....push_types import Sink
 from ....types import Json, Usage
-from ...sse import DONE, PING
+from ...sse import DONE, PING, event
 from .events import Events
 
 logger = logging.getLogger("lean_ovms.api")
@@ -83,11 +81,8 @@ class BackgroundResponse:
         """Publish the generation to its end; its error, if there is one."""
         try:
             await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
-        except RequestError as error:
-            return self._error or error
-        except Exception:  # the response object has the error, the log the details
-            logger.exception("a background response failed")
-            return InternalError()
+        except Exception as error:  # the response object has it
+            return self._error or reported(error, logger, "a background response failed")
         finally:
             await self._generation.aclose()
         return self._error
@@ -98,24 +93,10 @@ class BackgroundResponse:
         self._news = asyncio.Event()
 
 
-class FrameStream:
-    """A ByteStream of pieces that are awaited one by one. Closing it does not end the response that they are of."""
-
-    def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        self._pieces = pieces
-
-    async def push_to(self, sink: Sink[bytes]) -> None:
-        async for piece in self._pieces:
-            await sink.send(piece)
-
-    async def aclose(self) -> None:
-        await self._pieces.aclose()
-
-
 def error_frame(error: RequestError, number: int) -> bytes:
     """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
-    event = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
-    return b"event: error\ndata: " + orjson.dumps(event) + b"\n\n" + DONE
+    shown = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
+    return event(shown, "error") + DONE
 
 
 def frames_from(whole: bytes, start: int) -> bytes:

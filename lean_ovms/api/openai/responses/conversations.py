@@ -10,15 +10,15 @@ from dataclasses import replace
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ...fields import Field, FieldSet, Values, read
+from ...forms import read_query
 from ...response import json, json_bytes, now
 from ...route_doc import RouteDoc
-from ...routes import id_in, ids_in
 from ...schemas import INPUT_ITEM
 from ...services import Services
 from .fields import METADATA
 from .items import read_items
 from .output_items import item_id
-from .pages import PAGE, PageQuery, page_response
+from .pages import PAGE, page_response
 from .service import ResponseService
 from .store import Store
 from .tables import CONVERSATION
@@ -28,10 +28,6 @@ FIELDS = FieldSet((
     Field("items", "array", "initial items, in the form of a response's input", schema={"items": INPUT_ITEM}),
 ))  # fmt: skip
 METADATA_FIELDS = FieldSet((METADATA,))
-
-ONE = "/conversations/{id}"
-ITEMS = "/conversations/{id}/items"
-ITEM = "/conversations/{id}/items/{id}"
 
 
 def _store(services: Services) -> Store:
@@ -61,25 +57,25 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 @RouteDoc("A conversation")
 async def handle_get(request: Request, services: Services) -> Response:
-    return json(await _store(services).conversation(id_in(request.path, ONE)))
+    return json(await _store(services).conversation(request.ids[0]))
 
 
 @RouteDoc("Replace a conversation's metadata", body=METADATA_FIELDS)
 async def handle_update(request: Request, services: Services) -> Response:
     metadata = await services.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
-    return json(await _store(services).set_metadata(id_in(request.path, ONE), metadata or {}))
+    return json(await _store(services).set_metadata(request.ids[0], metadata or {}))
 
 
 @RouteDoc("Delete a conversation")
 async def handle_delete(request: Request, services: Services) -> Response:
-    conversation_id = id_in(request.path, ONE)
+    conversation_id = request.ids[0]
     await _store(services).delete(CONVERSATION, conversation_id)
     return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
 @RouteDoc("A conversation's items", query=PAGE)
 async def handle_items(request: Request, services: Services) -> Response:
-    conversation_id, query = id_in(request.path, ITEMS), PageQuery.of(request.query)
+    conversation_id, query = request.ids[0], read_query(PAGE, request.query)
     return page_response(*await _store(services).items(CONVERSATION, conversation_id, query))
 
 
@@ -92,17 +88,15 @@ async def handle_add_items(request: Request, services: Services) -> Response:
     _, items = await services.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
-    stored = await store.add_conversation_items(id_in(request.path, ITEMS), items)
+    stored = await store.add_conversation_items(request.ids[0], items)
     return page_response(stored, has_more=False)
 
 
 @RouteDoc("An item")
 async def handle_item(request: Request, services: Services) -> Response:
-    conversation_id, name = ids_in(request.path, ITEM)
-    return json_bytes(await _store(services).conversation_item(conversation_id, name))
+    return json_bytes(await _store(services).conversation_item(*request.ids))
 
 
 @RouteDoc("Delete an item")
 async def handle_delete_item(request: Request, services: Services) -> Response:
-    conversation_id, name = ids_in(request.path, ITEM)
-    return json(await _store(services).delete_conversation_item(conversation_id, name))
+    return json(await _store(services).delete_conversation_item(*request.ids))

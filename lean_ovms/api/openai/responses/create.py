@@ -14,13 +14,12 @@ from ....errors import RequestError
 from ....models.generation import DeltaStream
 from ....push_types import Sink
 from ....types import ByteStream, Delta, Json, Request, Response, Usage
-from ...response import json, warning_headers
+from ...response import PieceStream, json, warning_headers
 from ...route_doc import RouteDoc
 from ...services import INLINE_BYTES, Services
 from ...sse import HEADERS, EventStream
 from ..audio_fields import spoken
 from . import fields
-from .background import FrameStream
 from .events import Events
 from .request import ResponsesRequest, parse_response, read_request
 from .response import TokenIds
@@ -64,7 +63,7 @@ async def handle_create(request: Request, services: Services) -> Response:
     if values["background"]:
         background = await services.get(ResponseService).start_background(events, stream, context)
         if parsed.generation.stream:
-            response = Response(200, list(HEADERS), FrameStream(background.follow(0, services.config.sse_ping_s)))
+            response = Response(200, list(HEADERS), PieceStream(background.follow(0, services.config.sse_ping_s)))
         else:
             response = json(events.response())
     elif parsed.generation.stream:

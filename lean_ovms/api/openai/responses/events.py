@@ -7,6 +7,7 @@ after the other; output_index counts items in the order in which they start, whi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ....errors import RequestError
@@ -21,16 +22,15 @@ if TYPE_CHECKING:
     from ..audio_output import Base64Pieces
 
 
+@dataclass(slots=True)
 class _Choice:
-    """One choice: its open item, and the log probabilities that no item has yet."""
+    """One choice: its open item, and the log probabilities that no item has yet. has_output: a message or a call has
+    started."""
 
-    __slots__ = ("has_output", "logprobs", "open", "output_index")
-
-    def __init__(self) -> None:
-        self.open: OutputItem | None = None
-        self.output_index = 0
-        self.has_output = False  # a message or a call has started
-        self.logprobs: list[TokenLogprob] = []
+    open: OutputItem | None = None
+    output_index: int = 0
+    has_output: bool = False
+    logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
 class Events:

@@ -66,17 +66,9 @@ def _metadata(value: Json) -> Json:
     return value
 
 
-METADATA = Field(
-    name="metadata",
-    kind="object",
-    help="up to 16 strings by name; kept, and returned as they came",
-    read=_metadata,
-    schema={
-        "maxProperties": MAX_METADATA,
-        "propertyNames": {"maxLength": MAX_METADATA_KEY},
-        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE},
-    },
-)
+METADATA = Field("metadata", "object", "up to 16 strings by name; kept, and returned as they came", read=_metadata,
+    schema={"maxProperties": MAX_METADATA, "propertyNames": {"maxLength": MAX_METADATA_KEY},
+        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE}})  # fmt: skip
 
 
 def _echoed(name: str) -> Field:
@@ -89,7 +81,7 @@ def _echoed(name: str) -> Field:
             )
         return value
 
-    return Field(name=name, kind="string", help="returned as it came", read=read, schema={"maxLength": MAX_ECHOED})
+    return Field(name, "string", "returned as it came", read=read, schema={"maxLength": MAX_ECHOED})
 
 
 def _include(value: list[Any]) -> list[str]:

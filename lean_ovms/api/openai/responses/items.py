@@ -277,15 +277,14 @@ def to_messages(items: list[Json]) -> list[Json]:
     builder = _MessageBuilder()
     for item in compaction.current(items):
         builder.add(item)
-    return builder.build()
+    return builder.messages
 
 
 class _MessageBuilder:
-    """Collects messages; `_turn` is the assistant message that further items may extend."""
+    """Collects messages. One of the assistant at the end may be extended by further items."""
 
     def __init__(self) -> None:
-        self._messages: list[Json] = []
-        self._turn: Json | None = None
+        self.messages: list[Json] = []
         self._requests: dict[str, Json] = {}  # for approval
 
     def add(self, item: Json) -> None:
@@ -299,31 +298,28 @@ class _MessageBuilder:
             self._add_call(item["call_id"], function_name(item["name"], item.get("namespace")), arguments)
         elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
-            self._append({"role": "tool", **reference, "content": _content(item["output"])})
+            self.messages.append({"role": "tool", **reference, "content": _content(item["output"])})
         elif kind.startswith("mcp_"):
             self._add_mcp(item)
         elif kind == compaction.KIND:
-            self._flush()
             self._join_users()
-            self._assistant()["content"] = compaction.text(item)
+            self.messages.append({"role": "assistant", "content": compaction.text(item)})
         elif item["role"] == "assistant":
-            if self._turn is not None and self._turn["content"]:
-                self._flush()
-            self._assistant()["content"] = _content(item["content"])
+            self._turn("content")["content"] = _content(item["content"])
         else:
-            self._append({"role": item["role"], "content": _content(item["content"])})
+            self.messages.append({"role": item["role"], "content": _content(item["content"])})
 
-    def build(self) -> list[Json]:
-        self._flush()
-        return self._messages
-
-    def _assistant(self) -> Json:
-        if self._turn is None:
-            self._turn = {"role": "assistant", "content": ""}
-        return self._turn
+    def _turn(self, *last: str) -> Json:
+        """The assistant's message at the end; a new one if there is none, or if it has one of these members, behind
+        which nothing may come."""
+        turn = self.messages[-1] if self.messages else {}
+        if turn.get("role") != "assistant" or any(map(turn.get, last)):
+            turn = {"role": "assistant", "content": ""}
+            self.messages.append(turn)
+        return turn
 
     def _add_call(self, call_id: str, name: str, arguments: str) -> None:
-        calls = self._assistant().setdefault("tool_calls", [])
+        calls = self._turn().setdefault("tool_calls", [])
         calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 
     def _add_mcp(self, item: Json) -> None:
@@ -342,34 +338,23 @@ class _MessageBuilder:
     def _add_answered(self, item: Json, text: str) -> None:
         """Adds a call of an MCP tool and its result."""
         self._add_call(item["id"], function_name(item["name"], item["server_label"]), item["arguments"])
-        self._append({"role": "tool", "tool_call_id": item["id"], "content": text})
+        self.messages.append({"role": "tool", "tool_call_id": item["id"], "content": text})
 
     def _add_reasoning(self, text: str) -> None:
-        if self._turn is not None and (self._turn["content"] or "tool_calls" in self._turn):
-            self._flush()  # reasoning starts a new turn
-        turn = self._assistant()
+        turn = self._turn("content", "tool_calls")
         before = turn.get("reasoning_content")
         turn["reasoning_content"] = f"{before}\n{text}" if before else text
 
     def _join_users(self) -> None:
         """The user's messages at the end as one: many templates take no two in a row."""
         parts: list[Json] = []
-        while self._messages and self._messages[-1]["role"] == "user":
-            content = self._messages.pop()["content"]
+        while self.messages and self.messages[-1]["role"] == "user":
+            content = self.messages.pop()["content"]
             parts = [{"type": "text", "text": content}, *parts] if isinstance(content, str) else [*content, *parts]
         if parts:
             texts = [part.get("text") for part in parts]
             whole = "\n\n".join(filter(None, texts)) if None not in texts else parts
-            self._messages.append({"role": "user", "content": whole})
-
-    def _append(self, message: Json) -> None:
-        self._flush()
-        self._messages.append(message)
-
-    def _flush(self) -> None:
-        if self._turn is not None:
-            self._messages.append(self._turn)
-            self._turn = None
+            self.messages.append({"role": "user", "content": whole})
 
 
 def _reasoning_text(item: Json) -> str:

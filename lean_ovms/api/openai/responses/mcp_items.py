@@ -29,16 +29,6 @@ class McpCall(FunctionCall):
         super().__init__(writer, index, call_id, origin)
         self._writer.add("response.mcp_call.in_progress", self._where)
 
-    @property
-    def index(self) -> int:
-        """The place in the output."""
-        return self._index
-
-    @property
-    def origin(self) -> ToolOrigin:
-        """Which tool of which server it is."""
-        return self._origin
-
     def item(self, status: str) -> Json:
         result = {"approval_request_id": self._approval, "output": self.output, "error": self.error}
         return {"id": self.id, "type": self.kind, "status": status, **called(self.origin, self.text), **result}
@@ -57,13 +47,10 @@ class ApprovalRequest(FunctionCall):
 
     prefix = "mcpr"
     kind = APPROVAL_REQUEST
-
-    def add(self, text: str) -> None:
-        self._texts.append(text)
-        self.complete = self._json.feed(text)
+    head = b""
 
     def item(self, status: str) -> Json:
-        return {"id": self.id, "type": self.kind, **called(self._origin, self.text)}
+        return {"id": self.id, "type": self.kind, **called(self.origin, self.text)}
 
     def _end(self, item: Json) -> None:
         """There is no such event."""

@@ -80,8 +80,10 @@ class Offered:
             return {"type": "allowed_tools", "mode": "required", "tools": self._named(choice)}
         if not isinstance(choice.get("tools"), list):
             return choice
-        tools = [self._named(one) if _is_mcp(one) else [one] for one in choice["tools"]]
-        return {**choice, "tools": [one for some in tools for one in some]}
+        tools: list[Any] = []
+        for one in choice["tools"]:
+            tools += self._named(one) if isinstance(one, dict) and one.get("type") == KIND else [one]
+        return {**choice, "tools": tools}
 
     def _named(self, choice: Json) -> list[Json]:
         label, name = choice.get("server_label"), choice.get("name")
@@ -90,10 +92,6 @@ class Offered:
             for function, origin in self.origins.items()
             if origin.namespace == label and name in (None, origin.name)
         ]
-
-
-def _is_mcp(choice: Any) -> bool:
-    return isinstance(choice, dict) and choice.get("type") == KIND
 
 
 def after_first(choice: Any) -> Any:

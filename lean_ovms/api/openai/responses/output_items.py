@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import orjson
 
 from ....types import Json, TokenLogprob
-from ...fields import parsed
+from ...fields import parsed_object
 from ...response import logprob_entry
-from ...sse import padding
+from ...sse import event, padding
 from .tool_origin import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
@@ -40,11 +40,10 @@ class ResponseEventWriter:
         self.count += 1
         if self._silent:
             return
-        data = orjson.dumps({"type": kind, "sequence_number": self.count - 1, **payload})
-        self._new.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
+        self._new.append(event({"type": kind, "sequence_number": self.count - 1, **payload}, kind))
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
-        """Adds a delta event from the parts that `delta_head` and `delta_tail` have prepared. On the hot path."""
+        """Adds a delta event. head, tail: what comes before and after its number. On the hot path."""
         self.count += 1
         if self._silent:
             return
@@ -61,11 +60,6 @@ class ResponseEventWriter:
 def delta_head(kind: str) -> bytes:
     """The part of a delta event before its sequence number."""
     return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
-
-
-def delta_tail(where: Json) -> bytes:
-    """The part between the sequence number and the text. where: the ids and indexes."""
-    return b"," + orjson.dumps(where)[1:-1] + b',"delta":'
 
 
 _MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
@@ -90,7 +84,7 @@ def entry(token: TokenLogprob, *, by_id: bool) -> Json:
 
 
 class OutputItem:
-    """An item and its text so far. Announces itself; `close` writes the last events."""
+    """An item and its text so far, at a place in the output. Announces itself; `close` writes the last events."""
 
     prefix = ""
     head = b""
@@ -98,10 +92,10 @@ class OutputItem:
     def __init__(self, writer: ResponseEventWriter, index: int, where: Json) -> None:
         self.id = item_id(self.prefix)
         self._writer = writer
-        self._index = index
+        self.index = index
         self._texts: list[str] = []
         self._where: Json = {"item_id": self.id, "output_index": index, **where}
-        self._tail = delta_tail(self._where)
+        self._tail = b"," + orjson.dumps(self._where)[1:-1] + b',"delta":'
         writer.add("response.output_item.added", {"output_index": index, "item": self._announced()})
 
     @property
@@ -109,11 +103,16 @@ class OutputItem:
         """The text so far."""
         return "".join(self._texts)
 
+    def add(self, text: str) -> None:
+        """Adds text."""
+        self._texts.append(text)
+        self._writer.delta(self.head, self._tail, text)
+
     def close(self, status: str) -> Json:
         """Writes the closing events; returns the final item."""
         item = self.item(status)
         self._end(item)
-        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
+        self._writer.add("response.output_item.done", {"output_index": self.index, "item": item})
         return item
 
     def item(self, status: str) -> Json:
@@ -140,7 +139,7 @@ class MessageItem(OutputItem):
         super().__init__(writer, index, {"content_index": 0})
         writer.add("response.content_part.added", {**self._where, "part": self._part()})
 
-    def add(self, text: str, logprobs: list[TokenLogprob]) -> None:
+    def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
         """Adds text, and the log probabilities of its tokens if requested."""
         self._texts.append(text)
         if not logprobs:
@@ -181,11 +180,6 @@ class ReasoningItem(OutputItem):
         super().__init__(writer, index, {"summary_index": 0})
         writer.add("response.reasoning_summary_part.added", {**self._where, "part": self._part()})
 
-    def add(self, text: str) -> None:
-        """Adds reasoning text."""
-        self._texts.append(text)
-        self._writer.delta(self.head, self._tail, text)
-
     def item(self, status: str) -> Json:
         item = self._announced() | {"status": status, "summary": [self._part()]}
         if self._seal is not None and status != "in_progress":
@@ -205,7 +199,7 @@ class ReasoningItem(OutputItem):
 
 
 class FunctionCall(OutputItem):
-    """A call of one of the client's tools. complete: its arguments are a whole JSON object."""
+    """A call of one of the client's tools. complete: its arguments are a whole JSON object. head: b"": no deltas."""
 
     prefix = "fc"
     kind = "function_call"
@@ -215,26 +209,26 @@ class FunctionCall(OutputItem):
     def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
         self.complete = False
         self._call_id = call_id
-        self._origin = origin
+        self.origin = origin
         self._json = JsonDepth()
         super().__init__(writer, index, {"call_id": call_id} if self.kind == FunctionCall.kind else {})
 
     def add(self, text: str) -> None:
-        """Adds text of the arguments."""
         self._texts.append(text)
-        self._writer.delta(self.head, self._tail, text)
+        if self.head:
+            self._writer.delta(self.head, self._tail, text)
         self.complete = self._json.feed(text)
 
     def item(self, status: str) -> Json:
-        item = {"id": self.id, "type": self.kind, "status": status, "call_id": self._call_id, "name": self._origin.name}
-        space = {} if self._origin.namespace is None else {"namespace": self._origin.namespace}
+        item = {"id": self.id, "type": self.kind, "status": status, "call_id": self._call_id, "name": self.origin.name}
+        space = {} if self.origin.namespace is None else {"namespace": self.origin.namespace}
         return {**item, **space, self.content: self._content()}
 
     def _content(self) -> str:
         return self.text
 
     def _end(self, item: Json) -> None:
-        done = {**self._where, "name": self._origin.name, "arguments": item["arguments"]}
+        done = {**self._where, "name": self.origin.name, "arguments": item["arguments"]}
         self._writer.add("response.function_call_arguments.done", done)
 
 
@@ -247,22 +241,15 @@ class CustomCall(FunctionCall):
     prefix = "ctc"
     kind = "custom_tool_call"
     content = "input"
-
-    def add(self, text: str) -> None:
-        self._texts.append(text)
-        self.complete = self._json.feed(text)
+    head = b""
 
     def _content(self) -> str:
         """The text in {"input": text}; "" if the arguments are cut off, or are something else."""
-        try:
-            value = parsed(self.text or "{}")
-        except ValueError:
-            return ""
-        text = value.get("input") if isinstance(value, dict) else None
+        text = (parsed_object(self.text) or {}).get("input")
         return text if isinstance(text, str) else ""
 
     def _end(self, item: Json) -> None:
-        where = {"item_id": self.id, "output_index": self._index}
+        where = {"item_id": self.id, "output_index": self.index}
         self._writer.add("response.custom_tool_call_input.delta", {**where, "delta": item["input"]})
         self._writer.add("response.custom_tool_call_input.done", {**where, "input": item["input"]})
 

@@ -7,44 +7,26 @@ its bytes, would block the event loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import orjson
 
-from ....errors import BadRequest
 from ....types import Response
-from ...fields import Field, query_choice, query_integer, read_parameters
+from ...fields import Field, FieldSet
 from ...response import json_in_pieces
 
-DEFAULT_LIMIT, MAX_LIMIT = 20, 100
+
+def page_fields(default: int, most: int) -> tuple[Field, ...]:
+    """The fields of a query that names a page. default, most: the number of its items."""
+    return (
+        Field("after", "string", "the id of an item: go on behind it"),
+        Field("limit", "uint", "most items of a page", low=1, high=most, default=default,
+            outside=f"limit must be from 1 to {most}"),
+        Field("order", "string", "newest first, or oldest", default="desc", choices=("asc", "desc"),
+            outside="order must be one of asc, desc"),
+    )  # fmt: skip
 
 
-PAGE = (
-    Field("after", "string", "the id of an item: go on behind it"),
-    Field("limit", "uint", "most items of a page", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT),
-    Field("order", "string", "newest first, or oldest", default="desc", schema={"enum": ["asc", "desc"]}),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PageQuery:
-    """Which items of a list. after: the id of the item before the first one."""
-
-    after: str | None
-    limit: int
-    newest_first: bool
-
-    @classmethod
-    def of(cls, query: str, default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> PageQuery:
-        """From a request's query. Raises BadRequest."""
-        given = read_parameters(query)
-        limit = query_integer(given, "limit")
-        if limit is None:
-            limit = default
-        if not 1 <= limit <= most:
-            raise BadRequest(f"limit must be from 1 to {most}", param="limit")
-        order = query_choice(given, "order", ("asc", "desc"), "desc")
-        return cls(given.get("after"), limit, order == "desc")
+PAGE = FieldSet(page_fields(20, 100))
 
 
 def page_response(items: Sequence[tuple[str, bytes]], has_more: bool) -> Response:

@@ -110,7 +110,8 @@ async def read_request(
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
     """Raises RequestError."""
-    _refuse(body)
+    if refused := next(filter(body.get, REFUSED), None):
+        raise BadRequest(REFUSED[refused], param=refused)
     reader = BodyReader(ALL_FIELDS, body, services)
     values = reader.values
     _check_together(values)
@@ -218,12 +219,6 @@ def _tool_choice(tool_choice: Any) -> str | Json:
     if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
         return {"type": "function", "name": tool_choice["function"]["name"]}
     return "auto" if tool_choice is None else tool_choice
-
-
-def _refuse(body: Json) -> None:
-    for name, why in REFUSED.items():
-        if body.get(name):
-            raise BadRequest(why, param=name)
 
 
 def _check_together(values: Values) -> None:

@@ -16,8 +16,9 @@ from ....config import Config
 from ....errors import BadRequest, EngineFailure, RequestError, StoreFailure, Unavailable
 from ....models.generation import DeltaStream
 from ....types import ByteStream, Json
+from ...response import PieceStream
 from ...sse import PING
-from .background import BackgroundResponse, FrameStream, error_frame, frames_from
+from .background import BackgroundResponse, error_frame, frames_from
 from .events import Events
 from .sealing import Sealer
 from .store import LEASE_S, Context, Store
@@ -164,14 +165,14 @@ class ResponseService:
         """The events of a background response from number `start` on. Raises NotFound and BadRequest."""
         run = self._background.get(response_id)
         if run is not None and run.frames:
-            return FrameStream(run.follow(start, self._ping_s))
+            return PieceStream(run.follow(start, self._ping_s))
         body, running = await self.store.get(response_id)
         frames = await self.store.frames(response_id)
         if frames is None:
             reason = "it was not created with background true and stream true"
             reason += ", or its stream was lost" if body["status"] == "failed" else ""
             raise BadRequest(f"Response {response_id!r} cannot be streamed: {reason}.", param="stream")
-        return FrameStream(self._poll(response_id, start)) if running else frames_from(frames, start)
+        return PieceStream(self._poll(response_id, start)) if running else frames_from(frames, start)
 
     async def _poll(self, response_id: str, start: int) -> AsyncGenerator[bytes, None]:
         """The stream of a response that another server generates: pings until it has finished, then all its events.

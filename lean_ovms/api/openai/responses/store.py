@@ -20,12 +20,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ....config import Config
 from ....errors import BadRequest, NotFound, StartError
 from ....types import Json
+from ...fields import Values
 from . import postgres, tables
 from .connection import Connection
 from .database import Database
 from .items import REFERENCE, is_usable
 from .output_items import is_made_here
-from .pages import PageQuery
 from .postgres import Postgres
 from .sqlite import Sqlite, set_aside_if_damaged
 from .tables import CONVERSATION, OUTPUT, RESPONSE
@@ -150,18 +150,10 @@ class Store:
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
         """The input of a response. Raises BadRequest and NotFound for unknown ids."""
         if conversation is not None:
-            return await self._conversation_context(conversation, items)
-        if previous is not None or any(item["type"] == REFERENCE for item in items):
-            return await self._response_context(previous, items)
-        return Context(input=items)
-
-    @_transaction()
-    def _conversation_context(self, db: Connection, conversation: str, items: list[Json]) -> Context:
-        return _context(db, self._touch(db, conversation), items, conversation)
-
-    @_transaction(write=False)
-    def _response_context(self, db: Connection, previous: str | None, items: list[Json]) -> Context:
-        return _context(db, None if previous is None else _finished_turn(db, previous), items)
+            return await self._db.run(lambda db: _context(db, self._touch(db, conversation), items, conversation))
+        if previous is None and not any(item["type"] == REFERENCE for item in items):
+            return Context(input=items)
+        return await self._db.run(lambda db: _context(db, _finished_turn(db, previous), items), write=False)
 
     # --- responses ---
 
@@ -237,15 +229,19 @@ class Store:
     # --- responses and conversations ---
 
     @_transaction(write=False)
-    def items(self, db: Connection, kind: str, name: str, query: PageQuery) -> Page:
-        """Items of a conversation, or the input of a response, earlier turns included. Raises NotFound, BadRequest."""
+    def items(self, db: Connection, kind: str, name: str, query: Values) -> Page:
+        """Items of a conversation, or the input of a response, earlier turns included. query: the values of PAGE.
+
+        Raises NotFound, BadRequest.
+        """
         turn, output = tables.turn_of(db, kind, name), kind == CONVERSATION
+        limit, newest_first = query["limit"], query["order"] == "desc"
         found = tables.page_of(
-            db, turn, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
+            db, turn, after=query["after"], limit=limit + 1, newest_first=newest_first, output=output
         )
         if found is None:
             raise BadRequest("after is not the id of an item in this list", param="after")
-        return found[: query.limit], len(found) > query.limit
+        return found[:limit], len(found) > limit
 
     @_transaction(deletes=True)
     def delete(self, db: Connection, kind: str, name: str) -> None:
@@ -341,8 +337,10 @@ def _context(db: Connection, turn: int | None, items: list[Json], conversation: 
     return Context(history=history, input=_resolved(db, items, history), turn=turn, conversation=conversation)
 
 
-def _finished_turn(db: Connection, previous: str) -> int | None:
-    """The turn of a response that can be continued. Raises BadRequest."""
+def _finished_turn(db: Connection, previous: str | None) -> int | None:
+    """The turn of a response that can be continued, if one is. Raises BadRequest."""
+    if previous is None:
+        return None
     try:
         body, turn = tables.get(db, RESPONSE, previous)
     except NotFound:

@@ -7,50 +7,46 @@ background response that was created with `stream` can be streamed from any even
 from __future__ import annotations
 
 from ....types import Request, Response
-from ...fields import Field, query_boolean, query_integer, read_parameters
+from ...fields import Field, FieldSet
+from ...forms import read_query
 from ...response import json
 from ...route_doc import RouteDoc
-from ...routes import id_in
 from ...services import Services
 from ...sse import HEADERS
-from .pages import PAGE, PageQuery, page_response
+from .pages import PAGE, page_response
 from .service import ResponseService
 from .tables import RESPONSE
 
-ONE = "/responses/{id}"
-ITEMS = "/responses/{id}/input_items"
-CANCEL = "/responses/{id}/cancel"
-
-
-STREAMING = (
+STREAMING = FieldSet((
     Field("stream", "bool", "server-sent events instead of the object"),
-    Field("starting_after", "uint", "number of the last event to skip", high=(1 << 53) - 1),
-)
+    Field("starting_after", "uint", "number of the last event to skip", high=(1 << 53) - 1,
+        outside="starting_after is not an unsigned integer"),
+))  # fmt: skip
 
 
 @RouteDoc("A stored response", query=STREAMING, stream=True)
 async def handle_get(request: Request, services: Services) -> Response:
-    response_id, given = id_in(request.path, ONE), read_parameters(request.query)
-    if not query_boolean(given, "stream"):
+    response_id, given = request.ids[0], read_query(STREAMING, request.query)
+    if not given["stream"]:
         return json(await services.get(ResponseService).get(response_id))
-    after = query_integer(given, "starting_after")
-    stream = await services.get(ResponseService).stream(response_id, 0 if after is None else after + 1)
+    start = 0 if given["starting_after"] is None else given["starting_after"] + 1
+    stream = await services.get(ResponseService).stream(response_id, start)
     return Response(200, list(HEADERS), stream)
 
 
 @RouteDoc("Delete a response")
 async def handle_delete(request: Request, services: Services) -> Response:
-    response_id = id_in(request.path, ONE)
+    response_id = request.ids[0]
     await services.get(ResponseService).delete(response_id)
     return json({"id": response_id, "object": "response", "deleted": True})
 
 
 @RouteDoc("Cancel a background response", errors=(400,))
 async def handle_cancel(request: Request, services: Services) -> Response:
-    return json(await services.get(ResponseService).cancel(id_in(request.path, CANCEL)))
+    return json(await services.get(ResponseService).cancel(request.ids[0]))
 
 
 @RouteDoc("Input items of a response, earlier turns included", query=PAGE)
 async def handle_input_items(request: Request, services: Services) -> Response:
-    query = PageQuery.of(request.query)
-    return page_response(*await services.get(ResponseService).store.items(RESPONSE, id_in(request.path, ITEMS), query))
+    query = read_query(PAGE, request.query)
+    return page_response(*await services.get(ResponseService).store.items(RESPONSE, request.ids[0], query))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ....config import Config
 from ....errors import RequestError, WrongOptions, install_command
 from ....types import Json
-from ...fields import parsed
+from ...fields import parsed_object
 from .mcp_tools import McpTool, error_text, execution_error
 from .tool_origin import ToolOrigin
 
@@ -91,11 +91,8 @@ class ToolSessions:
     async def call(self, tool: ToolOrigin, arguments: str) -> str:
         """The output of a call. Raises ToolFailed."""
         assert tool.namespace is not None
-        try:
-            values = parsed(arguments or "{}")
-        except ValueError:
-            values = None
-        if not isinstance(values, dict):
+        values = parsed_object(arguments)
+        if values is None:
             raise ToolFailed(execution_error("The arguments are not a JSON object."))
         result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
         text = "\n".join(map(_text, result.content)) or str(result.structured_content or "")

@@ -59,6 +59,6 @@ async def test_results_that_were_cut_anywhere(tmp_path: Path) -> None:
         assert results.counts == [there, 0]
         for number in range(there, 3):
             results.put(orjson.loads(rows[number]), failed=False)
-        await results.close()
+        await results.flush()
         assert paths[0].read_bytes() == whole
         assert storage.used == len(whole)
