@@ -127,7 +127,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     transport.send([task.ready()])
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
-    threading.Thread(target=huge_pages.replace_small_pages, name="huge pages", daemon=True).start()
+    threading.Thread(target=huge_pages.replace_small_pages, daemon=True).start()
     try:
         with contextlib.closing(task):
             Worker(task, transport).run()

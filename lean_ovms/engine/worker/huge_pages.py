@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +25,10 @@ RESIDENT = b"\1"
 
 
 def replace_small_pages() -> None:
-    """Replaces the small pages of this process, wherever a large one's place is full of them."""
+    """Replaces the small pages of this process, wherever a large one's place is full of them.
+
+    For a thread of its own, which then yields to those that compute.
+    """
     try:
         if "[madvise]" not in (SETTINGS / "enabled").read_text():
             return
@@ -32,6 +37,7 @@ def replace_small_pages() -> None:
         places = list(full_places(libc, Path("/proc/self/maps").read_text(), size))
         if sum(end - begin for begin, end in places) < LEAST_BYTES:
             return
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # on Linux that of this thread alone
         for begin, end in places:
             for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):
                 libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)

@@ -2,6 +2,8 @@
 
 import ctypes
 import mmap
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,16 +60,23 @@ def test_a_system_without_large_pages_changes_nothing(tmp_path, monkeypatch):
     huge_pages.replace_small_pages()
 
 
+def replace():
+    thread = threading.Thread(target=huge_pages.replace_small_pages)
+    thread.start()
+    thread.join()
+
+
 def test_places_in_use_get_large_pages(first, monkeypatch):
     if "[madvise]" not in (huge_pages.SETTINGS / "enabled").read_text():
         pytest.skip("the kernel does not leave it to the process")
     line = "\n".join(mapping(first))
     monkeypatch.setattr(huge_pages, "full_places", lambda libc, maps, size: full_places(libc, line, size))
-    huge_pages.replace_small_pages()
+    replace()
     assert not any(" hg" in line for line in mapping(first, "smaps")), "it is too little"
     monkeypatch.setattr(huge_pages, "LEAST_BYTES", SIZE)
-    huge_pages.replace_small_pages()
+    replace()
     flags = [[line for line in mapping(first + place * SIZE, "smaps") if "VmFlags" in line] for place in range(5)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) < 19
     assert [" hg" in "".join(each) for each in flags] == [True, True, False, True, True]
 
 
