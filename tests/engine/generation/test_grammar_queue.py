@@ -360,7 +360,7 @@ def test_clients_take_turns_and_none_fills_the_queue():
     assert caught.value.retry_after_s
     of_client(rig, "polite", "p0")
     rig.compiler.let["check"].set()
-    while rig.queue._unchecked.of("greedy"):
+    while rig.queue._checks.queued("greedy"):
         rig.queue.poll(calm=False)
     order = [call[1] for call in rig.compiler.calls if call[0] == "check"]
     assert order.index(tag("p0")) <= 2
