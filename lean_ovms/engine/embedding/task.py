@@ -7,7 +7,7 @@ batch. A request is checked as a whole before any of it is computed. Knows no op
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -16,7 +16,8 @@ from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import ONLY_PER_TOKEN, PoolingParams, TextWithImages
 from ..errors import for_client
-from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
+from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Record, Refused
+from ..task import Task
 from .inputs import Input, InputBuilder, check_ids, with_images
 from .pooler import Array, Batch, Pooler
 from .queue import QueuedPooling, QueuedText, TextQueue, padded
@@ -93,18 +94,15 @@ def load(config: EngineConfig) -> PoolingTask:
     return PoolingTask(pooler, limits)
 
 
-class PoolingTask:
-    """A worker.task.Task on one pooler."""
-
-    accepts_commands = True
-    """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
+class PoolingTask(Task):
+    """Computes with one pooler. Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
 
     def __init__(self, pooler: Pooler, limits: PoolingLimits) -> None:
+        super().__init__(pooler.info, pooler.vocabulary)
         assert pooler.info.pooling is not None
         self.pooler = pooler
         self.info = pooler.info.pooling
         self.limits = limits
-        self.out: list[Record] = []
         self.queue = TextQueue(limits.batch_tokens)
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
@@ -115,12 +113,6 @@ class PoolingTask:
     @property
     def idle(self) -> bool:
         return not (self._arriving or self._running or self.queue.requests)
-
-    def ready(self) -> Ready:
-        return Ready(asdict(self.pooler.info), **self.pooler.vocabulary.to_wire())
-
-    def close(self) -> None:
-        """Implements Task.close: there is nothing to keep."""
 
     def stats(self) -> dict[str, int]:
         arriving = sum(len(one.command.inputs) for one in self._arriving.values() if isinstance(one.command, Pool))
@@ -135,21 +127,20 @@ class PoolingTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case Pool():
-                    self._arrive(command)
-                case Encode():
-                    if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
-                        raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
-                    self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
-                case Decode():
-                    self.out.append(self._decode(command))
-                case Cancel():
-                    self._forget(command.id)
-        except Exception as error:  # an error in one request must not end the loop
-            self._refuse(command, error)
+    def _handle(self, command: Record) -> None:
+        match command:
+            case Pool():
+                self._arrive(command)
+            case Encode():
+                if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+                    raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+                self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
+            case Decode():
+                check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
+                text = self.pooler.detokenize(command.tokens, command.skip_special_tokens)
+                self.out.append(Decoded(command.id, text))
+            case Cancel():
+                self._forget(command.id)
 
     def _arrive(self, command: Pool) -> None:
         """Check what can be checked before tokenizing. Raises RequestError."""
@@ -162,15 +153,9 @@ class PoolingTask:
         texts = self.inputs.texts(inputs, command.queries, params)
         self._arriving[command.id] = Arriving(command, params, texts, inputs)
 
-    def _decode(self, command: Decode) -> Record:
-        check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
-        return Decoded(command.id, self.pooler.detokenize(command.tokens, command.skip_special_tokens))
-
     def _refuse(self, command: Record, error: Exception) -> None:
-        """Replies to a command that failed."""
-        number: int = getattr(command, "id", 0)
-        self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
-        self._forget(number)
+        super()._refuse(command, error)
+        self._forget(getattr(command, "id", 0))
 
     def _forget(self, number: int) -> None:
         """Drop what waits of a request; what is being computed for it is thrown away."""
@@ -214,15 +199,12 @@ class PoolingTask:
     def _tokenized(self, one: Arriving) -> None:
         try:
             if isinstance(one.command, Encode):
-                self._answer_encode(one.command, one.encoded)
+                before, after = self.pooler.template.single if one.command.add_special_tokens else ((), ())
+                self.out.append(Encoded.of(one.command.id, [[*before, *ids, *after] for ids in one.encoded]))
             else:
                 self._enqueue(one, one.command)
         except Exception as error:  # an error in one request must not end the loop
             self._refuse(one.command, error)
-
-    def _answer_encode(self, command: Encode, encoded: list[list[int]]) -> None:
-        before, after = self.pooler.template.single if command.add_special_tokens else ((), ())
-        self.out.append(Encoded.of(command.id, [[*before, *ids, *after] for ids in encoded]))
 
     def _enqueue(self, one: Arriving, command: Pool) -> None:
         """Raises RequestError."""

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
-from ..errors import for_client
 from ..protocol import (
     Accepted,
     Cancel,
@@ -22,13 +21,12 @@ from ..protocol import (
     Encode,
     Encoded,
     PrefixCacheAction,
-    Ready,
     Record,
-    Refused,
     SlotAction,
     SlotDone,
     Submit,
 )
+from ..task import Task
 from . import grammar_limits, grammar_queue, validation
 from .backend import Backend, WaitingRequests
 from .grammar_limits import GrammarBounds
@@ -83,8 +81,8 @@ def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[]
     return GrammarQueue(backend.grammars, wake, limits)
 
 
-class GenerationTask:
-    """A worker.task.Task that generates text with one backend."""
+class GenerationTask(Task):
+    """Generates text with one backend."""
 
     def __init__(
         self,
@@ -94,6 +92,7 @@ class GenerationTask:
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
+        super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
         self.limits = limits
         self.validator = RequestValidator(backend)
@@ -113,9 +112,6 @@ class GenerationTask:
     def accepts_commands(self) -> bool:
         """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
         return self._characters_left > 0 or self.backend.idle
-
-    def ready(self) -> Ready:
-        return Ready(asdict(self.backend.info), **self.backend.vocabulary.to_wire())
 
     def close(self) -> None:
         self.backend.close()
@@ -143,7 +139,7 @@ class GenerationTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> None:
+    def _handle(self, command: Record) -> None:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
@@ -159,11 +155,15 @@ class GenerationTask:
             case Encode():
                 self._encode(command)
             case Decode():
-                self.out.append(self._decode(command))
+                validation.token_ids(command.tokens, self.backend.info.vocab_size, "tokens")
+                text = self.backend.decode(command.tokens, command.skip_special_tokens)
+                self.out.append(Decoded(command.id, text))
             case PrefixCacheAction():
-                self._prefix_cache_action(command)
+                self.backend.prefix_cache_action(command)
             case SlotAction():
-                self.out.append(self._slot_action(command))
+                began = time.monotonic()
+                tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
+                self.out.append(SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
 
     def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
         """tokens, bad_words: if they were tokenized in the thread."""
@@ -172,28 +172,25 @@ class GenerationTask:
             request = self.validator.request(submit, tokens, bad_words)
             runnable = not request.constraint or self.grammars.add(submit, request)
         except Exception as error:  # an error in one request must not end the loop
-            self.out.append(_refusal(submit, error))
+            self._refuse(submit, error)
             return
         if runnable:
             self._accept(submit, request)
 
     def _tokenize_in_thread(self, command: Submit | Encode) -> bool:
-        """Returns whether a command has a text so long that it is tokenized in the thread, or was refused for it."""
+        """Returns whether a command has a text so long that it is tokenized in the thread. Raises RequestError."""
         if (work := self.tokenize_queue.work(command)) is None:
             return False
-        try:
-            if isinstance(command, Submit):
-                self._check_queue(command)
-            self.tokenize_queue.add(command, work)
-        except RequestError as error:
-            self.out.append(Refused(command.id, error.to_wire()))
+        if isinstance(command, Submit):
+            self._check_queue(command)
+        self.tokenize_queue.add(command, work)
         return True
 
     def _process_tokenized(self) -> None:
         """Goes on with the commands whose texts are tokenized now."""
         for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
-                self.out.append(Refused(command.id, result.to_wire()))
+                self._refuse(command, result)
             elif isinstance(command, Encode):
                 self.out.append(Encoded.of(command.id, result.texts))
             else:
@@ -207,7 +204,7 @@ class GenerationTask:
             if error is None:
                 self._accept(submit, request)
             else:
-                self.out.append(Refused(submit.id, error.to_wire()))
+                self._refuse(submit, error)
 
     def _accept(self, submit: Submit, request: GenerationRequest) -> None:
         self.backend.add(request)
@@ -276,37 +273,7 @@ class GenerationTask:
         if size <= MAX_ENCODE_CHARACTERS and self._tokenize_in_thread(command):
             return
         self._characters_left -= size + CALL_CHARACTERS * len(command.texts)
-        try:
-            if size > MAX_ENCODE_CHARACTERS:
-                raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
-            ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
-            self.out.append(Encoded.of(command.id, ids))
-        except Exception as error:  # an error in one request must not end the loop
-            self.out.append(_refusal(command, error))
-
-    def _decode(self, command: Decode) -> Record:
-        backend = self.backend
-        try:
-            validation.token_ids(command.tokens, backend.info.vocab_size, "tokens")
-            return Decoded(command.id, backend.decode(command.tokens, command.skip_special_tokens))
-        except Exception as error:  # an error in one request must not end the loop
-            return _refusal(command, error)
-
-    def _prefix_cache_action(self, command: PrefixCacheAction) -> None:
-        try:
-            self.backend.prefix_cache_action(command)
-        except Exception as error:  # an error in one request must not end the loop
-            self.out.append(_refusal(command, error))
-
-    def _slot_action(self, command: SlotAction) -> Record:
-        began = time.monotonic()
-        try:
-            tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
-        except Exception as error:  # an error in one request must not end the loop
-            return _refusal(command, error)
-        return SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began))
-
-
-def _refusal(command: Submit | Encode | Decode | PrefixCacheAction | SlotAction, error: Exception) -> Refused:
-    """Returns the reply to a command that failed."""
-    return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())
+        if size > MAX_ENCODE_CHARACTERS:
+            raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+        ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
+        self.out.append(Encoded.of(command.id, ids))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 
 import numpy as np
 
@@ -23,13 +22,12 @@ from ..protocol import (
     Encode,
     Encoded,
     Failed,
-    Ready,
     Record,
-    Refused,
     Transcribe,
     Transcribed,
     WindowStarted,
 )
+from ..task import Task
 from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription
 from .vad import Detector, EnergyDetector
@@ -50,11 +48,8 @@ def load(config: EngineConfig) -> SpeechTask:
     return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
 
 
-class SpeechTask:
-    """A worker.task.Task on one recognizer."""
-
-    accepts_commands = True
-    """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
+class SpeechTask(Task):
+    """Transcribes with one recognizer. Commands are only noted down; `admit` does what is expensive, a bounded part."""
 
     def __init__(
         self,
@@ -65,8 +60,8 @@ class SpeechTask:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
+        super().__init__(recognizer.info, recognizer.vocabulary)
         self.recognizer = recognizer
-        self.out: list[Record] = []
         self._most = most
         self._detector = detector
         self._has_speech = has_speech
@@ -82,12 +77,6 @@ class SpeechTask:
             one.cutter.pending or one.cutter.cuts or one.partial_due for one in self._sessions.values()
         )
 
-    def ready(self) -> Ready:
-        return Ready(asdict(self.recognizer.info), **self.recognizer.vocabulary.to_wire())
-
-    def close(self) -> None:
-        """Implements Task.close: there is nothing to keep."""
-
     def stats(self) -> dict[str, int]:
         return {
             "running": len(self._running),
@@ -98,25 +87,24 @@ class SpeechTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case Transcribe():
-                    self._open(command)
-                case Audio(id=number) if number in self._sessions:
-                    self._sessions[number].cutter.feed(command.data, command.last)
-                case Cancel(id=number):
-                    self._close(number)
-                case Encode():
-                    tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
-                    self.out.append(Encoded.of(command.id, tokens))
-                case Decode():
-                    text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
-                    self.out.append(Decoded(command.id, text))
-        except Exception as error:  # an error in one request must not end the loop
-            number = getattr(command, "id", 0)
-            self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
-            self._close(number)
+    def _handle(self, command: Record) -> None:
+        match command:
+            case Transcribe():
+                self._open(command)
+            case Audio(id=number) if number in self._sessions:
+                self._sessions[number].cutter.feed(command.data, command.last)
+            case Cancel(id=number):
+                self._close(number)
+            case Encode():
+                tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
+                self.out.append(Encoded.of(command.id, tokens))
+            case Decode():
+                text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
+                self.out.append(Decoded(command.id, text))
+
+    def _refuse(self, command: Record, error: Exception) -> None:
+        super()._refuse(command, error)
+        self._close(getattr(command, "id", 0))
 
     def _open(self, command: Transcribe) -> None:
         """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import asdict
 
 import numpy as np
 
 from ...config import EngineConfig
-from ...engine_types import Vocabulary
-from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, install_command
+from ...errors import BadRequest, EngineFailure, TooManyRequests, install_command
 from ...speech_types import SpeakParams
-from ..protocol import Cancel, Ready, Record, Refused, Speak, Spoken
+from ..protocol import Cancel, Record, Speak, Spoken
+from ..task import Task
 from .synthesizer import Samples, Synthesizer
 
 log = logging.getLogger(__name__)
@@ -36,29 +35,21 @@ def load(config: EngineConfig) -> VoiceTask:
     return VoiceTask(GenAiSynthesizer(config), config.max_queued_requests)
 
 
-class VoiceTask:
-    """A worker.task.Task on one synthesizer. max_queued: texts that may wait."""
-
-    accepts_commands = True
+class VoiceTask(Task):
+    """Speaks with one synthesizer. max_queued: texts that may wait."""
 
     def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
+        super().__init__(synthesizer.info)
         assert synthesizer.info.voices is not None
         self.synthesizer = synthesizer
         self.voices = synthesizer.info.voices
         self.max_queued = max_queued
-        self.out: list[Record] = []
         self._queue: deque[Speak] = deque()
         self._steps = self._characters = self._failures = 0
 
     @property
     def idle(self) -> bool:
         return not self._queue
-
-    def ready(self) -> Ready:
-        return Ready(asdict(self.synthesizer.info), **Vocabulary(pieces=[], exact=False).to_wire())
-
-    def close(self) -> None:
-        """Implements Task.close: there is nothing to keep."""
 
     def stats(self) -> dict[str, int]:
         return {
@@ -69,18 +60,15 @@ class VoiceTask:
             "tokens": self._characters,
         }
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case Speak():
-                    self._check(command)
-                    self._queue.append(command)
-                case Cancel():
-                    self._queue = deque(one for one in self._queue if one.id != command.id)
-                case _:
-                    raise BadRequest("a model that speaks has no tokenizer for requests")
-        except RequestError as error:
-            self._refuse(command, error)
+    def _handle(self, command: Record) -> None:
+        match command:
+            case Speak():
+                self._check(command)
+                self._queue.append(command)
+            case Cancel():
+                self._queue = deque(one for one in self._queue if one.id != command.id)
+            case _:
+                raise BadRequest("a model that speaks has no tokenizer for requests")
 
     def _check(self, command: Speak) -> None:
         """Raises RequestError. The front end knows what the model can do, and has checked the rest."""
@@ -89,12 +77,6 @@ class VoiceTask:
             raise TooManyRequests(text, retry_after_s=1)
         if rate := SpeakParams(**command.params).sample_rate:
             check_rate(self.voices.sample_rate, rate)
-
-    def _refuse(self, command: Record, error: RequestError) -> None:
-        self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
-
-    def admit(self) -> None:
-        """Does nothing: every text that has arrived waits for a step."""
 
     def step(self) -> None:
         """Speaks the first texts."""

@@ -27,9 +27,9 @@ from ..generation import task as generation
 from ..generation.backend import Backend
 from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
+from ..task import Task
 from . import huge_pages
 from .loop import Worker
-from .task import Task
 from .transport import Transport
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes

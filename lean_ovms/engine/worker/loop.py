@@ -10,8 +10,8 @@ import threading
 
 from ...util import memory
 from ..protocol import Ping, Pong, Record, Submit
+from ..task import Task
 from .command_queue import CommandQueue
-from .task import Task
 from .transport import Transport
 
 
