@@ -38,7 +38,6 @@ class ImagePipeline(Protocol):
         images: the one to edit, if there is one, and its mask, which is white where the image is to change.
         Raises BadRequest for what the model cannot do, and RuntimeError.
         """
-        ...
 
 
 def load(config: EngineConfig) -> ImageTask:

@@ -38,7 +38,6 @@ class Networks(Protocol):
 
     def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
         """Returns the outputs of the network of the file openvino_PART_model.xml. Raises RuntimeError from openvino."""
-        ...
 
 
 class VisionFamily(Protocol):
@@ -54,14 +53,12 @@ class VisionFamily(Protocol):
 
     def layout(self, size: Size) -> Layout:
         """Returns how many tokens an image of this height and width takes. Raises BadRequest if it cannot be read."""
-        ...
 
     def encode(self, image: Image) -> Rows:
         """Returns the embeddings that take the places of an image's tokens. Called in the encoder's thread.
 
         Where deeper layers get embeddings too, these are behind the first ones, layer by layer: [tokens, all].
         """
-        ...
 
 
 class Part(NamedTuple):
@@ -87,11 +84,9 @@ class VideoFamily(VisionFamily, Protocol):
 
     def split(self, video: Image) -> list[Part]:
         """Returns the parts of a video. Raises BadRequest if it cannot be read."""
-        ...
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:
         """Encodes a part as `encode` does an image."""
-        ...
 
 
 class Files(NamedTuple):
