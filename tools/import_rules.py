@@ -4,7 +4,7 @@ from __future__ import annotations
 
 BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "image_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
-LOOP = {"engine.worker.loop", "engine.worker.command_queue", "engine.worker.transport"}
+LOOP = {"engine.worker.loop", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
@@ -70,10 +70,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged", "repository"}
     | {"engine.embedding", "engine.speech", "engine.voice", "engine.image_generation", "config", "util"},
-    "engine.worker.command_queue": {"engine.protocol", "util"},
     "engine.worker.loop": {
         "engine.protocol",
-        "engine.worker.command_queue",
         "engine.task",
         "engine.worker.transport",
     }

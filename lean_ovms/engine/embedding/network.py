@@ -20,8 +20,7 @@ from ..loading.settings import base_properties, network_bytes
 from ..paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ..paged.vision import input_embeddings
 from . import gguf_network, pooling_graph
-from .infer_runner import InferRequestPool, InferRunner
-from .lazy_compiled_model import LazyCompiledModel
+from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 

@@ -23,6 +23,8 @@ LONG_TEXT = 8
 """Characters per token of the context, above which only a part of a text is tokenized first; prose has 3 to 5."""
 CUT_MARGIN = 64
 """Tokens next to a cut that may differ from those of the whole text."""
+TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
+NOT_TRUNCATED = "truncate_prompt_tokens is not possible with a model with vision"
 UNCHANGED = SamplingParams()
 Part = TypeVar("Part", str, list[int], "array[int]")
 BEAM_SPARE_BLOCKS = 2
@@ -64,12 +66,14 @@ class RequestValidator:
             raise BadRequest("this model does not hear", param="messages")
         placeholders, images = backend.image_placeholders, bool(submit.images or submit.pixels)
         if placeholders is None or (placeholders.takes_ids and not images):
-            if placeholders is None:
-                image_prompts.refuse_images(submit)
+            if placeholders is None and (images or submit.audio):
+                raise BadRequest(TEXT_ONLY, param="messages")
             request.prompt = self.prompt(submit, tokens)
         else:
             image_prompt = image_prompts.parse(submit, info.context_length, self._max_characters)
-            request.prompt = image_prompts.placeholder_ids(placeholders, image_prompt, submit.truncate)
+            request.prompt = placeholders.placeholder_ids(image_prompt)
+            if submit.truncate is not None and submit.truncate < len(request.prompt):
+                raise BadRequest(NOT_TRUNCATED, param="truncate_prompt_tokens")
             request.image_prompt, request.prompt_counted = image_prompt, not image_prompt.images
         self._limit(request)
         backend.check(request)

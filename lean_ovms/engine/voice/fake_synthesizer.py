@@ -16,7 +16,7 @@ import numpy as np
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...speech_types import SpeakParams, VoiceInfo
-from .synthesizer import Samples
+from .task import Samples
 
 RATE = 16_000
 CHARACTER_S = 0.01
@@ -27,7 +27,7 @@ MOST_CHARACTERS = 100
 
 
 class FakeSynthesizer:
-    """A synthesizer.Synthesizer without a model."""
+    """A task.Synthesizer without a model."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.slots = config.streams

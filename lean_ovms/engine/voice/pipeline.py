@@ -29,7 +29,7 @@ from ...util.resources import cores
 from ..loading.load_errors import as_start_error
 from ..loading.settings import base_properties
 from . import voices
-from .synthesizer import Samples
+from .task import Samples
 
 VOCODER = "openvino_vocoder.xml"
 """What SpeechT5 has and Kokoro has not."""

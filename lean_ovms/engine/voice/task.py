@@ -1,27 +1,42 @@
 """Speaking texts as a task of the worker: the texts in the order of their arrival, some of them a step.
 
 A request sends its next sentence once it has the one before, so requests take turns by themselves, and one that is
-cancelled ends with its sentence. Knows no openvino: any synthesizer.Synthesizer will do.
+cancelled ends with its sentence. Knows no openvino: any Synthesizer will do.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...config import EngineConfig
+from ...engine_types import ModelInfo
 from ...errors import BadRequest, EngineFailure, TooManyRequests, install_command
 from ...speech_types import SpeakParams
 from ..protocol import Cancel, Record, Speak, Spoken
 from ..task import Task
-from .synthesizer import Samples, Synthesizer
 
 log = logging.getLogger(__name__)
 
 FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
+Samples = np.ndarray[Any, np.dtype[np.float32]]
+"""Mono audio, from -1 to 1: [N]."""
+
+
+class Synthesizer(Protocol):
+    """One loaded model. Only the task calls it, from one thread."""
+
+    info: ModelInfo
+    slots: int
+    """Texts that are spoken at once."""
+
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+        """Returns the speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
 
 
 def load(config: EngineConfig) -> VoiceTask:

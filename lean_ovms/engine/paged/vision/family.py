@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....types import Image, Json
 from .pixels import Size
+
+if TYPE_CHECKING:
+    from .networks import VisionNetworks
 
 Rows = NDArray[np.float32]
 """Embeddings, [tokens, numbers of each]."""
@@ -31,13 +34,6 @@ class Layout(NamedTuple):
     def runs(self) -> tuple[tuple[str, int], ...]:
         """Returns each run of its tokens: the text before it, and their number."""
         return self.texts or (("", self.tokens),)
-
-
-class Networks(Protocol):
-    """The compiled networks of an export besides its language model. Used by one thread at a time."""
-
-    def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """Returns the outputs of the network of the file openvino_PART_model.xml. Raises RuntimeError from openvino."""
 
 
 class VisionFamily(Protocol):
@@ -95,7 +91,7 @@ class Files(NamedTuple):
     config: Json
     processor: Json
     video: Json
-    networks: Networks
+    networks: VisionNetworks
 
     @property
     def image_token(self) -> int:
