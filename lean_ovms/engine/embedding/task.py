@@ -37,16 +37,6 @@ LITTLE = np.dtype("<f4")
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingLimits:
-    """The limits of the task. queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch,
-    padding included."""
-
-    queued: int
-    tokens: int
-    batch_tokens: int
-
-
 @dataclass(slots=True, eq=False)
 class Arriving:
     """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters.
@@ -88,22 +78,19 @@ def load(config: EngineConfig) -> PoolingTask:
         from .model import OpenVinoPooler
 
         pooler = OpenVinoPooler(config)
-    limits = PoolingLimits(
-        queued=config.max_queued_requests, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens
-    )
-    return PoolingTask(pooler, limits)
+    return PoolingTask(pooler, config)
 
 
 class PoolingTask(Task):
     """Computes with one pooler. Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
 
-    def __init__(self, pooler: Pooler, limits: PoolingLimits) -> None:
+    def __init__(self, pooler: Pooler, config: EngineConfig) -> None:
         super().__init__(pooler.info, pooler.vocabulary)
         assert pooler.info.pooling is not None
         self.pooler = pooler
         self.info = pooler.info.pooling
-        self.limits = limits
-        self.queue = TextQueue(limits.batch_tokens)
+        self.config = config
+        self.queue = TextQueue(config.pooling_batch_tokens)
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
         self._open: dict[int, QueuedPooling] = {}  # not answered in full, tokenized
@@ -145,8 +132,8 @@ class PoolingTask(Task):
     def _arrive(self, command: Pool) -> None:
         """Check what can be checked before tokenizing. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
-        if waiting >= self.limits.queued:
-            text = f"{self.limits.queued} requests are waiting already; please try again later"
+        if waiting >= self.config.max_queued_requests:
+            text = f"{self.config.max_queued_requests} requests are waiting already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         params = PoolingParams(**command.params)
         inputs = with_images(command)
@@ -210,8 +197,8 @@ class PoolingTask(Task):
         """Raises RequestError."""
         built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
         total = sum([len(ids) for ids, _ in built])
-        if total > self.limits.tokens:
-            raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
+        if total > self.config.max_pooling_tokens:
+            raise BadRequest(f"the inputs have {total} tokens in all, more than {self.config.max_pooling_tokens}")
         request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
         texts = [
@@ -254,9 +241,9 @@ class PoolingTask(Task):
     def _batch_tokens(self) -> int:
         """Returns the size of the next batch. Concurrent batches share what waits, and each has fewer threads."""
         if self.pooler.slots == 1:
-            return self.limits.batch_tokens
+            return self.config.pooling_batch_tokens
         free = self.pooler.slots - len(self._running)
-        return min(self.limits.batch_tokens // 2, -(-self.queue.padded_tokens // free))
+        return min(self.config.pooling_batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
     def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
         """Compute a batch of several requests again, each request by itself; one that is alone has failed."""

@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
@@ -52,26 +52,12 @@ GRAMMAR_GROWTH = 8
 """How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLimits:
-    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts."""
-
-    queued: int
-    queued_by_client: int = 1 << 30
-    queued_tokens: int = 1 << 30
-
-
 def load(
     config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig, Callable[[], None]], Backend]
 ) -> GenerationTask:
     """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
     backend = load_model(config, wake)
-    limits = QueueLimits(
-        queued=config.max_queued_requests,
-        queued_by_client=config.max_queued_requests_per_client,
-        queued_tokens=config.max_queued_tokens_per_client,
-    )
-    return GenerationTask(backend, limits, make_grammar_queue(config, backend, wake), wake)
+    return GenerationTask(backend, config, make_grammar_queue(config, backend, wake), wake)
 
 
 def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue:
@@ -87,14 +73,14 @@ class GenerationTask(Task):
     def __init__(
         self,
         backend: Backend,
-        limits: QueueLimits,
+        config: EngineConfig,
         grammars: GrammarQueue | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
         super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
-        self.limits = limits
+        self.config = config
         self.validator = RequestValidator(backend)
         self.grammars = grammars or GrammarQueue(None, wake, grammar_queue.GrammarQueueLimits())
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
@@ -226,12 +212,12 @@ class GenerationTask(Task):
         client = self.backend.waiting.clients.get(submit.client)
         if client is not None and submit.group in client.groups:
             others = any(group.waiting for key, group in client.groups.items() if key != submit.group)
-            if others and client.queued_tokens >= self.limits.queued_tokens:
+            if others and client.queued_tokens >= self.config.max_queued_tokens_per_client:
                 self._refused_groups.append(submit.group)
                 raise self._too_many_tokens(client.queued_tokens, client.queued)
             return
         if submit.group and submit.group in self._refused_groups:
-            raise self._too_many("another prompt of this request was refused", self.limits.queued)
+            raise self._too_many("another prompt of this request was refused", self.config.max_queued_requests)
         if self._refusal_of(submit.client) is not None:
             self._start_waiting()
             if error := self._refusal_of(submit.client):
@@ -243,20 +229,20 @@ class GenerationTask(Task):
 
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
-        limits, queue = self.limits, self.backend.waiting
+        most, queue = self.config.max_queued_requests, self.backend.waiting
         total = queue.queued + self._waiting_elsewhere()
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
         mine += sum(other.waiting_of(name) for other in self._other_queues if other.waiting)
-        if mine >= limits.queued_by_client:
+        if mine >= self.config.max_queued_requests_per_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
-        if tokens >= limits.queued_tokens:
+        if tokens >= self.config.max_queued_tokens_per_client:
             return self._too_many_tokens(tokens, mine)
-        share = max(1, limits.queued // (len(queue.clients) + (client is None)))
-        if total >= (limits.queued if mine >= share else 2 * limits.queued):
-            return self._too_many(f"{limits.queued} requests are waiting already", limits.queued)
+        share = max(1, most // (len(queue.clients) + (client is None)))
+        if total >= (most if mine >= share else 2 * most):
+            return self._too_many(f"{most} requests are waiting already", most)
         return None
 
     def _too_many_tokens(self, tokens: int, queued: int) -> TooManyRequests:
