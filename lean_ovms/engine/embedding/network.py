@@ -13,9 +13,8 @@ from ...errors import StartError
 from ...pooling_types import IMAGES_ALONE, IMAGES_IN_TEXT
 from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
-from ..errors import last_line
 from ..loading.devices import device_of
-from ..loading.load_errors import network
+from ..loading.load_errors import as_start_error, network
 from ..loading.settings import base_properties, network_bytes
 from ..paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ..paged.vision import input_embeddings
@@ -85,10 +84,8 @@ class PoolingNetwork:
         self._path = language if language.is_file() else network(config.model_dir)
         self._device, self._properties = device_of(config), properties(config)
         self._has_towers = False
-        try:
+        with as_start_error(config):
             self.model = self._read()
-        except RuntimeError as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         self._configured = self._most = _streams(self._properties)
         self._pooled: InferRequestPool | None = None
         self._streamed: LazyCompiledModel | None = None
@@ -114,12 +111,10 @@ class PoolingNetwork:
 
         pad_token: shorter texts are filled up with it, None: they are not. Before `pool`. Raises StartError.
         """
-        try:
+        with as_start_error(self._config):
             pooling_graph.fit(self.model, window, pad_token)
             images = pooling_graph.tower(self._core.read_model(self._path), IMAGE)
             compiled = self._core.compile_model(images, self._device, self._properties)
-        except RuntimeError as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
     def shape(self, pooling: str) -> Shape:
@@ -168,11 +163,9 @@ class PoolingNetwork:
 
     def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
         """Raises StartError."""
-        try:
+        with as_start_error(self._config):
             pooling_graph.only(self.model, output(self.model))
             compiled = self._core.compile_model(self.model, self._device, self._properties)
-        except RuntimeError as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         self._pooled = InferRequestPool(compiled, self._configured)
         if self._may_have_more():
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
