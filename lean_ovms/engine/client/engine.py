@@ -183,18 +183,17 @@ class EngineClient:
             self.restarts += 1
             try:
                 await self._launch()
-                return self._resume()
             except StartError as error:
                 log.error("engine restart %d in a row failed: %s", self._unready, error)
                 if self._unready >= FAILED_AFTER:
                     self.state = "failed"
                     self._replies.fail_all(self.unavailable)
                 self._expected_at = asyncio.get_running_loop().time() + self._backoff_s() + self._load_s
-
-    def _resume(self) -> None:
-        if self._replies.busy:
-            self._watchdog.start()
-            self._replies.resume()
+                continue
+            if self._replies.busy:
+                self._watchdog.start()
+                self._replies.resume()
+            return
 
     def _backoff_s(self) -> float:
         return BACKOFF_S[min(self._unready, len(BACKOFF_S) - 1)]

@@ -128,10 +128,8 @@ class PoolingNetwork:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
         form = self.model.output(found).get_partial_shape()
         width = form[len(form) - 1]
-        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, self._images_of(inputs))
-
-    def _images_of(self, inputs: frozenset[str]) -> str:
-        return IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
+        images = IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
+        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, images)
 
     def image_shape(self) -> tuple[int, int]:
         """Returns how many layers get embeddings of images besides the first, and the length of these."""

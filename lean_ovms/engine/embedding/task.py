@@ -259,7 +259,6 @@ class PoolingTask(Task):
                 self.queue.put(item)
 
     def _scatter(self, items: list[QueuedText], output: Array) -> None:
-        """Send every request its rows."""
         places: dict[QueuedPooling, list[int]] = {}
         for row, item in enumerate(items):
             places.setdefault(item.request, []).append(row)

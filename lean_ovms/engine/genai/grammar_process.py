@@ -72,21 +72,17 @@ class Checker:
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
-        try:
-            return self._cost(tag, bounds)._asdict()
-        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
-            raise GrammarInvalid(reason(error)) from error
-
-    def _cost(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         check_schemas(grammar_limits.check(tag, bounds))
         before, began = data_bytes(), time.monotonic()
         self._compiler.compile(tag)
         seconds, used = time.monotonic() - began, data_bytes() - before
         try:
             start_s, mask_s = self._measure(tag)
+        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
+            raise GrammarInvalid(reason(error)) from error
         finally:
             self._compiler.clear()
-        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])
+        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])._asdict()
 
     def _measure(self, tag: str) -> tuple[float, float]:
         """Returns the time of a request's first step and of its slowest later one.

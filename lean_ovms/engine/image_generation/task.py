@@ -157,7 +157,6 @@ class ImageTask(Task):
 
 
 def image_file(pixels: bytes, params: ImageParams) -> bytes:
-    """Returns the file of an image."""
     from PIL import Image as Picture
 
     file = io.BytesIO()

@@ -122,10 +122,6 @@ class Transcription:
 
     # --- windows
 
-    def next_cut(self) -> Cut:
-        """Returns the window to start; it stays the first until `start` or `skip`."""
-        return self.cutter.cuts[0]
-
     def skip(self, out: list[Record]) -> None:
         """Skips the next window, which has no speech."""
         cut = self.cutter.cuts.popleft()

@@ -180,7 +180,7 @@ class SpeechTask(Task):
     def _worth_it(self, session: Transcription) -> bool:
         """Drops windows without speech before the next one. Returns whether there is one."""
         while session.waiting and not session.exhausted:
-            cut = session.next_cut()
+            cut = session.cutter.cuts[0]
             sure = cut.sure or not session.params.vad
             if cut.end > cut.start and (sure or self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))):
                 return True

@@ -50,7 +50,6 @@ class Decoding:
         return found
 
     def close(self) -> None:
-        """Give the request back."""
         self._release(self._request)
 
 

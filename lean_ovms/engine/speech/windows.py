@@ -93,7 +93,6 @@ class Cutter:
         return self._ended or self.buffer.end - self._position >= FRAME
 
     def feed(self, data: bytes, last: bool) -> None:
-        """Takes more audio."""
         if data:
             self.buffer.append(data)
         self._ended |= last

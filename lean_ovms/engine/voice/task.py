@@ -94,7 +94,6 @@ class VoiceTask(Task):
             check_rate(self.voices.sample_rate, rate)
 
     def step(self) -> None:
-        """Speaks the first texts."""
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
         self._steps += 1
         jobs = [(command.text, SpeakParams(**command.params)) for command in commands]

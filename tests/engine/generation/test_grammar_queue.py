@@ -16,7 +16,7 @@ from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
 from lean_ovms.types import SamplingParams
-from tests.engine.rig import LIMITS, MemoryTransport, Rig
+from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
 
 
 def tag(text="a"):
@@ -217,7 +217,7 @@ def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here(rig):
 
 
 def test_waiting_requests_count_as_queued():
-    rig = GrammarRig(limits=grammar_limits_of(queued=2))
+    rig = GrammarRig(limits=queue_limits(2))
     rig.compiler.let["check"].clear()
     waiting = [rig.send(tag()), rig.send(tag())]
     rig.turn()
@@ -227,12 +227,6 @@ def test_waiting_requests_count_as_queued():
     rig.compiler.let["check"].set()
     rig.run()
     assert [rig.answer(n).text() for n in waiting] == ["hello"] * 2
-
-
-def grammar_limits_of(**changes):
-    from dataclasses import replace
-
-    return replace(LIMITS, **changes)
 
 
 def test_too_many_new_grammars_are_refused():

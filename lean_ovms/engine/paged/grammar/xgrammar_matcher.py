@@ -104,7 +104,6 @@ class XGrammar:
         return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
-        """Implements pipeline.GrammarChecker.stop."""
         with self._asking:
             self._checker.stop()
 

@@ -80,7 +80,6 @@ def _marks(ids: Any, places: Any) -> Any:
 
 
 def _replace(model: Any, name: str, values: Any) -> None:
-    """Puts values in the place of an input."""
     given = find_input(model, name)
     given.output(0).replace(values.output(0))
     model.remove_parameter(given)
