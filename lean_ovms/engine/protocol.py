@@ -400,7 +400,11 @@ class Decoder:
         return records, end
 
     def _parse(self, body: bytes | memoryview) -> list[Record]:
-        records = _parse(body)
+        records: list[Record]
+        try:
+            records = [_KINDS[kind](*values) for kind, *values in orjson.loads(body)]
+        except (ValueError, TypeError, KeyError) as error:
+            raise FrameError(f"not a frame: {error}") from error
         if self._attached:
             parts, self._attached = iter(self._attached), []
             for record in records:
@@ -413,10 +417,3 @@ class Decoder:
             if next(parts, None) is not None:
                 raise FrameError("an attachment without a record")
         return records
-
-
-def _parse(body: bytes | memoryview) -> list[Record]:
-    try:
-        return [_KINDS[kind](*values) for kind, *values in orjson.loads(body)]
-    except (ValueError, TypeError, KeyError) as error:
-        raise FrameError(f"not a frame: {error}") from error

@@ -107,11 +107,6 @@ class XGrammar:
         with self._asking:
             self._checker.stop()
 
-    def close(self) -> None:
-        """Ends the process and the threads."""
-        self.stop()
-        self._threads.stop()
-
     def matcher(self, tag: str, stops: frozenset[int]) -> XGrammarMatcher:
         """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end.
 
@@ -153,10 +148,6 @@ class MaskThreads:
             for one, error in zip(part, thread.finish(calls), strict=True):
                 if error is not None:
                     one.fail(error)
-
-    def stop(self) -> None:
-        for thread in self._threads:
-            thread.stop()
 
 
 def _call(what: Callable[[XGrammarMatcher], None], one: XGrammarMatcher) -> Callable[[], None]:
