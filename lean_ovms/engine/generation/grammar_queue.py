@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ...config import EngineConfig
 from ...errors import EngineFailure, GrammarInvalid, RequestError, TooManyRequests, Unavailable, from_wire
 from ..protocol import Submit
 from . import grammar_limits
+from .grammar_limits import GrammarBounds
 from .item_thread import ItemThread
 from .pipeline import GrammarCost, Grammars
 from .sequence import GenerationRequest
@@ -28,26 +29,18 @@ log = logging.getLogger(__name__)
 
 INLINE_BYTES = 4096
 """The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
+GROWTH = 8
+"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
+MOST = 32
+"""Grammars that wait to be compiled, and half of them of one client; more are a 429."""
+RESULTS, RESULT_BYTES = 512, 8 << 20
+"""Results of checks that are remembered, and the bytes of their grammars."""
+IDLE_S = 120.0
+"""Time without a new grammar, until the checker's process is stopped."""
 RETRY_AFTER_S = 2
 """For a client whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
 """Counted for every compiled grammar, however little it seems to take (an ordinary schema at 131k tokens)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrammarQueueLimits:
-    """queue: most grammars waiting to be compiled, and half of them of one client; more are a 429.
-
-    results, result_bytes: check results remembered. compiled_bytes: of compiled grammars; beyond it all are dropped.
-    idle_s: without a new grammar, until the checker's process is stopped.
-    """
-
-    bounds: grammar_limits.GrammarBounds = field(default_factory=grammar_limits.GrammarBounds)
-    queue: int = 32
-    results: int = 512
-    result_bytes: int = 8 << 20
-    compiled_bytes: int = 256 << 20
-    idle_s: float = 120.0
 
 
 class GrammarOutcome(NamedTuple):
@@ -61,12 +54,13 @@ class GrammarOutcome(NamedTuple):
 class GrammarQueue:
     """Releases requests with a grammar when that is safe. tag: the grammar, as a structural tag (JSON text)."""
 
-    def __init__(self, grammars: Grammars | None, wake: Callable[[], None], limits: GrammarQueueLimits) -> None:
+    def __init__(self, grammars: Grammars | None, wake: Callable[[], None], config: EngineConfig) -> None:
         """grammars: None refuses all. wake: ends the loop's wait; called from threads."""
         self._grammars = grammars
-        self.limits = limits
+        self.bounds = GrammarBounds(bytes=GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
+        self.compiled_bytes = config.grammar_cache_mb << 20
         self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # by tag
-        self._results = _CheckResults(limits)
+        self._results = _CheckResults()
         self._checked: deque[str] = deque()  # good, not compiled here
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
@@ -76,7 +70,7 @@ class GrammarQueue:
             wake,
             "the grammar could not be checked: {}",
             wanted=self._is_wanted,
-            idle_s=limits.idle_s,
+            idle_s=IDLE_S,
             on_idle=self._stop_checker,
         )
         self._compilations: ItemThread[str, None] = ItemThread(
@@ -162,9 +156,9 @@ class GrammarQueue:
                 self._checked.append(tag)
             return
         if len(tag) <= INLINE_BYTES:
-            grammar_limits.check(tag, self.limits.bounds)
-        full = len(self._waiting) >= self.limits.queue
-        if full or self._checks.queued(client) >= max(1, self.limits.queue // 2):
+            grammar_limits.check(tag, self.bounds)
+        full = len(self._waiting) >= MOST
+        if full or self._checks.queued(client) >= max(1, MOST // 2):
             text = "too many new grammars are waiting to be compiled; please try again later"
             raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
         self._checks.add(client, tag)
@@ -186,7 +180,7 @@ class GrammarQueue:
             tag = self._checked.popleft()
             if not self._is_wanted(tag):
                 continue
-            if self._compiled_bytes > self.limits.compiled_bytes:
+            if self._compiled_bytes > self.compiled_bytes:
                 self._drop_compiled()
             result = self._results.get(tag)
             self._compiled_bytes += max(MIN_BYTES, result.bytes if isinstance(result, GrammarCost) else 0)
@@ -205,7 +199,7 @@ class GrammarQueue:
 
     def _check(self, tag: str) -> GrammarCost:
         assert self._grammars is not None
-        return self._grammars.checker.check(tag, self.limits.bounds)
+        return self._grammars.checker.check(tag, self.bounds)
 
     def _stop_checker(self) -> None:
         if self._grammars is not None:
@@ -219,8 +213,7 @@ class GrammarQueue:
 class _CheckResults:
     """Cost or error by grammar, the least recently used dropped first."""
 
-    def __init__(self, limits: GrammarQueueLimits) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self._results: OrderedDict[str, GrammarCost | RequestError] = OrderedDict()
         self._bytes = 0
 
@@ -237,5 +230,5 @@ class _CheckResults:
         if tag not in self._results:
             self._bytes += len(tag)
         self._results[tag] = result
-        while len(self._results) > self._limits.results or self._bytes > self._limits.result_bytes:
+        while len(self._results) > RESULTS or self._bytes > RESULT_BYTES:
             self._bytes -= len(self._results.popitem(last=False)[0])

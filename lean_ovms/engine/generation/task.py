@@ -27,9 +27,8 @@ from ..protocol import (
     Submit,
 )
 from ..task import Task
-from . import grammar_limits, grammar_queue, validation
+from . import grammar_limits, validation
 from .backend import Backend, WaitingRequests
-from .grammar_limits import GrammarBounds
 from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
@@ -48,41 +47,18 @@ CALL_CHARACTERS = 64
 SUBMIT_CHARACTERS = 2048
 """The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them. An entry of a list,
 such as an allowed token, costs one more."""
-GRAMMAR_GROWTH = 8
-"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
-
-
-def load(
-    config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig, Callable[[], None]], Backend]
-) -> GenerationTask:
-    """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
-    backend = load_model(config, wake)
-    return GenerationTask(backend, config, make_grammar_queue(config, backend, wake), wake)
-
-
-def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue:
-    """Returns the queue of requests whose grammar is not compiled yet."""
-    bounds = GrammarBounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
-    limits = grammar_queue.GrammarQueueLimits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
-    return GrammarQueue(backend.grammars, wake, limits)
 
 
 class GenerationTask(Task):
     """Generates text with one backend."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        config: EngineConfig,
-        grammars: GrammarQueue | None = None,
-        wake: Callable[[], None] = lambda: None,
-    ) -> None:
-        """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
+    def __init__(self, backend: Backend, config: EngineConfig, wake: Callable[[], None] = lambda: None) -> None:
+        """wake: ends the loop's wait."""
         super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
         self.config = config
         self.validator = RequestValidator(backend)
-        self.grammars = grammars or GrammarQueue(None, wake, grammar_queue.GrammarQueueLimits())
+        self.grammars = GrammarQueue(backend.grammars, wake, config)
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
         queues: tuple[WaitingRequests | None, ...] = (self.grammars, self.tokenize_queue, backend.image_queue)
         self._other_queues = [queue for queue in queues if queue is not None]
