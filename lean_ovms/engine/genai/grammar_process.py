@@ -10,8 +10,6 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import json
-import os
-import sys
 import time
 from contextlib import closing
 from typing import Any
@@ -124,5 +122,4 @@ def check_schemas(tag: Any) -> None:
 
 
 if __name__ == "__main__":
-    code = serve("lean_ovms.engine.genai.grammar_process", sys.argv[1:], lambda message: Checker(load(message)).check)
-    os._exit(code)
+    serve("lean_ovms.engine.genai.grammar_process", lambda message: Checker(load(message)).check)

@@ -173,19 +173,15 @@ class Transcription:
                 self._end_partial(job, out)
             return
         for piece in job.pieces:
-            self._send_text(piece.text, piece.logprobs, out)
+            known = min(self._to_skip, len(piece.text))  # partial results have sent it already
+            self._to_skip -= known
+            if text := piece.text[known:]:
+                out.append(SpeechText(self.id, text, None if known else piece.logprobs))
         job.pieces.clear()
         if job.result is not None:
             cut, self.job, self.care = self._cut, None, 0
             assert cut is not None
             self._report(cut, job.result, out, self._clock() - self._started_at)
-
-    def _send_text(self, text: str, logprobs: list[tuple[str, float]] | None, out: list[Record]) -> None:
-        """Sends the text of a window, but what partial results have sent already."""
-        known = min(self._to_skip, len(text))
-        self._to_skip -= known
-        if text[known:]:
-            out.append(SpeechText(self.id, text[known:], None if known else logprobs))
 
     def _end_partial(self, job: Job, out: list[Record]) -> None:
         """Send the words on which two results in a row agree, which are not the last ones."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
-Samples = np.ndarray[Any, np.dtype[np.float32]]
+Samples = NDArray[np.float32]
 """Mono audio, from -1 to 1: [N]."""
 
 
