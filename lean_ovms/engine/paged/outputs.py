@@ -27,7 +27,7 @@ class Outputs:
         """Records how much of a prompt is computed, if the request wants that, and the time. complete: all of it."""
         number = sequence.request.id
         cached = min(one.cached for one in sequence.request.sequences if one.cached >= 0)  # not of another choice's
-        if sequence.reports_progress and tokens > sequence.reported:
+        if sequence.request.sampling.report_progress and not sequence.index and tokens > sequence.reported:
             sequence.reported = tokens
             self.out.append(Progress(number, tokens, cached, taken_ms))
         if complete:
