@@ -14,14 +14,13 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from ...pooling_types import ONLY_PER_TOKEN, PoolingParams, TextWithImages
+from ...pooling_types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
 from ..errors import for_client
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Record, Refused
 from ..task import Task
 from .inputs import Input, InputBuilder, check_ids, with_images
 from .pooler import Array, Batch, Pooler
 from .queue import QueuedPooling, QueuedText, TextQueue, padded
-from .results import finished
 
 log = logging.getLogger(__name__)
 
@@ -292,3 +291,44 @@ class PoolingTask(Task):
         if request.id in self._open:
             self.out.append(Refused(request.id, error.to_wire()))
             self._forget(request.id)
+
+
+# --- from the output of the network to what a client gets
+
+
+def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """Returns what a client gets of these rows of the network's output: float32 [n, width]."""
+    if info.kind in VECTORS:
+        if params.dimensions is not None:
+            rows = rows[:, : params.dimensions]
+        normalizes = info.normalize if params.normalize is None else params.normalize
+        return _normalized(rows) if normalizes else rows
+    if info.kind == SCORE:
+        return _scores(rows, info, params)
+    if not params.activation or info.activation == "none":
+        return rows
+    return _sigmoid(rows) if info.kind == CLASSIFY and info.activation == "sigmoid" else _softmax(rows)
+
+
+def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    if info.outputs > 1 and info.activation == "softmax" and params.activation:
+        return _softmax(rows)[:, -1:]
+    logits = rows[:, -1:]
+    return logits if not params.activation or info.activation == "none" else _sigmoid(logits)
+
+
+def _normalized(rows: Array) -> Array:
+    lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
+    return rows / np.maximum(lengths, 1e-12)
+
+
+def _sigmoid(values: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-np.clip(values, -80, 80)))
+    return found
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found

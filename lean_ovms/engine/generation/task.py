@@ -13,19 +13,7 @@ from dataclasses import asdict
 
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
-from ..protocol import (
-    Accepted,
-    Cancel,
-    Decode,
-    Decoded,
-    Encode,
-    Encoded,
-    PrefixCacheAction,
-    Record,
-    SlotAction,
-    SlotDone,
-    Submit,
-)
+from .. import protocol
 from ..task import Task
 from . import grammar_limits, validation
 from .backend import Backend, WaitingRequests
@@ -90,44 +78,43 @@ class GenerationTask(Task):
             self._process_tokenized()
         if self.grammars.waiting or self.grammars.compiling:
             self._process_grammars()
-        self._start_waiting()
+        self.backend.admit(compiling=self.grammars.compiling)
 
     def step(self) -> None:
         for tag in self.backend.step():
             self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
 
-    def _start_waiting(self) -> None:
-        self.backend.admit(compiling=self.grammars.compiling)
-
     # --- commands
 
-    def _handle(self, command: Record) -> None:
+    def _handle(self, command: protocol.Record) -> None:
         match command:
-            case Submit():
+            case protocol.Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
                 listed = sum(len(value) for value in command.sampling.values() if isinstance(value, list))
                 self._characters_left -= SUBMIT_CHARACTERS + grammar + listed
                 if not self._tokenize_in_thread(command):
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
-            case Cancel():
+            case protocol.Cancel():
                 self.tokenize_queue.cancel(command.id, command.index)
                 self.backend.cancel(command.id, command.index)
                 self.grammars.cancel(command.id, command.index)
-            case Encode():
+            case protocol.Encode():
                 self._encode(command)
-            case Decode():
+            case protocol.Decode():
                 validation.token_ids(command.tokens, self.backend.info.vocab_size, "tokens")
                 text = self.backend.decode(command.tokens, command.skip_special_tokens)
-                self.out.append(Decoded(command.id, text))
-            case PrefixCacheAction():
+                self.out.append(protocol.Decoded(command.id, text))
+            case protocol.PrefixCacheAction():
                 self.backend.prefix_cache_action(command)
-            case SlotAction():
+            case protocol.SlotAction():
                 began = time.monotonic()
                 tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
-                self.out.append(SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
+                self.out.append(protocol.SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
 
-    def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
+    def _submit(
+        self, submit: protocol.Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
+    ) -> None:
         """tokens, bad_words: if they were tokenized in the thread."""
         try:
             self._check_queue(submit)
@@ -139,11 +126,11 @@ class GenerationTask(Task):
         if runnable:
             self._accept(submit, request)
 
-    def _tokenize_in_thread(self, command: Submit | Encode) -> bool:
+    def _tokenize_in_thread(self, command: protocol.Submit | protocol.Encode) -> bool:
         """Returns whether a command has a text so long that it is tokenized in the thread. Raises RequestError."""
         if (work := self.tokenize_queue.work(command)) is None:
             return False
-        if isinstance(command, Submit):
+        if isinstance(command, protocol.Submit):
             self._check_queue(command)
         self.tokenize_queue.add(command, work)
         return True
@@ -153,8 +140,8 @@ class GenerationTask(Task):
         for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
                 self._refuse(command, result)
-            elif isinstance(command, Encode):
-                self.out.append(Encoded.of(command.id, result.texts))
+            elif isinstance(command, protocol.Encode):
+                self.out.append(protocol.Encoded.of(command.id, result.texts))
             else:
                 self._submit(command, result.prompt, result.bad_words)
                 for index in cancelled:
@@ -168,18 +155,18 @@ class GenerationTask(Task):
             else:
                 self._refuse(submit, error)
 
-    def _accept(self, submit: Submit, request: GenerationRequest) -> None:
+    def _accept(self, submit: protocol.Submit, request: GenerationRequest) -> None:
         self.backend.add(request)
         prompt = request.prompt
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
         notices = list(request.cost.notices) if request.cost is not None else []
-        self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
+        self.out.append(protocol.Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
 
     def _waiting_elsewhere(self) -> int:
         """Requests that wait for their tokens, their grammar or their images."""
         return sum(queue.waiting for queue in self._other_queues)
 
-    def _check_queue(self, submit: Submit) -> None:
+    def _check_queue(self, submit: protocol.Submit) -> None:
         """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
 
         What came with the same HTTP request shares its fate: one refusal ends all of it. Its further prompts pass, but
@@ -195,7 +182,7 @@ class GenerationTask(Task):
         if submit.group and submit.group in self._refused_groups:
             raise self._too_many("another prompt of this request was refused", self.config.max_queued_requests)
         if self._refusal_of(submit.client) is not None:
-            self._start_waiting()
+            self.backend.admit(compiling=self.grammars.compiling)
             if error := self._refusal_of(submit.client):
                 self._refused_groups.append(submit.group)
                 raise error
@@ -230,7 +217,7 @@ class GenerationTask(Task):
         after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
         return TooManyRequests(f"{why}; please try again later", retry_after_s=after_s)
 
-    def _encode(self, command: Encode) -> None:
+    def _encode(self, command: protocol.Encode) -> None:
         size = sum(map(len, command.texts))
         if size <= MAX_ENCODE_CHARACTERS and self._tokenize_in_thread(command):
             return
@@ -238,4 +225,4 @@ class GenerationTask(Task):
         if size > MAX_ENCODE_CHARACTERS:
             raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
         ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
-        self.out.append(Encoded.of(command.id, ids))
+        self.out.append(protocol.Encoded.of(command.id, ids))

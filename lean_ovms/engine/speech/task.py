@@ -13,20 +13,8 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...errors import RequestError, TooManyRequests
+from .. import protocol
 from ..errors import EngineLost, for_client
-from ..protocol import (
-    Audio,
-    Cancel,
-    Decode,
-    Decoded,
-    Encode,
-    Encoded,
-    Failed,
-    Record,
-    Transcribe,
-    Transcribed,
-    WindowStarted,
-)
 from ..task import Task
 from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription
@@ -87,26 +75,26 @@ class SpeechTask(Task):
 
     # --- commands
 
-    def _handle(self, command: Record) -> None:
+    def _handle(self, command: protocol.Record) -> None:
         match command:
-            case Transcribe():
+            case protocol.Transcribe():
                 self._open(command)
-            case Audio(id=number) if number in self._sessions:
+            case protocol.Audio(id=number) if number in self._sessions:
                 self._sessions[number].cutter.feed(command.data, command.last)
-            case Cancel(id=number):
+            case protocol.Cancel(id=number):
                 self._close(number)
-            case Encode():
+            case protocol.Encode():
                 tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
-                self.out.append(Encoded.of(command.id, tokens))
-            case Decode():
+                self.out.append(protocol.Encoded.of(command.id, tokens))
+            case protocol.Decode():
                 text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
-                self.out.append(Decoded(command.id, text))
+                self.out.append(protocol.Decoded(command.id, text))
 
-    def _refuse(self, command: Record, error: Exception) -> None:
+    def _refuse(self, command: protocol.Record, error: Exception) -> None:
         super()._refuse(command, error)
         self._close(getattr(command, "id", 0))
 
-    def _open(self, command: Transcribe) -> None:
+    def _open(self, command: protocol.Transcribe) -> None:
         """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
         if len(self._sessions) >= self._most:
             text = f"{self._most} requests are being transcribed already; please try again later"
@@ -122,7 +110,7 @@ class SpeechTask(Task):
             self._running.pop(session.job, None)
 
     def _fail(self, session: Transcription, error: RequestError) -> None:
-        self.out.append(Failed(session.id, error.to_wire()))
+        self.out.append(protocol.Failed(session.id, error.to_wire()))
         self._close(session.id)
 
     # --- from audio to windows
@@ -198,7 +186,7 @@ class SpeechTask(Task):
             soon = self._soon(session)
             job = session.start()
             job.soon = soon
-            self.out.append(WindowStarted(session.id))
+            self.out.append(protocol.WindowStarted(session.id))
         else:
             job = session.start_partial()
             job.soon = True
@@ -239,7 +227,7 @@ class SpeechTask(Task):
 
     def _finish(self, session: Transcription) -> None:
         if session.id in self._sessions:
-            self.out.append(Transcribed(session.id))
+            self.out.append(protocol.Transcribed(session.id))
             self._close(session.id)
 
 
