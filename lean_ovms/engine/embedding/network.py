@@ -94,6 +94,7 @@ class PoolingNetwork:
         self._hidden: InferRequestPool | None = None
         self._images: InferRequestPool | None = None
         self._passes = InferRunner()
+        self.wait = self._passes.wait
 
     def _read(self) -> ov.Model:
         """Raises StartError and RuntimeError."""
@@ -246,10 +247,6 @@ class PoolingNetwork:
         elif several and self._streamed is not None:
             better = self._streamed.get()
         return better or self._pooled
-
-    def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """Returns a batch that has been computed, with its output or its error."""
-        return self._passes.wait()
 
 
 def properties(config: EngineConfig) -> dict[str, Any]:

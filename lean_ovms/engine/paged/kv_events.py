@@ -36,7 +36,7 @@ def publisher(text: str, *, caching: bool) -> KvEventPublisher | None:
     except ImportError:
         raise StartError(f"--kv_events_config needs {install_command('kv-events')}") from None
     config = read_config(text)
-    if not config.enabled:
+    if not config.enable_kv_cache_events or config.publisher == "null":
         return None
     if not caching:
         raise StartError("--kv_events_config needs the prefix cache: --enable_prefix_caching true")
