@@ -89,9 +89,6 @@ class GrammarQueue:
         """A thread compiles: no request with a grammar may have its first step, not even one that was preempted."""
         return self._compilations.busy
 
-    def __contains__(self, request_id: int) -> bool:
-        return any(submit.id == request_id for items in self._waiting.values() for submit, _ in items)
-
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
         """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
         if self._grammars is None:

@@ -91,9 +91,6 @@ class TokenizeQueue:
     def waiting_of(self, client: str) -> int:
         return sum(item.command.client == client for item in self._waiting.values())
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._waiting
-
     def work(self, command: Command) -> Work | None:
         """Returns what the thread would do for a command; None: its texts are short."""
         encoder = self._backend.long_text_encoder

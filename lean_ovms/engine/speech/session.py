@@ -20,13 +20,6 @@ REPORT = SAMPLE_RATE
 """Samples without speech after which a record reports that they are not needed."""
 
 
-def params_of(command: Transcribe) -> TranscribeParams:
-    values = dict(command.params)
-    if values.get("turns") is not None:
-        values["turns"] = TurnDetection(**values["turns"])
-    return TranscribeParams(**values)
-
-
 class Transcription:
     """A request. turn: its place in the queue, in virtual time. job: its window in work."""
 
@@ -35,7 +28,10 @@ class Transcription:
     ) -> None:
         self.id = command.id
         self.client = command.client
-        self.params = params_of(command)
+        params = dict(command.params)
+        if (turns := params.get("turns")) is not None:
+            params["turns"] = TurnDetection(**turns)
+        self.params = TranscribeParams(**params)
         self.turn = 0
         self.care = command.care
         self.job: Job | None = None

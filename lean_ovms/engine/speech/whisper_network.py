@@ -58,6 +58,7 @@ class WhisperNetwork:
 
     def __init__(self, config: EngineConfig, path: Path) -> None:
         """Raises StartError."""
+        self.version = str(ov.get_version())
         self._core = ov.Core()
         self._device = device_of(config)
         self._properties = properties(config)
@@ -74,10 +75,6 @@ class WhisperNetwork:
         self.frames: int = frames.get_length() if frames.is_static else 0
         self._free: list[Any] = []
         self._aligner: Any = None
-
-    @property
-    def version(self) -> str:
-        return str(ov.get_version())
 
     def encode(self, features: Array) -> Array:
         """Encodes [1, mels, frames] to [1, positions, width]."""

@@ -80,8 +80,7 @@ class Worker:
             while task.accepts_commands and (command := self._commands.next()) is not None:
                 self._handle(command)
         task.admit()
-        if task.out:
-            self.flush()
+        self.flush()
         if not task.idle:
             task.step()
             self.flush()
