@@ -166,7 +166,12 @@ class PoolingNetwork:
             pooling_graph.only(self.model, output(self.model))
             compiled = self._core.compile_model(self.model, self._device, self._properties)
         self._pooled = InferRequestPool(compiled, self._configured)
-        if self._may_have_more():
+        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
+            "plugin_config", self._config.plugin_config
+        )
+        # Neither tiny, nor so large that two take much memory.
+        several = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
+        if several and not configured and self._device == "CPU":
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
             if self._most > 1:
                 self._streamed = LazyCompiledModel("several batches at once", self._compile_streams)
@@ -196,15 +201,6 @@ class PoolingNetwork:
         end."""
         if self._streamed is not None:
             self._streamed.needed()
-
-    def _may_have_more(self) -> bool:
-        """Returns whether more streams may be made: none are configured, and the network is neither tiny nor so large
-        that two take much memory."""
-        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
-            "plugin_config", self._config.plugin_config
-        )
-        small = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
-        return not configured and self._device == "CPU" and small
 
     def _compile_streams(self) -> InferRequestPool:
         several = {**self._properties, "NUM_STREAMS": self._most}

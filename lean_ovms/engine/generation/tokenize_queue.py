@@ -97,8 +97,9 @@ class TokenizeQueue:
         if encoder is None:
             return None
         if isinstance(command, Encode):
-            many = sum(map(len, command.texts)) > MANY_CHARACTERS
-            return partial(_texts, command, encoder) if many or any(map(encoder.is_long, command.texts)) else None
+            if sum(map(len, command.texts)) <= MANY_CHARACTERS and not any(map(encoder.is_long, command.texts)):
+                return None
+            return lambda: Ids(None, [encoder.encode(text, command.add_special_tokens) for text in command.texts])
         text, words = command.prompt, command.sampling.get("bad_words", ())
         placeholders = self._backend.image_placeholders
         in_steps = placeholders is not None and (command.images or not placeholders.takes_ids)
@@ -154,7 +155,3 @@ class TokenizeQueue:
             if command.truncate is None:
                 encoder.learn(command.prompt, result.prompt, command.add_special_tokens)
             command.prompt = ""  # nobody needs it
-
-
-def _texts(command: Encode, encoder: LongTextEncoder) -> Ids:
-    return Ids(None, [encoder.encode(text, command.add_special_tokens) for text in command.texts])

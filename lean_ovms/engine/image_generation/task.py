@@ -76,10 +76,6 @@ class ImageTask(Task):
     def idle(self) -> bool:
         return self._running is None and not self._queue
 
-    def close(self) -> None:
-        """Ends the image that is being made."""
-        self._end()
-
     def stats(self) -> dict[str, int]:
         return {
             "running": int(self._running is not None),
@@ -95,7 +91,7 @@ class ImageTask(Task):
             case Cancel():
                 self._queue = [one for one in self._queue if one.id != command.id]
                 if self._running is not None and self._running.id == command.id:
-                    self._end()
+                    self.close()
             case _:
                 raise BadRequest("an image model has no tokenizer for requests")
 
@@ -139,15 +135,15 @@ class ImageTask(Task):
             if (pixels := next(self._steps_of_image)) is not None:
                 self.out.append(PartialImage(command.id, image_file(pixels, ImageParams(**command.params))))
         except StopIteration as done:
-            self._end()
+            self.close()
             file = image_file(done.value, ImageParams(**command.params))
             self.out.append(GeneratedImage(command.id, time.monotonic() - self._began_at, file))
         except Exception as error:  # a failure of one image
-            self._end()
+            self.close()
             self._failures += not isinstance(error, RequestError)
             self._refuse(command, error)
 
-    def _end(self) -> None:
+    def close(self) -> None:
         """Ends the image that is being made."""
         if self._steps_of_image is not None:
             self._steps_of_image.close()

@@ -69,7 +69,8 @@ class Worker:
         """Makes one turn of the loop; returns False when the connection is closed."""
         task = self.task
         if self._had_images and task.idle and not self._commands:
-            self._trim()
+            self._had_images = False  # hundreds of MB of pixels and encoders go back to the system
+            threading.Thread(target=memory.trim, name="trim", daemon=True).start()
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False
@@ -98,8 +99,3 @@ class Worker:
             return
         self.task.handle(command)
         self._had_images |= isinstance(command, Submit) and bool(command.images)
-
-    def _trim(self) -> None:
-        """Returns the memory of pixels and encoders to the system, in a thread: hundreds of MB after some images."""
-        self._had_images = False
-        threading.Thread(target=memory.trim, name="trim", daemon=True).start()
