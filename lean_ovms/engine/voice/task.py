@@ -78,21 +78,17 @@ class VoiceTask(Task):
 
     def _handle(self, command: Record) -> None:
         match command:
-            case Speak():
-                self._check(command)
+            case Speak():  # the front end knows what the model can do, and has checked the rest
+                if len(self._queue) >= self.max_queued and not command.begun:
+                    text = f"{self.max_queued} requests are waiting already; please try again later"
+                    raise TooManyRequests(text, retry_after_s=1)
+                if rate := SpeakParams(**command.params).sample_rate:
+                    check_rate(self.voices.sample_rate, rate)
                 self._queue.append(command)
             case Cancel():
                 self._queue = deque(one for one in self._queue if one.id != command.id)
             case _:
                 raise BadRequest("a model that speaks has no tokenizer for requests")
-
-    def _check(self, command: Speak) -> None:
-        """Raises RequestError. The front end knows what the model can do, and has checked the rest."""
-        if len(self._queue) >= self.max_queued and not command.begun:
-            text = f"{self.max_queued} requests are waiting already; please try again later"
-            raise TooManyRequests(text, retry_after_s=1)
-        if rate := SpeakParams(**command.params).sample_rate:
-            check_rate(self.voices.sample_rate, rate)
 
     def step(self) -> None:
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]

@@ -179,7 +179,7 @@ class GuardedScheduler:
         The pipeline computes prompts in the order in which they were added: everybody's next one would wait behind it.
         """
         mine = any(s.client is client for s in self._prefilling())
-        return mine and sum(s.prompt_left for s in self._prefilling()) >= self._budget()
+        return mine and sum(self._prompts_left()) >= self._budget()
 
     def must_wait(self, sequence: GuardedSequence) -> bool:
         """Returns whether a sequence waits for a grammar, its trial as a suspect, or another's prompt or images."""
@@ -229,6 +229,10 @@ class GuardedScheduler:
 
     def _prefilling(self) -> list[GuardedSequence]:
         return [s for s in self.running if not s.has_output]
+
+    def _prompts_left(self) -> list[int]:
+        """Returns about how many tokens of each prompt are not computed yet."""
+        return [s.prompt_left for s in self._prefilling()]
 
     def _budget(self) -> int:
         """Returns how many tokens of prompts the next step can compute."""
