@@ -24,7 +24,7 @@ from bench.work import prompts
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import sampling_fields
-from lean_ovms.engine.generation.task import GenerationTask, QueueLimits
+from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.types import SamplingParams
@@ -121,7 +121,7 @@ class Pipe:
 def child_rows(texts: list[str], evict: Callable[[], object], args: argparse.Namespace) -> list[Row]:
     """The child's parts for each text, nested ones subtracted."""
     pipeline, pipe = PagedPipeline(Config(model_path=args.model_path) if args.model_path else Config()), Pipe()
-    child = Worker(GenerationTask(pipeline, QueueLimits(queued=64)), pipe)  # type: ignore[arg-type]
+    child = Worker(GenerationTask(pipeline, Config(max_queued_requests=64)), pipe)  # type: ignore[arg-type]
     task = child.task
     clock: Row = {}
     for owner, name, part in (

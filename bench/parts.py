@@ -31,7 +31,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation import fake_tokenizer
-from lean_ovms.engine.generation.task import GenerationTask, QueueLimits
+from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.models.output_decoder import OutputDecoder
 from lean_ovms.models.pooling_model import PoolingModel
@@ -182,7 +182,7 @@ def worker() -> Iterator[Part]:
     """The engine child's own work for a request: two turns, with its acceptance and its only token."""
     backend = GuardedPipeline(FakePipeline(Script()), 16)
     transport = _Pipe()
-    limits = QueueLimits(queued=64)
+    limits = Config(max_queued_requests=64)
     child = Worker(GenerationTask(backend, limits), transport)  # type: ignore[arg-type]
     sampling = asdict(SamplingParams(max_tokens=1, temperature=0.0))
     numbers = itertools.count(1)

@@ -12,7 +12,7 @@ from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
-from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
+from lean_ovms.engine.embedding.task import PoolingTask
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.pooling_types import PooledOutput, PoolingInput, PoolingParams
 from tests.engine_client_fakes import FakeTaskClient
@@ -27,7 +27,7 @@ class FakePoolingEngine(FakeTaskClient):
 
     def __init__(self, config: Config) -> None:
         pooler = FakePooler(config)
-        limits = PoolingLimits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
+        limits = replace(config, max_queued_requests=8)
         super().__init__(PoolingTask(pooler, limits), pooler.info, pooler.vocabulary)
         self.asked: list[tuple[list[PoolingInput], PoolingParams]] = []
         self.encoded: list[list[str]] = []

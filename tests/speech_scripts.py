@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from lean_ovms.config import Config
-from lean_ovms.engine.client.speech_reply import WindowTimes
 from lean_ovms.engine_types import ModelInfo, Vocabulary
 from lean_ovms.errors import BadRequest, RequestError
 from lean_ovms.media.audio.decode import decode
@@ -80,7 +79,7 @@ class ScriptedSpeech(FakeEngineClient):
 
 class _Reply:
     id = 1
-    times = WindowTimes()
+    queued_s = computed_s = 0.0
 
     def __init__(self, engine: ScriptedSpeech, audio: AsyncIterator[bytes], params: TranscribeParams) -> None:
         self._engine = engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "image_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
-LOOP = {"engine.worker.loop", "engine.worker.command_queue", "engine.worker.task", "engine.worker.transport"}
+LOOP = {"engine.worker.loop", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
@@ -32,20 +32,17 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "engine": set(),
     "engine.protocol": {
-        "engine.cache_records",
-        "engine.image_records",
+        "engine.media_records",
         "engine.record",
-        "engine.speech_records",
         "engine.text_records",
     },
     "engine.record": set(),
-    "engine.image_records": {"engine.record"},
-    "engine.speech_records": {"engine.record"},
-    "engine.cache_records": {"engine.record"},
+    "engine.media_records": {"engine.record"},
     "engine.text_records": {"engine.record"},
     "engine.errors": BASE,
+    "engine.task": BASE | {"engine.errors", "engine.protocol"},
     "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
-    "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
+    "engine.generation": BASE | {"engine.task", "engine.protocol", "engine.errors", "config", "util"},
     "engine.loading": BASE | {"engine.errors", "repository", "lora_modules", "config", "util"},
     "engine.genai": BASE
     | {"engine.loading", "engine.genai.guard"}
@@ -56,27 +53,25 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.embedding": BASE
     | {"engine.loading", "engine.paged"}
-    | {"engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
+    | {"engine.task", "engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
     "engine.speech": BASE
-    | {"engine.loading"}
+    | {"engine.loading", "engine.task"}
     | {"engine.protocol", "engine.generation", "engine.errors", "engine.embedding", "repository"}
     | {"config", "util"},
-    "engine.voice": BASE | {"engine.loading", "engine.protocol", "engine.errors", "repository", "config", "util"},
-    "engine.image_generation": BASE | {"engine.loading", "engine.protocol", "engine.errors", "config"},
+    "engine.voice": BASE
+    | {"engine.loading", "engine.task", "engine.protocol", "engine.errors", "repository", "config", "util"},
+    "engine.image_generation": BASE | {"engine.loading", "engine.task", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | LOOP
-    | {"engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
+    | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged", "repository"}
     | {"engine.embedding", "engine.speech", "engine.voice", "engine.image_generation", "config", "util"},
-    "engine.worker.command_queue": {"engine.protocol", "util"},
     "engine.worker.loop": {
         "engine.protocol",
-        "engine.worker.command_queue",
-        "engine.worker.task",
+        "engine.task",
         "engine.worker.transport",
     }
     | {"util"},
-    "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
     "models": OBSERVED
     | TEXT

@@ -21,29 +21,29 @@ from typing import Any
 
 import orjson
 
-from .cache_records import BlocksOnDisk as BlocksOnDisk
-from .cache_records import PrefixCacheAction as PrefixCacheAction
-from .cache_records import SlotAction as SlotAction
-from .cache_records import SlotDone as SlotDone
-from .image_records import GeneratedImage as GeneratedImage
-from .image_records import GenerateImage as GenerateImage
-from .image_records import PartialImage as PartialImage
+from .media_records import Audio as Audio
+from .media_records import AudioUsed as AudioUsed
+from .media_records import GeneratedImage as GeneratedImage
+from .media_records import GenerateImage as GenerateImage
+from .media_records import PartialImage as PartialImage
+from .media_records import Speak as Speak
+from .media_records import SpeechText as SpeechText
+from .media_records import SpeechTurn as SpeechTurn
+from .media_records import Spoken as Spoken
+from .media_records import Transcribe as Transcribe
+from .media_records import Transcribed as Transcribed
+from .media_records import WindowStarted as WindowStarted
+from .media_records import WindowTranscribed as WindowTranscribed
 from .record import DataRecord
 from .record import Record as Record
-from .speech_records import Audio as Audio
-from .speech_records import AudioUsed as AudioUsed
-from .speech_records import Speak as Speak
-from .speech_records import SpeechText as SpeechText
-from .speech_records import SpeechTurn as SpeechTurn
-from .speech_records import Spoken as Spoken
-from .speech_records import Transcribe as Transcribe
-from .speech_records import Transcribed as Transcribed
-from .speech_records import WindowStarted as WindowStarted
-from .speech_records import WindowTranscribed as WindowTranscribed
+from .text_records import BlocksOnDisk as BlocksOnDisk
 from .text_records import Decode as Decode
 from .text_records import Decoded as Decoded
 from .text_records import Encode as Encode
 from .text_records import Encoded as Encoded
+from .text_records import PrefixCacheAction as PrefixCacheAction
+from .text_records import SlotAction as SlotAction
+from .text_records import SlotDone as SlotDone
 from .text_records import joined
 
 Alternative = Sequence[float]
@@ -400,7 +400,11 @@ class Decoder:
         return records, end
 
     def _parse(self, body: bytes | memoryview) -> list[Record]:
-        records = _parse(body)
+        records: list[Record]
+        try:
+            records = [_KINDS[kind](*values) for kind, *values in orjson.loads(body)]
+        except (ValueError, TypeError, KeyError) as error:
+            raise FrameError(f"not a frame: {error}") from error
         if self._attached:
             parts, self._attached = iter(self._attached), []
             for record in records:
@@ -413,10 +417,3 @@ class Decoder:
             if next(parts, None) is not None:
                 raise FrameError("an attachment without a record")
         return records
-
-
-def _parse(body: bytes | memoryview) -> list[Record]:
-    try:
-        return [_KINDS[kind](*values) for kind, *values in orjson.loads(body)]
-    except (ValueError, TypeError, KeyError) as error:
-        raise FrameError(f"not a frame: {error}") from error

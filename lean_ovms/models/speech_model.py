@@ -54,8 +54,7 @@ class SpeechModel(Model):
                         if isinstance(event, WindowDone):
                             usage.prompt_tokens += event.prompt_tokens
                             usage.tokens += event.tokens
-                            times = reply.times
-                            model.metrics.window_transcribed(model.name, event, times.queued_s, times.computed_s)
+                            model.metrics.window_transcribed(model.name, event, reply.queued_s, reply.computed_s)
                         yield event
             finally:
                 if late is not None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.genai import grammar_compiler
-from lean_ovms.engine.generation.task import make_grammar_queue
+from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.loading import settings
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.models.text_model import TextModel
@@ -235,10 +234,9 @@ def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.
     grammars = grammar_compiler.grammars(config, tokenizer=None)
     assert grammars is not None
     assert grammars.checker.settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
-    found = make_grammar_queue(config, SimpleNamespace(grammars=grammars), lambda: None)  # type: ignore[arg-type]
-    assert found is not None
-    assert found.limits.compiled_bytes == 3 << 20
-    assert found.limits.bounds.nesting == 5
+    found = GrammarQueue(grammars, lambda: None, config)
+    assert found.compiled_bytes == 3 << 20
+    assert found.bounds.nesting == 5
 
 
 # --- pulling

@@ -185,7 +185,7 @@ def test_llm_d_reads_what_the_patched_servers_publish() -> None:
     environ = {one["name"]: one["value"] for one in server["env"] if "value" in one}
     config = parse(SERVER["args"], environment() | environ)
     events = read_config(config.kv_events_config)
-    assert events.enabled
+    assert events.enable_kv_cache_events
     parameters = {plugin["type"]: plugin.get("parameters", {}) for plugin in plugins["plugins"]}
     assert parameters["token-producer"]["modelName"] == config.model_name
     assert parameters["token-producer"]["vllm"]["url"] == f"http://{OBJECTS['Service']['metadata']['name']}"

@@ -3,9 +3,10 @@
 from collections import deque
 from dataclasses import asdict
 
+from lean_ovms.config import EngineConfig
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
-from lean_ovms.engine.generation.task import GenerationTask, QueueLimits
+from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import (
     Accepted,
     Cancel,
@@ -25,7 +26,17 @@ from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.types import SamplingParams
 
-LIMITS = QueueLimits(queued=64)
+
+def queue_limits(queued, queued_by_client=1 << 30, queued_tokens=1 << 30):
+    """Options with these limits of waiting requests, and with no others of one client."""
+    return EngineConfig(
+        max_queued_requests=queued,
+        max_queued_requests_per_client=queued_by_client,
+        max_queued_tokens_per_client=queued_tokens,
+    )
+
+
+LIMITS = queue_limits(64)
 RUNNING = 64
 
 

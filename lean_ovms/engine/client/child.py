@@ -161,7 +161,7 @@ class Child(asyncio.Protocol):
         self.ended = True
         if not self._exited.done():
             self._timer = self._loop.call_later(self._grace_s, self._force)
-        if self._was_ready():
+        if self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None:
             self._on_lost(self)
         self._fail_start()
 
@@ -221,9 +221,6 @@ class Child(asyncio.Protocol):
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-
-    def _was_ready(self) -> bool:
-        return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
 
     def _fail_start(self) -> None:
         """Fails a start that still waits when pipe and process have both ended."""

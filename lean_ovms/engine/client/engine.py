@@ -13,7 +13,7 @@ import math
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ...config import Config
@@ -77,7 +77,8 @@ class EngineClient:
         self.restarts = 0
         self._child: Child | None = None
         self._replies = ReplyRouter(self._send)
-        self._watchdog = Watchdog(config.engine_watchdog_s, lambda: self._replies.busy, self._ping, self._on_timeout)
+        ping = partial(self._send, protocol.Ping(WATCHDOG_ID))
+        self._watchdog = Watchdog(config.engine_watchdog_s, lambda: self._replies.busy, ping, self._on_timeout)
         # restarting
         self._restart_task: asyncio.Task[None] | None = None
         self._unready = 0  # restarts in a row without a healthy life
@@ -183,18 +184,17 @@ class EngineClient:
             self.restarts += 1
             try:
                 await self._launch()
-                return self._resume()
             except StartError as error:
                 log.error("engine restart %d in a row failed: %s", self._unready, error)
                 if self._unready >= FAILED_AFTER:
                     self.state = "failed"
                     self._replies.fail_all(self.unavailable)
                 self._expected_at = asyncio.get_running_loop().time() + self._backoff_s() + self._load_s
-
-    def _resume(self) -> None:
-        if self._replies.busy:
-            self._watchdog.start()
-            self._replies.resume()
+                continue
+            if self._replies.busy:
+                self._watchdog.start()
+                self._replies.resume()
+            return
 
     def _backoff_s(self) -> float:
         return BACKOFF_S[min(self._unready, len(BACKOFF_S) - 1)]
@@ -371,9 +371,6 @@ class EngineClient:
     def _deliver(self, records: list[protocol.Record]) -> None:
         self._watchdog.record_received(asyncio.get_running_loop().time())
         self._replies.deliver(records)
-
-    def _ping(self) -> None:
-        self._send(protocol.Ping(WATCHDOG_ID))
 
     def _on_timeout(self) -> None:
         if self._child is not None:

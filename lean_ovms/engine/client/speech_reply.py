@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ...errors import EngineFailure, RequestError
 from ...push_types import wake
@@ -36,16 +36,11 @@ MAX_RESTARTS = 4
 """The most restarts of the engine in the life of one window, whatever caused them."""
 
 
-@dataclass(slots=True)
-class WindowTimes:
-    """How long the last finished window waited in the engine, and took, in seconds."""
-
-    queued_s: float = 0.0
-    computed_s: float = 0.0
-
-
 class SpeechReply:
-    """The events of one request, in order. One reader."""
+    """The events of one request, in order. One reader.
+
+    queued_s, computed_s: how long the last finished window waited in the engine, and took.
+    """
 
     def __init__(
         self,
@@ -57,7 +52,7 @@ class SpeechReply:
     ) -> None:
         """send: to the engine; dropped while there is none. close: the request has ended, as far as the router goes."""
         self.id = number
-        self.times = WindowTimes()
+        self.queued_s = self.computed_s = 0.0
         self._params = params
         self._client = client
         self._send = send
@@ -213,7 +208,7 @@ class SpeechReply:
             del self._turns[: self._turns.index(False) + 1]
         self._state = record.state
         self.in_window, self._care, self._crashes = False, 0, 0
-        self.times = WindowTimes(record.queued_s, record.computed_s)
+        self.queued_s, self.computed_s = record.queued_s, record.computed_s
         self._used(record.samples)
         self._events.put_nowait(window)
 

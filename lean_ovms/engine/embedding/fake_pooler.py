@@ -6,9 +6,6 @@ vocabulary is that of fake_tokenizer; some special tokens make it fail, as in th
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -72,7 +69,8 @@ class FakePooler:
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
         batch = self._started.popleft()
         try:
-            _play_tricks(batch)
+            ids = set(batch.ids.ravel().tolist())
+            tokenizer.fail(raises=tokenizer.RAISE in ids, hangs=tokenizer.HANG in ids, dies=tokenizer.DIE in ids)
         except RuntimeError as error:
             return batch, error
         return batch, self._output(batch).astype(np.float32)
@@ -121,13 +119,3 @@ def _overlap(ids: Array, mask: Array) -> float:
     at = tokens.index(END)
     query, document = {t for t in tokens[:at] if t < 256}, {t for t in tokens[at:] if t < 256}
     return 12.0 * len(query & document) / max(len(query), 1) - 6.0
-
-
-def _play_tricks(batch: Batch) -> None:
-    """Fails as fake_tokenizer's special tokens say."""
-    if (batch.ids == tokenizer.RAISE).any():
-        raise RuntimeError("the fake engine was asked to raise")
-    if (batch.ids == tokenizer.HANG).any():
-        time.sleep(1e6)
-    if (batch.ids == tokenizer.DIE).any():
-        os.kill(os.getpid(), signal.SIGKILL)

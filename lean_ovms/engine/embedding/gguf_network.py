@@ -16,7 +16,8 @@ from openvino import opset13 as ops
 from ...errors import StartError
 from ...repository import gguf
 from ..loading import gguf_frontend
-from ..loading.gguf_frontend import Attention, network_input
+from ..loading.gguf_frontend import Attention
+from ..loading.network_inputs import network_input
 
 
 def read(path: Path, output: str) -> ov.Model:

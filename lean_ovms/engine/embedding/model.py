@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +60,7 @@ class OpenVinoPooler:
             files = pooling_dir.read(path)
             self._network = PoolingNetwork(core, config)
             self._tokenizer = GgufPoolingTokenizer(path) if gguf.is_gguf(path) else PoolingTokenizer(path, core)
+        self.tokenize, self.widen, self.wait = self._tokenizer.encode, self._network.widen, self._network.wait
         shape = self._network.shape(config.pooling)
         found = recognize(config, files, shape)
         self.template = self._tokenizer.template
@@ -82,9 +82,6 @@ class OpenVinoPooler:
 
     # --- Pooler
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._tokenizer.encode(texts)
-
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of these ids. The IR leaves special tokens out: their text comes from the vocabulary."""
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
@@ -96,9 +93,6 @@ class OpenVinoPooler:
     def slots(self) -> int:
         return self._network.slots
 
-    def widen(self) -> None:
-        self._network.widen()
-
     def padded_length(self, needed: int) -> int:
         return self._network.padded_length(needed) if self.info.context_length >= SHORT else needed
 
@@ -107,9 +101,6 @@ class OpenVinoPooler:
         if self.vision is not None:
             batch.more = self.vision.inputs(batch)
         self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED, alone)
-
-    def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        return self._network.wait()
 
     # --- loading
 
@@ -126,7 +117,17 @@ class OpenVinoPooler:
                 "export has left out the last layer; put the original model's model.safetensors, or its folder "
                 "1_Dense, in the folder of openvino_model.xml"
             )
-        return projection(file, (info.dimensions, shape.width))
+        try:
+            name = next((name for name in PROJECTIONS if name in safetensors.header(file)), None)
+            if name is None:
+                raise StartError(f"{file} has no tensor {' or '.join(PROJECTIONS)}: the model's last layer")
+            found = safetensors.tensor(file, name)
+        except (OSError, ValueError) as error:
+            raise StartError(f"{file} cannot be read: {error}") from None
+        if found.shape != (info.dimensions, shape.width):
+            wanted = [info.dimensions, shape.width]
+            raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {wanted} as config.json says")
+        return floats(found)
 
     def _filling(self, files: PoolingFiles) -> int | None:
         """Returns the token that fills up every text to the window: SigLIP was trained so. None: texts are not."""
@@ -227,17 +228,3 @@ def _report(config: EngineConfig, info: PoolingInfo) -> None:
         log.log(level, "%s: pooling %s, by %s; %s", config.served_name, info.pooling, info.pooling_source, how)
     elif info.kind != TOKEN_CLASSIFY:
         log.info("%s: %d outputs, activation %s", config.served_name, info.outputs, info.activation)
-
-
-def projection(file: Path, shape: tuple[int, int]) -> Array:
-    """Returns the last layer of a ColBERT model from its own file: float32 [outputs, inputs]. Raises StartError."""
-    try:
-        name = next((name for name in PROJECTIONS if name in safetensors.header(file)), None)
-        if name is None:
-            raise StartError(f"{file} has no tensor {' or '.join(PROJECTIONS)}: the model's last layer")
-        found = safetensors.tensor(file, name)
-    except (OSError, ValueError) as error:
-        raise StartError(f"{file} cannot be read: {error}") from None
-    if found.shape != shape:
-        raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {list(shape)} as config.json says")
-    return floats(found)

@@ -13,15 +13,13 @@ from ...errors import StartError
 from ...pooling_types import IMAGES_ALONE, IMAGES_IN_TEXT
 from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
-from ..errors import last_line
 from ..loading.devices import device_of
-from ..loading.load_errors import network
+from ..loading.load_errors import as_start_error, network
 from ..loading.settings import base_properties, network_bytes
 from ..paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ..paged.vision import input_embeddings
 from . import gguf_network, pooling_graph
-from .infer_runner import InferRequestPool, InferRunner
-from .lazy_compiled_model import LazyCompiledModel
+from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
 
@@ -86,10 +84,8 @@ class PoolingNetwork:
         self._path = language if language.is_file() else network(config.model_dir)
         self._device, self._properties = device_of(config), properties(config)
         self._has_towers = False
-        try:
+        with as_start_error(config):
             self.model = self._read()
-        except RuntimeError as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         self._configured = self._most = _streams(self._properties)
         self._pooled: InferRequestPool | None = None
         self._streamed: LazyCompiledModel | None = None
@@ -98,6 +94,7 @@ class PoolingNetwork:
         self._hidden: InferRequestPool | None = None
         self._images: InferRequestPool | None = None
         self._passes = InferRunner()
+        self.wait = self._passes.wait
 
     def _read(self) -> ov.Model:
         """Raises StartError and RuntimeError."""
@@ -115,12 +112,10 @@ class PoolingNetwork:
 
         pad_token: shorter texts are filled up with it, None: they are not. Before `pool`. Raises StartError.
         """
-        try:
+        with as_start_error(self._config):
             pooling_graph.fit(self.model, window, pad_token)
             images = pooling_graph.tower(self._core.read_model(self._path), IMAGE)
             compiled = self._core.compile_model(images, self._device, self._properties)
-        except RuntimeError as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
     def shape(self, pooling: str) -> Shape:
@@ -134,10 +129,8 @@ class PoolingNetwork:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
         form = self.model.output(found).get_partial_shape()
         width = form[len(form) - 1]
-        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, self._images_of(inputs))
-
-    def _images_of(self, inputs: frozenset[str]) -> str:
-        return IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
+        images = IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
+        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, images)
 
     def image_shape(self) -> tuple[int, int]:
         """Returns how many layers get embeddings of images besides the first, and the length of these."""
@@ -169,13 +162,16 @@ class PoolingNetwork:
 
     def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
         """Raises StartError."""
-        try:
+        with as_start_error(self._config):
             pooling_graph.only(self.model, output(self.model))
             compiled = self._core.compile_model(self.model, self._device, self._properties)
-        except RuntimeError as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         self._pooled = InferRequestPool(compiled, self._configured)
-        if self._may_have_more():
+        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
+            "plugin_config", self._config.plugin_config
+        )
+        # Neither tiny, nor so large that two take much memory.
+        several = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
+        if several and not configured and self._device == "CPU":
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
             if self._most > 1:
                 self._streamed = LazyCompiledModel("several batches at once", self._compile_streams)
@@ -205,15 +201,6 @@ class PoolingNetwork:
         end."""
         if self._streamed is not None:
             self._streamed.needed()
-
-    def _may_have_more(self) -> bool:
-        """Returns whether more streams may be made: none are configured, and the network is neither tiny nor so large
-        that two take much memory."""
-        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
-            "plugin_config", self._config.plugin_config
-        )
-        small = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
-        return not configured and self._device == "CPU" and small
 
     def _compile_streams(self) -> InferRequestPool:
         several = {**self._properties, "NUM_STREAMS": self._most}
@@ -256,10 +243,6 @@ class PoolingNetwork:
         elif several and self._streamed is not None:
             better = self._streamed.get()
         return better or self._pooled
-
-    def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """Returns a batch that has been computed, with its output or its error."""
-        return self._passes.wait()
 
 
 def properties(config: EngineConfig) -> dict[str, Any]:

@@ -67,15 +67,12 @@ class PoolingVision(Protocol):
 
     def text(self, one: TextWithImages) -> str:
         """Returns what is tokenized. Raises BadRequest for what the model cannot read."""
-        ...
 
     def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
         """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
-        ...
 
     def inputs(self, batch: Batch) -> dict[str, Array]:
         """Returns what the network takes besides the batch's ids, types and mask."""
-        ...
 
 
 class Pooler(Protocol):
@@ -90,31 +87,24 @@ class Pooler(Protocol):
     @property
     def slots(self) -> int:
         """Batches that may be started before one is waited for."""
-        ...
 
     def widen(self) -> None:
         """Notes that many texts wait: `slots` may grow."""
-        ...
 
     def padded_length(self, needed: int) -> int:
         """Returns the padded length of a text that is computed alone, and that has so many tokens at least."""
-        ...
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special tokens. Raises BadRequest."""
-        ...
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of these ids, which are valid."""
-        ...
 
     def start(self, batch: Batch, alone: bool) -> None:
         """Begin a forward pass. alone: no other is started before it is waited for. Raises RuntimeError."""
-        ...
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
         """Returns a batch that has been computed, with its output or its error.
 
         The output is float32, [B, width] or [B, S, width], not normalized and without an activation.
         """
-        ...

@@ -90,14 +90,12 @@ class TextQueue:
         self._batches = 0
 
     def add(self, request: QueuedPooling, items: list[QueuedText]) -> None:
-        """Queue a request with its inputs."""
         request.charged = min((other.charged for other in self.requests.values()), default=0.0)
         self.requests[request.id] = request
         for item in items:
             self.put(item)
 
     def put(self, item: QueuedText) -> None:
-        """Queue one input of a request."""
         request = item.request
         self.requests[request.id] = request
         request.buckets.setdefault(item.bucket, []).append(item)

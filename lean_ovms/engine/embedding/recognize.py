@@ -155,7 +155,8 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
         activation = _activation(files.config, width)
     if kind == SCORE and width > LABELLED:
         raise StartError(f"--task rerank: this is a classifier of {width} labels; --task classify serves it")
-    _check_task(config, kind)
+    if {"rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}.get(config.task) != kind:
+        raise StartError(f"--task {config.task}: the network computes logits for the task {kind}")
     info = PoolingInfo(
         kind=kind,
         dimensions=1 if kind == SCORE else width,
@@ -166,12 +167,6 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
         outputs=width,
     )
     return Recognized(info)
-
-
-def _check_task(config: EngineConfig, kind: str) -> None:
-    kinds = {"rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
-    if kinds.get(config.task) != kind:
-        raise StartError(f"--task {config.task}: the network computes logits for the task {kind}")
 
 
 def _activation(config: Json, width: int) -> str:

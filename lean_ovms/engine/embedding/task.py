@@ -7,20 +7,20 @@ batch. A request is checked as a whole before any of it is computed. Knows no op
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from ...pooling_types import ONLY_PER_TOKEN, PoolingParams, TextWithImages
+from ...pooling_types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
 from ..errors import for_client
-from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
+from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Record, Refused
+from ..task import Task
 from .inputs import Input, InputBuilder, check_ids, with_images
 from .pooler import Array, Batch, Pooler
 from .queue import QueuedPooling, QueuedText, TextQueue, padded
-from .results import finished
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +34,6 @@ MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters of one Encode."""
 LITTLE = np.dtype("<f4")
 NOT_A_NUMBER = "The model computed a value that is not a number."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingLimits:
-    """The limits of the task. queued: most waiting requests. tokens: most of one request. batch_tokens: of one batch,
-    padding included."""
-
-    queued: int
-    tokens: int
-    batch_tokens: int
 
 
 @dataclass(slots=True, eq=False)
@@ -87,25 +77,19 @@ def load(config: EngineConfig) -> PoolingTask:
         from .model import OpenVinoPooler
 
         pooler = OpenVinoPooler(config)
-    limits = PoolingLimits(
-        queued=config.max_queued_requests, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens
-    )
-    return PoolingTask(pooler, limits)
+    return PoolingTask(pooler, config)
 
 
-class PoolingTask:
-    """A worker.task.Task on one pooler."""
+class PoolingTask(Task):
+    """Computes with one pooler. Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
 
-    accepts_commands = True
-    """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
-
-    def __init__(self, pooler: Pooler, limits: PoolingLimits) -> None:
+    def __init__(self, pooler: Pooler, config: EngineConfig) -> None:
+        super().__init__(pooler.info, pooler.vocabulary)
         assert pooler.info.pooling is not None
         self.pooler = pooler
         self.info = pooler.info.pooling
-        self.limits = limits
-        self.out: list[Record] = []
-        self.queue = TextQueue(limits.batch_tokens)
+        self.config = config
+        self.queue = TextQueue(config.pooling_batch_tokens)
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
         self._open: dict[int, QueuedPooling] = {}  # not answered in full, tokenized
@@ -115,12 +99,6 @@ class PoolingTask:
     @property
     def idle(self) -> bool:
         return not (self._arriving or self._running or self.queue.requests)
-
-    def ready(self) -> Ready:
-        return Ready(asdict(self.pooler.info), **self.pooler.vocabulary.to_wire())
-
-    def close(self) -> None:
-        """Implements Task.close: there is nothing to keep."""
 
     def stats(self) -> dict[str, int]:
         arriving = sum(len(one.command.inputs) for one in self._arriving.values() if isinstance(one.command, Pool))
@@ -135,42 +113,35 @@ class PoolingTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case Pool():
-                    self._arrive(command)
-                case Encode():
-                    if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
-                        raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
-                    self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
-                case Decode():
-                    self.out.append(self._decode(command))
-                case Cancel():
-                    self._forget(command.id)
-        except Exception as error:  # an error in one request must not end the loop
-            self._refuse(command, error)
+    def _handle(self, command: Record) -> None:
+        match command:
+            case Pool():
+                self._arrive(command)
+            case Encode():
+                if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+                    raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+                self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
+            case Decode():
+                check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
+                text = self.pooler.detokenize(command.tokens, command.skip_special_tokens)
+                self.out.append(Decoded(command.id, text))
+            case Cancel():
+                self._forget(command.id)
 
     def _arrive(self, command: Pool) -> None:
         """Check what can be checked before tokenizing. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
-        if waiting >= self.limits.queued:
-            text = f"{self.limits.queued} requests are waiting already; please try again later"
+        if waiting >= self.config.max_queued_requests:
+            text = f"{self.config.max_queued_requests} requests are waiting already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         params = PoolingParams(**command.params)
         inputs = with_images(command)
         texts = self.inputs.texts(inputs, command.queries, params)
         self._arriving[command.id] = Arriving(command, params, texts, inputs)
 
-    def _decode(self, command: Decode) -> Record:
-        check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
-        return Decoded(command.id, self.pooler.detokenize(command.tokens, command.skip_special_tokens))
-
     def _refuse(self, command: Record, error: Exception) -> None:
-        """Replies to a command that failed."""
-        number: int = getattr(command, "id", 0)
-        self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
-        self._forget(number)
+        super()._refuse(command, error)
+        self._forget(getattr(command, "id", 0))
 
     def _forget(self, number: int) -> None:
         """Drop what waits of a request; what is being computed for it is thrown away."""
@@ -214,22 +185,19 @@ class PoolingTask:
     def _tokenized(self, one: Arriving) -> None:
         try:
             if isinstance(one.command, Encode):
-                self._answer_encode(one.command, one.encoded)
+                before, after = self.pooler.template.single if one.command.add_special_tokens else ((), ())
+                self.out.append(Encoded.of(one.command.id, [[*before, *ids, *after] for ids in one.encoded]))
             else:
                 self._enqueue(one, one.command)
         except Exception as error:  # an error in one request must not end the loop
             self._refuse(one.command, error)
 
-    def _answer_encode(self, command: Encode, encoded: list[list[int]]) -> None:
-        before, after = self.pooler.template.single if command.add_special_tokens else ((), ())
-        self.out.append(Encoded.of(command.id, [[*before, *ids, *after] for ids in encoded]))
-
     def _enqueue(self, one: Arriving, command: Pool) -> None:
         """Raises RequestError."""
         built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
         total = sum([len(ids) for ids, _ in built])
-        if total > self.limits.tokens:
-            raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
+        if total > self.config.max_pooling_tokens:
+            raise BadRequest(f"the inputs have {total} tokens in all, more than {self.config.max_pooling_tokens}")
         request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
         texts = [
@@ -272,9 +240,9 @@ class PoolingTask:
     def _batch_tokens(self) -> int:
         """Returns the size of the next batch. Concurrent batches share what waits, and each has fewer threads."""
         if self.pooler.slots == 1:
-            return self.limits.batch_tokens
+            return self.config.pooling_batch_tokens
         free = self.pooler.slots - len(self._running)
-        return min(self.limits.batch_tokens // 2, -(-self.queue.padded_tokens // free))
+        return min(self.config.pooling_batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
     def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
         """Compute a batch of several requests again, each request by itself; one that is alone has failed."""
@@ -290,7 +258,6 @@ class PoolingTask:
                 self.queue.put(item)
 
     def _scatter(self, items: list[QueuedText], output: Array) -> None:
-        """Send every request its rows."""
         places: dict[QueuedPooling, list[int]] = {}
         for row, item in enumerate(items):
             places.setdefault(item.request, []).append(row)
@@ -324,3 +291,44 @@ class PoolingTask:
         if request.id in self._open:
             self.out.append(Refused(request.id, error.to_wire()))
             self._forget(request.id)
+
+
+# --- from the output of the network to what a client gets
+
+
+def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """Returns what a client gets of these rows of the network's output: float32 [n, width]."""
+    if info.kind in VECTORS:
+        if params.dimensions is not None:
+            rows = rows[:, : params.dimensions]
+        normalizes = info.normalize if params.normalize is None else params.normalize
+        return _normalized(rows) if normalizes else rows
+    if info.kind == SCORE:
+        return _scores(rows, info, params)
+    if not params.activation or info.activation == "none":
+        return rows
+    return _sigmoid(rows) if info.kind == CLASSIFY and info.activation == "sigmoid" else _softmax(rows)
+
+
+def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    if info.outputs > 1 and info.activation == "softmax" and params.activation:
+        return _softmax(rows)[:, -1:]
+    logits = rows[:, -1:]
+    return logits if not params.activation or info.activation == "none" else _sigmoid(logits)
+
+
+def _normalized(rows: Array) -> Array:
+    lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
+    return rows / np.maximum(lengths, 1e-12)
+
+
+def _sigmoid(values: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-np.clip(values, -80, 80)))
+    return found
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found

@@ -16,15 +16,12 @@ from .stateful import StatefulPipeline
 from .vlm_continuous import VlmContinuous
 from .vlm_stateful import VlmStateful
 
+BATCHED = {"LM_CB": ContinuousPipeline, "VLM_CB": VlmContinuous}
+STATEFUL: dict[str, type[StatefulPipeline]] = {"LM": StatefulPipeline, "VLM": VlmStateful, "OMNI": OmniPipeline}
+
 
 def load(config: EngineConfig, kind: str, available: Sequence[str]) -> Pipeline:
     """Returns the loaded pipeline; kind: as in Choice, but PAGED. Raises StartError with the reason in one line."""
-    if kind == "LM":
-        return StatefulPipeline(config, resolve_stateful(config, available))
-    if kind == "LM_CB":
-        return ContinuousPipeline(config, resolve(config, free_memory_bytes(), available))
-    if kind == "VLM_CB":
-        return VlmContinuous(config, resolve(config, free_memory_bytes(), available))
-    if kind == "OMNI":
-        return OmniPipeline(config, resolve_stateful(config, available))
-    return VlmStateful(config, resolve_stateful(config, available))
+    if kind in BATCHED:
+        return BATCHED[kind](config, resolve(config, free_memory_bytes(), available))
+    return STATEFUL[kind](config, resolve_stateful(config, available))

@@ -32,6 +32,7 @@ from ...util import memory
 from ..errors import last_line
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import Grammars
+from ..loading.network_inputs import network_input
 
 log = logging.getLogger(__name__)
 
@@ -162,10 +163,10 @@ def _pipeline(tokenizer: Any, width: int) -> Any:
 
 def stand_in(width: int) -> ov.Model:
     """Returns the smallest language model: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
-    ids = _parameter("input_ids", [-1, -1], np.int64)
-    mask = _parameter("attention_mask", [-1, -1], np.int64)
-    positions = _parameter("position_ids", [-1, -1], np.int64)
-    beams = _parameter("beam_idx", [-1], np.int32)
+    ids = network_input("input_ids", [-1, -1], np.int64)
+    mask = network_input("attention_mask", [-1, -1], np.int64)
+    positions = network_input("position_ids", [-1, -1], np.int64)
+    beams = network_input("beam_idx", [-1], np.int32)
     number = ops.unsqueeze(ops.convert(ops.add(ids, positions), np.float32), _ints([1, 3]))
     state = ops.multiply(number, ops.constant(np.full((1, 1, 1, HEAD), 1e-3, np.float32)))
     batch = ops.gather(ops.shape_of(ids), _ints([0]), _ints(0))
@@ -179,12 +180,6 @@ def stand_in(width: int) -> ov.Model:
     result = ops.result(logits)
     result.output(0).set_names({"logits"})
     return ov.Model([result], [keep_keys, keep_values], [ids, mask, positions, beams], "stand_in")
-
-
-def _parameter(name: str, shape: list[int], kind: Any) -> Any:
-    parameter = ops.parameter(shape, kind, name=name)
-    parameter.output(0).set_names({name})
-    return parameter
 
 
 def _ints(value: Any) -> Any:

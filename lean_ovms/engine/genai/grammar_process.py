@@ -10,8 +10,6 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import json
-import os
-import sys
 import time
 from contextlib import closing
 from typing import Any
@@ -72,21 +70,17 @@ class Checker:
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
-        try:
-            return self._cost(tag, bounds)._asdict()
-        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
-            raise GrammarInvalid(reason(error)) from error
-
-    def _cost(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         check_schemas(grammar_limits.check(tag, bounds))
         before, began = data_bytes(), time.monotonic()
         self._compiler.compile(tag)
         seconds, used = time.monotonic() - began, data_bytes() - before
         try:
             start_s, mask_s = self._measure(tag)
+        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
+            raise GrammarInvalid(reason(error)) from error
         finally:
             self._compiler.clear()
-        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])
+        return GrammarCost(seconds, max(0, used), start_s, mask_s, lowered(tag)[1])._asdict()
 
     def _measure(self, tag: str) -> tuple[float, float]:
         """Returns the time of a request's first step and of its slowest later one.
@@ -128,5 +122,4 @@ def check_schemas(tag: Any) -> None:
 
 
 if __name__ == "__main__":
-    code = serve("lean_ovms.engine.genai.grammar_process", sys.argv[1:], lambda message: Checker(load(message)).check)
-    os._exit(code)
+    serve("lean_ovms.engine.genai.grammar_process", lambda message: Checker(load(message)).check)

@@ -79,7 +79,7 @@ def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
 
 def _eviction(text: str) -> Any:
     option = "cache_eviction_config"
-    given = _fields(option, text, EVICTION)
+    given = _typed(option, read_object(option, text), EVICTION)
     missing = [name for name in ("start_size", "recent_size", "max_cache_size") if name not in given]
     if missing:
         raise StartError(f"--{option} lacks {', '.join(missing)}")
@@ -100,11 +100,7 @@ def _eviction(text: str) -> Any:
 def _sparse(text: str) -> Any:
     option = "sparse_attention_config"
     with _at_fault(option):
-        return genai.SparseAttentionConfig(**_fields(option, text, SPARSE))
-
-
-def _fields(option: str, text: str, kinds: dict[str, Any]) -> Json:
-    return _typed(option, read_object(option, text), kinds)
+        return genai.SparseAttentionConfig(**_typed(option, read_object(option, text), SPARSE))
 
 
 def _typed(option: str, given: Json, kinds: dict[str, Any]) -> Json:

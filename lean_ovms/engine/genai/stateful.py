@@ -112,10 +112,6 @@ class StatefulPipeline(GenAiPipeline):
 
     # --- pipeline.Pipeline
 
-    def check(self, request: PipelineRequest) -> None:
-        self._check_supported(request)
-        super().check(request)
-
     def add(self, request: PipelineRequest) -> Handle:
         if not request.tokens:
             raise BadRequest("prompt is empty", param="prompt")
@@ -157,7 +153,7 @@ class StatefulPipeline(GenAiPipeline):
 
     # --- one request
 
-    def _check_supported(self, request: PipelineRequest) -> None:
+    def check(self, request: PipelineRequest) -> None:
         sampling = request.sampling
         if sampling.beams > 1:
             raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
@@ -168,6 +164,7 @@ class StatefulPipeline(GenAiPipeline):
                 f"Number of prompt tokens: {len(request.tokens)} exceeds the device's limit: {self.max_prompt_tokens}"
             )
             raise too_long(f"{text} (--max_prompt_len)", self.max_prompt_tokens)
+        super().check(request)
 
     def _has_news(self) -> bool:
         return any(

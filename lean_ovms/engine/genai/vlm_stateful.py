@@ -47,10 +47,10 @@ class VlmStateful(StatefulPipeline):
         pipe.set_chat_template(IDENTITY_TEMPLATE)
         return pipe
 
-    def _check_supported(self, request: PipelineRequest) -> None:
-        super()._check_supported(request)
+    def check(self, request: PipelineRequest) -> None:
         if request.image_prompt is None:
             raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
+        super().check(request)
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
         assert handle.request.image_prompt is not None

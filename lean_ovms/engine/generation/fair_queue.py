@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from .sequence import ClientQueue, GenerationRequest, QueuedSequence, SequenceGroup
@@ -199,13 +200,13 @@ class FairQueue(Generic[S]):
         """Returns who gives this group a slot: one above its share, where the group or its client is below its own."""
         client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
-            most = max(self.clients.values(), key=_running)
+            most = max(self.clients.values(), key=attrgetter("running"))
             if most.running > share:
                 return most
         if len(client.groups) > 1:
             share = self._group_share(client)
             if group.running < share:
-                largest = max(client.groups.values(), key=_running)
+                largest = max(client.groups.values(), key=attrgetter("running"))
                 if largest.running > share and largest.priority >= group.priority:
                     return largest
         return None
@@ -224,7 +225,3 @@ class FairQueue(Generic[S]):
         """Queues again what was popped and not started, in its place."""
         for sequence in reversed(passed):
             self.put_back(sequence, first=True)
-
-
-def _running(one: ClientQueue | SequenceGroup) -> int:
-    return one.running

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import time
 
 from ...engine_types import Vocabulary
 from ...errors import BadRequest
@@ -23,6 +26,16 @@ TEMPLATE = (
 )
 PIECES = [bytes([i]) for i in range(256)] + [name.encode() for name in NAMES]
 _SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
+
+
+def fail(*, raises: bool, hangs: bool, dies: bool) -> None:
+    """Raises RuntimeError, never returns, or kills the process: what a fake model was asked for."""
+    if raises:
+        raise RuntimeError("the fake engine was asked to raise")
+    if hangs:
+        time.sleep(1e6)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def vocabulary() -> Vocabulary:

@@ -7,8 +7,10 @@ One JSON line is answered by one: first what the checker's settings say, by {"re
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ...errors import GrammarInvalid, GrammarTooComplex
 from ...util.child_process import EXIT_USAGE, inherit_socket
@@ -17,11 +19,11 @@ from .grammar_limits import GrammarBounds
 Check = Callable[[str, GrammarBounds], dict[str, Any]]
 
 
-def serve(name: str, argv: list[str], load: Callable[[dict[str, Any]], Check]) -> int:
-    """Answers until the other side closes; returns the exit status. load: makes a Check of the first message."""
-    sock = inherit_socket(name, argv)
+def serve(module: str, load: Callable[[dict[str, Any]], Check]) -> NoReturn:
+    """Answers until the other side closes, and ends the process. load: makes a Check of the first message."""
+    sock = inherit_socket(module, sys.argv[1:])
     if sock is None:
-        return EXIT_USAGE
+        os._exit(EXIT_USAGE)
     stream = sock.makefile("rw", encoding="utf-8")
     check: Check | None = None
     for line in stream:
@@ -33,7 +35,7 @@ def serve(name: str, argv: list[str], load: Callable[[dict[str, Any]], Check]) -
             answer = _answer(check, message)
         stream.write(json.dumps(answer) + "\n")
         stream.flush()
-    return 0
+    os._exit(0)
 
 
 def _answer(check: Check, message: dict[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,6 @@ class ProcessGrammarChecker:
         return self._process.pid if self._process else None
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Implements pipeline.GrammarChecker.check."""
         answer = self.ask(tag, bounds)
         return GrammarCost(**{**answer, "notices": tuple(answer.get("notices", ()))})
 

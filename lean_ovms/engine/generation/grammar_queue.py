@@ -12,18 +12,15 @@ compilation starts only when no such request is about to (`calm`), and none is r
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import NamedTuple
 
-from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests, Unavailable, from_wire
-from ...util.turns import Turns
-from ..errors import last_line
+from ...config import EngineConfig
+from ...errors import EngineFailure, GrammarInvalid, RequestError, TooManyRequests, Unavailable, from_wire
 from ..protocol import Submit
 from . import grammar_limits
+from .grammar_limits import GrammarBounds
 from .item_thread import ItemThread
 from .pipeline import GrammarCost, Grammars
 from .sequence import GenerationRequest
@@ -32,26 +29,18 @@ log = logging.getLogger(__name__)
 
 INLINE_BYTES = 4096
 """The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
+GROWTH = 8
+"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
+MOST = 32
+"""Grammars that wait to be compiled, and half of them of one client; more are a 429."""
+RESULTS, RESULT_BYTES = 512, 8 << 20
+"""Results of checks that are remembered, and the bytes of their grammars."""
+IDLE_S = 120.0
+"""Time without a new grammar, until the checker's process is stopped."""
 RETRY_AFTER_S = 2
 """For a client whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
 """Counted for every compiled grammar, however little it seems to take (an ordinary schema at 131k tokens)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrammarQueueLimits:
-    """queue: most grammars waiting to be compiled, and half of them of one client; more are a 429.
-
-    results, result_bytes: check results remembered. compiled_bytes: of compiled grammars; beyond it all are dropped.
-    idle_s: without a new grammar, until the checker's process is stopped.
-    """
-
-    bounds: grammar_limits.GrammarBounds = field(default_factory=grammar_limits.GrammarBounds)
-    queue: int = 32
-    results: int = 512
-    result_bytes: int = 8 << 20
-    compiled_bytes: int = 256 << 20
-    idle_s: float = 120.0
 
 
 class GrammarOutcome(NamedTuple):
@@ -65,21 +54,28 @@ class GrammarOutcome(NamedTuple):
 class GrammarQueue:
     """Releases requests with a grammar when that is safe. tag: the grammar, as a structural tag (JSON text)."""
 
-    def __init__(self, grammars: Grammars | None, wake: Callable[[], None], limits: GrammarQueueLimits) -> None:
+    def __init__(self, grammars: Grammars | None, wake: Callable[[], None], config: EngineConfig) -> None:
         """grammars: None refuses all. wake: ends the loop's wait; called from threads."""
-        self._grammars, self._wake = grammars, wake
-        self.limits = limits
+        self._grammars = grammars
+        self.bounds = GrammarBounds(bytes=GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
+        self.compiled_bytes = config.grammar_cache_mb << 20
         self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # by tag
-        self._done: SimpleQueue[tuple[str, str, GrammarCost | RequestError | None]] = SimpleQueue()
-        self._unchecked: Turns[str] = Turns()
-        self._checking = ""
-        self._results = _CheckResults(limits)
+        self._results = _CheckResults()
         self._checked: deque[str] = deque()  # good, not compiled here
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
-        self._compiling = ""
-        self._checks = ItemThread("grammar-check", self._check, limits.idle_s, self._stop_checker)
-        self._compilations = ItemThread("grammar-compile", self._compile, limits.idle_s, None)
+        self._checks: ItemThread[str, GrammarCost] = ItemThread(
+            "grammar-check",
+            self._check,
+            wake,
+            "the grammar could not be checked: {}",
+            wanted=self._is_wanted,
+            idle_s=IDLE_S,
+            on_idle=self._stop_checker,
+        )
+        self._compilations: ItemThread[str, None] = ItemThread(
+            "grammar-compile", self._compile, wake, "the grammar could not be compiled: {}"
+        )
 
     @property
     def waiting(self) -> int:
@@ -91,10 +87,7 @@ class GrammarQueue:
     @property
     def compiling(self) -> bool:
         """A thread compiles: no request with a grammar may have its first step, not even one that was preempted."""
-        return bool(self._compiling)
-
-    def __contains__(self, request_id: int) -> bool:
-        return any(submit.id == request_id for items in self._waiting.values() for submit, _ in items)
+        return self._compilations.busy
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
         """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
@@ -104,13 +97,13 @@ class GrammarQueue:
         result = self._results.get(tag)
         if isinstance(result, RequestError):
             raise from_wire(result.to_wire())  # a new one: an exception keeps the trace of every time it is raised
-        if tag in self._compiled and not self._compiling:
+        if tag in self._compiled and not self.compiling:
             request.cost = self._compiled[tag]
             return True
         if tag not in self._waiting:
-            self._start(tag, result, getattr(request, "client", "") or str(submit.id))
+            self._start(tag, result, request.client or str(submit.id))
         self._waiting.setdefault(tag, []).append((submit, request))
-        self._check_next()
+        self._checks.start()
         return False
 
     def cancel(self, request_id: int, index: int | None) -> None:
@@ -128,24 +121,23 @@ class GrammarQueue:
 
     def poll(self, calm: bool) -> list[GrammarOutcome]:
         """Requests that no longer wait. calm: no request with a grammar is about to have its first step."""
-        if not self._waiting and not self._compiling:
+        if not self._waiting and not self.compiling:
             return []
         outcomes: list[GrammarOutcome] = []
-        while not self._done.empty():
-            step, tag, result = self._done.get()
-            if step == "compiled":
-                self._compiling = ""
-            else:
-                self._checking = ""
-            if isinstance(result, RequestError):
-                outcomes += self._release(tag, result)
-            elif step == "compiled":
-                known = self._results.get(tag)
-                self._compiled[tag] = known if isinstance(known, GrammarCost) else None
+        for tag, checked in self._checks.poll():
+            self._results.add(tag, checked)
+            if isinstance(checked, RequestError):
+                outcomes += self._release(tag, checked)
             else:
                 self._checked.append(tag)
-        self._check_next()
-        if not self._compiling:
+        for tag, error in self._compilations.poll():
+            if error is not None:
+                outcomes += self._release(tag, error)
+            else:
+                known = self._results.get(tag)
+                self._compiled[tag] = known if isinstance(known, GrammarCost) else None
+        self._checks.start()
+        if not self.compiling:
             for tag in [tag for tag in self._waiting if tag in self._compiled]:
                 outcomes += self._release(tag, None)
             if calm and not outcomes:
@@ -161,21 +153,18 @@ class GrammarQueue:
                 self._checked.append(tag)
             return
         if len(tag) <= INLINE_BYTES:
-            grammar_limits.check(tag, self.limits.bounds)
-        full = len(self._waiting) >= self.limits.queue
-        if full or self._unchecked.of(client) >= max(1, self.limits.queue // 2):
+            grammar_limits.check(tag, self.bounds)
+        full = len(self._waiting) >= MOST
+        if full or self._checks.queued(client) >= max(1, MOST // 2):
             text = "too many new grammars are waiting to be compiled; please try again later"
             raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
-        self._unchecked.add(client, tag)
+        self._checks.add(client, tag)
 
-    def _check_next(self) -> None:
-        """Has the next grammar checked that a request waits for."""
-        while not self._checking and (tag := self._unchecked.next()) is not None:
-            if not self._waiting.get(tag):
-                self._waiting.pop(tag, None)  # all its requests were cancelled
-                continue
-            self._checking = tag
-            self._checks.add(tag)
+    def _is_wanted(self, tag: str) -> bool:
+        wanted = bool(self._waiting.get(tag))
+        if not wanted:
+            self._waiting.pop(tag, None)  # all its requests were cancelled
+        return wanted
 
     def _release(self, tag: str, error: RequestError | None) -> list[GrammarOutcome]:
         items = self._waiting.pop(tag, [])
@@ -186,15 +175,14 @@ class GrammarQueue:
     def _compile_next(self) -> None:
         while self._checked:
             tag = self._checked.popleft()
-            if not self._waiting.get(tag):
-                self._waiting.pop(tag, None)  # all its requests were cancelled
+            if not self._is_wanted(tag):
                 continue
-            if self._compiled_bytes > self.limits.compiled_bytes:
+            if self._compiled_bytes > self.compiled_bytes:
                 self._drop_compiled()
             result = self._results.get(tag)
             self._compiled_bytes += max(MIN_BYTES, result.bytes if isinstance(result, GrammarCost) else 0)
-            self._compiling = tag
-            self._compilations.add(tag)
+            self._compilations.add("", tag)
+            self._compilations.start()
             return
 
     def _drop_compiled(self) -> None:
@@ -206,19 +194,9 @@ class GrammarQueue:
 
     # --- the other threads
 
-    def _check(self, tag: str) -> None:
+    def _check(self, tag: str) -> GrammarCost:
         assert self._grammars is not None
-        result: GrammarCost | RequestError
-        try:
-            result = self._grammars.checker.check(tag, self.limits.bounds)
-        except RequestError as error:
-            result = error
-        except Exception as error:  # any error of the thread: the waiting requests must get one
-            log.exception("checking a grammar failed")
-            result = EngineFailure(f"the grammar could not be checked: {last_line(error)}")
-        self._results.add(tag, result)
-        self._done.put(("checked", tag, result))
-        self._wake()
+        return self._grammars.checker.check(tag, self.bounds)
 
     def _stop_checker(self) -> None:
         if self._grammars is not None:
@@ -226,41 +204,28 @@ class GrammarQueue:
 
     def _compile(self, tag: str) -> None:
         assert self._grammars is not None
-        result: RequestError | None = None
-        try:
-            self._grammars.compiler.compile(tag)
-        except BadRequest as error:
-            result = error
-        except Exception as error:  # any error of the thread, as above
-            log.exception("compiling a grammar failed")
-            result = EngineFailure(f"the grammar could not be compiled: {last_line(error)}")
-        self._done.put(("compiled", tag, result))
-        self._wake()
+        self._grammars.compiler.compile(tag)
 
 
 class _CheckResults:
-    """Cost or error by grammar, the least recently used dropped first. Two threads use it."""
+    """Cost or error by grammar, the least recently used dropped first."""
 
-    def __init__(self, limits: GrammarQueueLimits) -> None:
-        self._limits = limits
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
         self._results: OrderedDict[str, GrammarCost | RequestError] = OrderedDict()
         self._bytes = 0
 
     def get(self, tag: str) -> GrammarCost | RequestError | None:
-        with self._lock:
-            result = self._results.get(tag)
-            if result is not None:
-                self._results.move_to_end(tag)
-            return result
+        result = self._results.get(tag)
+        if result is not None:
+            self._results.move_to_end(tag)
+        return result
 
     def add(self, tag: str, result: GrammarCost | RequestError) -> None:
         """Failures that prove nothing about the grammar are not kept."""
         if isinstance(result, EngineFailure | Unavailable):
             return
-        with self._lock:
-            if tag not in self._results:
-                self._bytes += len(tag)
-            self._results[tag] = result
-            while len(self._results) > self._limits.results or self._bytes > self._limits.result_bytes:
-                self._bytes -= len(self._results.popitem(last=False)[0])
+        if tag not in self._results:
+            self._bytes += len(tag)
+        self._results[tag] = result
+        while len(self._results) > RESULTS or self._bytes > RESULT_BYTES:
+            self._bytes -= len(self._results.popitem(last=False)[0])

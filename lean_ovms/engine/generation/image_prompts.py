@@ -12,16 +12,10 @@ from collections.abc import Sequence
 from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
 from ..protocol import Submit
-from .pipeline import ImagePlaceholders, ImagePrompt
+from .pipeline import ImagePrompt
 
 TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>|audio_(\d{1,6})>)?")
 """The tag of an image or of audio, or the beginning of other text that openvino_genai might read as one."""
-
-
-def refuse_images(submit: Submit) -> None:
-    """Raises BadRequest if there are images, for a model that reads text only."""
-    if submit.images or submit.pixels or submit.audio:
-        raise BadRequest("This servable supports only text input, but image_url has been provided", param="messages")
 
 
 def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
@@ -60,13 +54,3 @@ def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", 
     if not good or len(pixels) != 3 * size[0] * size[1] * (len(times) or 1):
         raise BadRequest("an image is not height x width x 3 bytes", param=param)
     return Image(size[0], size[1], pixels, param, digest, tuple(times), seconds)
-
-
-def placeholder_ids(counter: ImagePlaceholders, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:
-    """Returns the prompt as ids, negative ones for images. Raises BadRequest."""
-    ids = counter.placeholder_ids(image_prompt)
-    if truncate is not None and truncate < len(ids):
-        raise BadRequest(
-            "truncate_prompt_tokens is not possible with a model with vision", param="truncate_prompt_tokens"
-        )
-    return ids

@@ -1,41 +1,90 @@
-"""A thread that works during the steps of the loop, item by item."""
+"""A thread that works during the steps of the loop, item by item; the clients take turns."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from ...errors import EngineFailure, RequestError
+from ...util.turns import Turns
+from ..errors import last_line
+
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-class ItemThread(Generic[T]):
-    """Handles items in their order; sleeps otherwise. Started with the first item."""
+class ItemThread(Generic[T, R]):
+    """The items that wait, the thread that works on one of them, and what it returned of others.
+
+    busy: the thread has an item. All but the work itself belongs to the loop's thread and never blocks.
+    """
 
     def __init__(
-        self, name: str, handle: Callable[[T], None], idle_s: float, on_idle: Callable[[], object] | None
+        self,
+        name: str,
+        work: Callable[[T], R],
+        wake: Callable[[], None],
+        failure: str,
+        *,
+        wanted: Callable[[T], bool] = lambda item: True,
+        idle_s: float | None = None,
+        on_idle: Callable[[], object] = lambda: None,
     ) -> None:
-        """on_idle: called after idle_s seconds without an item."""
-        self._name, self._handle, self._idle_s, self._on_idle = name, handle, idle_s, on_idle
-        self._items: SimpleQueue[T] = SimpleQueue()
+        """wake: ends the loop's wait; called from the thread. failure: what a client is told of an item whose work
+        raised something that is no RequestError, "{}" for its message. wanted: is asked before an item is begun.
+        on_idle: called in the thread after idle_s seconds without an item.
+        """
+        self.busy = False
+        self._name, self._work, self._wake, self._failure = name, work, wake, failure
+        self._wanted, self._idle_s, self._on_idle = wanted, idle_s, on_idle
+        self._turns: Turns[T] = Turns()
+        self._begun: SimpleQueue[T] = SimpleQueue()
+        self._done: SimpleQueue[tuple[T, R | RequestError]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def add(self, item: T) -> None:
-        self._items.put(item)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+    def queued(self, client: str) -> int:
+        """Returns how many items of a client are not begun."""
+        return self._turns.of(client)
+
+    def add(self, client: str, item: T) -> None:
+        """Queues an item, which `start` begins."""
+        self._turns.add(client, item)
+
+    def start(self) -> None:
+        """Gives the thread the next item that is wanted, if it has none."""
+        while not self.busy and (item := self._turns.next()) is not None:
+            if self._wanted(item):
+                self.busy = True
+                self._begun.put(item)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
+
+    def poll(self) -> Iterator[tuple[T, R | RequestError]]:
+        """Yields the items that are done, with what the work returned or raised."""
+        while not self._done.empty():
+            self.busy = False
+            yield self._done.get()
 
     def _run(self) -> None:
-        timeout_s: float | None = self._idle_s
         while True:
             try:
-                item = self._items.get(timeout=timeout_s)
+                item = self._begun.get(timeout=self._idle_s)
             except Empty:
-                if self._on_idle is not None:
-                    self._on_idle()
-                timeout_s = None
-                continue
-            timeout_s = self._idle_s
-            self._handle(item)
+                self._on_idle()
+                item = self._begun.get()
+            result: R | RequestError
+            try:
+                result = self._work(item)
+            except RequestError as error:
+                result = error
+            except Exception as error:  # whatever it is, the waiting request must get an error
+                log.exception("%s failed", self._name)
+                result = EngineFailure(self._failure.format(last_line(error)))
+            self._done.put((item, result))
+            self._wake()

@@ -23,6 +23,8 @@ LONG_TEXT = 8
 """Characters per token of the context, above which only a part of a text is tokenized first; prose has 3 to 5."""
 CUT_MARGIN = 64
 """Tokens next to a cut that may differ from those of the whole text."""
+TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
+NOT_TRUNCATED = "truncate_prompt_tokens is not possible with a model with vision"
 UNCHANGED = SamplingParams()
 Part = TypeVar("Part", str, list[int], "array[int]")
 BEAM_SPARE_BLOCKS = 2
@@ -64,12 +66,14 @@ class RequestValidator:
             raise BadRequest("this model does not hear", param="messages")
         placeholders, images = backend.image_placeholders, bool(submit.images or submit.pixels)
         if placeholders is None or (placeholders.takes_ids and not images):
-            if placeholders is None:
-                image_prompts.refuse_images(submit)
+            if placeholders is None and (images or submit.audio):
+                raise BadRequest(TEXT_ONLY, param="messages")
             request.prompt = self.prompt(submit, tokens)
         else:
             image_prompt = image_prompts.parse(submit, info.context_length, self._max_characters)
-            request.prompt = image_prompts.placeholder_ids(placeholders, image_prompt, submit.truncate)
+            request.prompt = placeholders.placeholder_ids(image_prompt)
+            if submit.truncate is not None and submit.truncate < len(request.prompt):
+                raise BadRequest(NOT_TRUNCATED, param="truncate_prompt_tokens")
             request.image_prompt, request.prompt_counted = image_prompt, not image_prompt.images
         self._limit(request)
         backend.check(request)
@@ -94,9 +98,14 @@ class RequestValidator:
     def encode(self, text: str, submit: Submit, encode: Callable[[str, bool], Ids]) -> Ids:
         """Returns the ids of a prompt's text, not truncated. Raises BadRequest. Called in a thread, too.
 
-        Of a text that is probably too long, tokenizing a part may be enough to decide.
+        Of a text that is probably too long, tokenizing a part may be enough to decide. One that cannot fit, by the
+        longest token of the vocabulary, is cut before: tokenizing a million characters takes up to 0.7 s.
         """
-        text, context = self._truncate_text(text, submit), self._backend.info.context_length
+        context = self._backend.info.context_length
+        if len(text) > self._max_characters:
+            if submit.truncate is None:
+                raise too_many_characters(len(text), context)
+            text = kept(text, self._max_characters, submit.truncation_side)
         if len(text) > LONG_TEXT * context:
             side = "right" if submit.truncate is None else submit.truncation_side
             tokens = encode(kept(text, LONG_TEXT * context, side), submit.add_special_tokens)
@@ -112,18 +121,6 @@ class RequestValidator:
         info = self._backend.info
         if prompt > min(info.context_length, info.kv_blocks * info.block_size):
             raise _too_long(info, prompt)
-
-    def _truncate_text(self, text: str, submit: Submit) -> str:
-        """Returns the part of a text that may fit the context, by the longest token of the vocabulary.
-
-        No step runs while a text is tokenized: up to 0.7 s for a million characters.
-        """
-        if len(text) <= self._max_characters:
-            return text
-        if submit.truncate is not None:
-            return kept(text, self._max_characters, submit.truncation_side)
-        context = self._backend.info.context_length
-        raise too_many_characters(len(text), context)
 
     def bad_words(self, words: Iterable[str], encode: Callable[[str, bool], Iterable[int]]) -> BadWords:
         """Returns the ids of each word at the beginning of a text and after a blank, as in vLLM. Raises BadRequest."""

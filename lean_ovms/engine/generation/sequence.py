@@ -129,11 +129,6 @@ class QueuedSequence:
         return self.request.sampling.beams > 1
 
     @property
-    def reports_progress(self) -> bool:
-        """The front end is told how much of the prompt is computed."""
-        return self.request.sampling.report_progress and not self.index
-
-    @property
     def restart_cost(self) -> int:
         """How much is lost if it gives its place to another one; the least is preempted first."""
         return 0

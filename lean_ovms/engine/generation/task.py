@@ -9,29 +9,14 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
-from ..errors import for_client
-from ..protocol import (
-    Accepted,
-    Cancel,
-    Decode,
-    Decoded,
-    Encode,
-    Encoded,
-    PrefixCacheAction,
-    Ready,
-    Record,
-    Refused,
-    SlotAction,
-    SlotDone,
-    Submit,
-)
-from . import grammar_limits, grammar_queue, validation
+from .. import protocol
+from ..task import Task
+from . import grammar_limits, validation
 from .backend import Backend, WaitingRequests
-from .grammar_limits import GrammarBounds
 from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
@@ -50,54 +35,18 @@ CALL_CHARACTERS = 64
 SUBMIT_CHARACTERS = 2048
 """The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them. An entry of a list,
 such as an allowed token, costs one more."""
-GRAMMAR_GROWTH = 8
-"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLimits:
-    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts."""
+class GenerationTask(Task):
+    """Generates text with one backend."""
 
-    queued: int
-    queued_by_client: int = 1 << 30
-    queued_tokens: int = 1 << 30
-
-
-def load(
-    config: EngineConfig, wake: Callable[[], None], load_model: Callable[[EngineConfig, Callable[[], None]], Backend]
-) -> GenerationTask:
-    """Returns the task on the model that the options name. wake: ends the loop's wait. Raises StartError."""
-    backend = load_model(config, wake)
-    limits = QueueLimits(
-        queued=config.max_queued_requests,
-        queued_by_client=config.max_queued_requests_per_client,
-        queued_tokens=config.max_queued_tokens_per_client,
-    )
-    return GenerationTask(backend, limits, make_grammar_queue(config, backend, wake), wake)
-
-
-def make_grammar_queue(config: EngineConfig, backend: Backend, wake: Callable[[], None]) -> GrammarQueue:
-    """Returns the queue of requests whose grammar is not compiled yet."""
-    bounds = GrammarBounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
-    limits = grammar_queue.GrammarQueueLimits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
-    return GrammarQueue(backend.grammars, wake, limits)
-
-
-class GenerationTask:
-    """A worker.task.Task that generates text with one backend."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        limits: QueueLimits,
-        grammars: GrammarQueue | None = None,
-        wake: Callable[[], None] = lambda: None,
-    ) -> None:
-        """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
+    def __init__(self, backend: Backend, config: EngineConfig, wake: Callable[[], None] = lambda: None) -> None:
+        """wake: ends the loop's wait."""
+        super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
-        self.limits = limits
+        self.config = config
         self.validator = RequestValidator(backend)
-        self.grammars = grammars or GrammarQueue(None, wake, grammar_queue.GrammarQueueLimits())
+        self.grammars = GrammarQueue(backend.grammars, wake, config)
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
         queues: tuple[WaitingRequests | None, ...] = (self.grammars, self.tokenize_queue, backend.image_queue)
         self._other_queues = [queue for queue in queues if queue is not None]
@@ -114,9 +63,6 @@ class GenerationTask:
         """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
         return self._characters_left > 0 or self.backend.idle
 
-    def ready(self) -> Ready:
-        return Ready(asdict(self.backend.info), **self.backend.vocabulary.to_wire())
-
     def close(self) -> None:
         self.backend.close()
 
@@ -132,70 +78,70 @@ class GenerationTask:
             self._process_tokenized()
         if self.grammars.waiting or self.grammars.compiling:
             self._process_grammars()
-        self._start_waiting()
+        self.backend.admit(compiling=self.grammars.compiling)
 
     def step(self) -> None:
         for tag in self.backend.step():
             self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
 
-    def _start_waiting(self) -> None:
-        self.backend.admit(compiling=self.grammars.compiling)
-
     # --- commands
 
-    def handle(self, command: Record) -> None:
+    def _handle(self, command: protocol.Record) -> None:
         match command:
-            case Submit():
+            case protocol.Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
                 listed = sum(len(value) for value in command.sampling.values() if isinstance(value, list))
                 self._characters_left -= SUBMIT_CHARACTERS + grammar + listed
                 if not self._tokenize_in_thread(command):
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
-            case Cancel():
+            case protocol.Cancel():
                 self.tokenize_queue.cancel(command.id, command.index)
                 self.backend.cancel(command.id, command.index)
                 self.grammars.cancel(command.id, command.index)
-            case Encode():
+            case protocol.Encode():
                 self._encode(command)
-            case Decode():
-                self.out.append(self._decode(command))
-            case PrefixCacheAction():
-                self._prefix_cache_action(command)
-            case SlotAction():
-                self.out.append(self._slot_action(command))
+            case protocol.Decode():
+                validation.token_ids(command.tokens, self.backend.info.vocab_size, "tokens")
+                text = self.backend.decode(command.tokens, command.skip_special_tokens)
+                self.out.append(protocol.Decoded(command.id, text))
+            case protocol.PrefixCacheAction():
+                self.backend.prefix_cache_action(command)
+            case protocol.SlotAction():
+                began = time.monotonic()
+                tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
+                self.out.append(protocol.SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
 
-    def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
+    def _submit(
+        self, submit: protocol.Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
+    ) -> None:
         """tokens, bad_words: if they were tokenized in the thread."""
         try:
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)
             runnable = not request.constraint or self.grammars.add(submit, request)
         except Exception as error:  # an error in one request must not end the loop
-            self.out.append(_refusal(submit, error))
+            self._refuse(submit, error)
             return
         if runnable:
             self._accept(submit, request)
 
-    def _tokenize_in_thread(self, command: Submit | Encode) -> bool:
-        """Returns whether a command has a text so long that it is tokenized in the thread, or was refused for it."""
+    def _tokenize_in_thread(self, command: protocol.Submit | protocol.Encode) -> bool:
+        """Returns whether a command has a text so long that it is tokenized in the thread. Raises RequestError."""
         if (work := self.tokenize_queue.work(command)) is None:
             return False
-        try:
-            if isinstance(command, Submit):
-                self._check_queue(command)
-            self.tokenize_queue.add(command, work)
-        except RequestError as error:
-            self.out.append(Refused(command.id, error.to_wire()))
+        if isinstance(command, protocol.Submit):
+            self._check_queue(command)
+        self.tokenize_queue.add(command, work)
         return True
 
     def _process_tokenized(self) -> None:
         """Goes on with the commands whose texts are tokenized now."""
         for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
-                self.out.append(Refused(command.id, result.to_wire()))
-            elif isinstance(command, Encode):
-                self.out.append(Encoded.of(command.id, result.texts))
+                self._refuse(command, result)
+            elif isinstance(command, protocol.Encode):
+                self.out.append(protocol.Encoded.of(command.id, result.texts))
             else:
                 self._submit(command, result.prompt, result.bad_words)
                 for index in cancelled:
@@ -207,20 +153,20 @@ class GenerationTask:
             if error is None:
                 self._accept(submit, request)
             else:
-                self.out.append(Refused(submit.id, error.to_wire()))
+                self._refuse(submit, error)
 
-    def _accept(self, submit: Submit, request: GenerationRequest) -> None:
+    def _accept(self, submit: protocol.Submit, request: GenerationRequest) -> None:
         self.backend.add(request)
         prompt = request.prompt
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
         notices = list(request.cost.notices) if request.cost is not None else []
-        self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
+        self.out.append(protocol.Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
 
     def _waiting_elsewhere(self) -> int:
         """Requests that wait for their tokens, their grammar or their images."""
         return sum(queue.waiting for queue in self._other_queues)
 
-    def _check_queue(self, submit: Submit) -> None:
+    def _check_queue(self, submit: protocol.Submit) -> None:
         """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
 
         What came with the same HTTP request shares its fate: one refusal ends all of it. Its further prompts pass, but
@@ -229,14 +175,14 @@ class GenerationTask:
         client = self.backend.waiting.clients.get(submit.client)
         if client is not None and submit.group in client.groups:
             others = any(group.waiting for key, group in client.groups.items() if key != submit.group)
-            if others and client.queued_tokens >= self.limits.queued_tokens:
+            if others and client.queued_tokens >= self.config.max_queued_tokens_per_client:
                 self._refused_groups.append(submit.group)
                 raise self._too_many_tokens(client.queued_tokens, client.queued)
             return
         if submit.group and submit.group in self._refused_groups:
-            raise self._too_many("another prompt of this request was refused", self.limits.queued)
+            raise self._too_many("another prompt of this request was refused", self.config.max_queued_requests)
         if self._refusal_of(submit.client) is not None:
-            self._start_waiting()
+            self.backend.admit(compiling=self.grammars.compiling)
             if error := self._refusal_of(submit.client):
                 self._refused_groups.append(submit.group)
                 raise error
@@ -246,20 +192,20 @@ class GenerationTask:
 
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
-        limits, queue = self.limits, self.backend.waiting
+        most, queue = self.config.max_queued_requests, self.backend.waiting
         total = queue.queued + self._waiting_elsewhere()
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
         mine += sum(other.waiting_of(name) for other in self._other_queues if other.waiting)
-        if mine >= limits.queued_by_client:
+        if mine >= self.config.max_queued_requests_per_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
-        if tokens >= limits.queued_tokens:
+        if tokens >= self.config.max_queued_tokens_per_client:
             return self._too_many_tokens(tokens, mine)
-        share = max(1, limits.queued // (len(queue.clients) + (client is None)))
-        if total >= (limits.queued if mine >= share else 2 * limits.queued):
-            return self._too_many(f"{limits.queued} requests are waiting already", limits.queued)
+        share = max(1, most // (len(queue.clients) + (client is None)))
+        if total >= (most if mine >= share else 2 * most):
+            return self._too_many(f"{most} requests are waiting already", most)
         return None
 
     def _too_many_tokens(self, tokens: int, queued: int) -> TooManyRequests:
@@ -271,42 +217,12 @@ class GenerationTask:
         after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
         return TooManyRequests(f"{why}; please try again later", retry_after_s=after_s)
 
-    def _encode(self, command: Encode) -> None:
+    def _encode(self, command: protocol.Encode) -> None:
         size = sum(map(len, command.texts))
         if size <= MAX_ENCODE_CHARACTERS and self._tokenize_in_thread(command):
             return
         self._characters_left -= size + CALL_CHARACTERS * len(command.texts)
-        try:
-            if size > MAX_ENCODE_CHARACTERS:
-                raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
-            ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
-            self.out.append(Encoded.of(command.id, ids))
-        except Exception as error:  # an error in one request must not end the loop
-            self.out.append(_refusal(command, error))
-
-    def _decode(self, command: Decode) -> Record:
-        backend = self.backend
-        try:
-            validation.token_ids(command.tokens, backend.info.vocab_size, "tokens")
-            return Decoded(command.id, backend.decode(command.tokens, command.skip_special_tokens))
-        except Exception as error:  # an error in one request must not end the loop
-            return _refusal(command, error)
-
-    def _prefix_cache_action(self, command: PrefixCacheAction) -> None:
-        try:
-            self.backend.prefix_cache_action(command)
-        except Exception as error:  # an error in one request must not end the loop
-            self.out.append(_refusal(command, error))
-
-    def _slot_action(self, command: SlotAction) -> Record:
-        began = time.monotonic()
-        try:
-            tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
-        except Exception as error:  # an error in one request must not end the loop
-            return _refusal(command, error)
-        return SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began))
-
-
-def _refusal(command: Submit | Encode | Decode | PrefixCacheAction | SlotAction, error: Exception) -> Refused:
-    """Returns the reply to a command that failed."""
-    return Refused(command.id, for_client(error, f"{command.kind} {command.id}").to_wire())
+        if size > MAX_ENCODE_CHARACTERS:
+            raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+        ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
+        self.out.append(protocol.Encoded.of(command.id, ids))

@@ -7,23 +7,18 @@ itself belongs to the loop's thread and never blocks.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
 from typing import NamedTuple
 
-from ...errors import EngineFailure, RequestError, TooManyRequests
-from ...util.turns import Turns
+from ...errors import RequestError, TooManyRequests
 from ..protocol import Encode, Submit
 from .backend import Backend
 from .item_thread import ItemThread
 from .pipeline import LongTextEncoder
 from .request_validator import BadWords, RequestValidator, kept
-
-log = logging.getLogger(__name__)
 
 MOST, MOST_OF_CLIENT = 64, 32
 """Commands that wait for their tokens, and those of one client; more are a 429."""
@@ -32,7 +27,6 @@ FEW_WORDS = 8
 """Bad words that are tokenized on the step loop, in two calls of 0.6 ms each; 256 of them took 2.5 s (2026-11)."""
 MANY_CHARACTERS = 1 << 16
 """Characters of all texts of an Encode that are tokenized on the step loop."""
-IDLE_S = 120.0
 PIECE = 65536
 """Ids that are converted in one call: 1 ms."""
 
@@ -81,12 +75,14 @@ class TokenizeQueue:
     def __init__(self, backend: Backend, validator: RequestValidator, wake: Callable[[], None]) -> None:
         """wake: ends the loop's wait; called from the thread."""
         self._backend, self._validator = backend, validator
-        self._wake = wake
-        self._waiting: dict[str, _Waiting] = {}  # by id; Turns has strings
-        self._turns: Turns[str] = Turns()
-        self._busy = ""
-        self._done: SimpleQueue[tuple[str, Ids | RequestError]] = SimpleQueue()
-        self._thread: ItemThread[tuple[str, Work]] = ItemThread("tokenize", self._tokenize, IDLE_S, None)
+        self._waiting: dict[int, _Waiting] = {}
+        self._thread: ItemThread[_Waiting, Ids] = ItemThread(
+            "tokenize",
+            lambda item: item.work(),
+            wake,
+            "The engine could not tokenize this text.",
+            wanted=lambda item: item.command.id in self._waiting,
+        )
 
     @property
     def waiting(self) -> int:
@@ -95,17 +91,15 @@ class TokenizeQueue:
     def waiting_of(self, client: str) -> int:
         return sum(item.command.client == client for item in self._waiting.values())
 
-    def __contains__(self, number: int) -> bool:
-        return str(number) in self._waiting
-
     def work(self, command: Command) -> Work | None:
         """Returns what the thread would do for a command; None: its texts are short."""
         encoder = self._backend.long_text_encoder
         if encoder is None:
             return None
         if isinstance(command, Encode):
-            many = sum(map(len, command.texts)) > MANY_CHARACTERS
-            return partial(_texts, command, encoder) if many or any(map(encoder.is_long, command.texts)) else None
+            if sum(map(len, command.texts)) <= MANY_CHARACTERS and not any(map(encoder.is_long, command.texts)):
+                return None
+            return lambda: Ids(None, [encoder.encode(text, command.add_special_tokens) for text in command.texts])
         text, words = command.prompt, command.sampling.get("bad_words", ())
         placeholders = self._backend.image_placeholders
         in_steps = placeholders is not None and (command.images or not placeholders.takes_ids)
@@ -132,29 +126,25 @@ class TokenizeQueue:
         if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
             text = "too many long texts are waiting to be tokenized; please try again later"
             raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
-        key = str(command.id)
-        self._waiting[key] = _Waiting(command, work)
-        self._turns.add(command.client or key, key)
-        self._next()
+        item = self._waiting[command.id] = _Waiting(command, work)
+        self._thread.add(command.client or str(command.id), item)
+        self._thread.start()
 
     def cancel(self, number: int, index: int | None) -> None:
         """The client cancelled a request, or one choice of it. Ids that are not in the queue are ignored."""
-        key = str(number)
         if index is None:
-            self._waiting.pop(key, None)
-        elif key in self._waiting:
-            self._waiting[key].cancelled.add(index)
+            self._waiting.pop(number, None)
+        elif number in self._waiting:
+            self._waiting[number].cancelled.add(index)
 
     def poll(self) -> list[TokenizeOutcome]:
         """Returns the commands that no longer wait."""
         outcomes: list[TokenizeOutcome] = []
-        while not self._done.empty():
-            key, result = self._done.get()
-            self._busy = ""
-            if (item := self._waiting.pop(key, None)) is not None:
+        for item, result in self._thread.poll():
+            if self._waiting.pop(item.command.id, None) is not None:
                 self._learn(item.command, result)
                 outcomes.append(TokenizeOutcome(item.command, result, item.cancelled))
-        self._next()
+        self._thread.start()
         return outcomes
 
     def _learn(self, command: Command, result: Ids | RequestError) -> None:
@@ -165,26 +155,3 @@ class TokenizeQueue:
             if command.truncate is None:
                 encoder.learn(command.prompt, result.prompt, command.add_special_tokens)
             command.prompt = ""  # nobody needs it
-
-    def _next(self) -> None:
-        while not self._busy and (key := self._turns.next()) is not None:
-            if (item := self._waiting.get(key)) is not None:  # else it was cancelled
-                self._busy = key
-                self._thread.add((key, item.work))
-
-    def _tokenize(self, item: tuple[str, Work]) -> None:
-        key, work = item
-        result: Ids | RequestError
-        try:
-            result = work()
-        except RequestError as error:
-            result = error
-        except Exception:  # any error of the thread: the waiting request must get one
-            log.exception("tokenizing failed")
-            result = EngineFailure("The engine could not tokenize this text.")
-        self._done.put((key, result))
-        self._wake()
-
-
-def _texts(command: Encode, encoder: LongTextEncoder) -> Ids:
-    return Ids(None, [encoder.encode(text, command.add_special_tokens) for text in command.texts])

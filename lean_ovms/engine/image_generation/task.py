@@ -11,16 +11,15 @@ import io
 import logging
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import asdict
 from typing import Protocol
 
 from ...config import EngineConfig
-from ...engine_types import ModelInfo, Vocabulary
+from ...engine_types import ModelInfo
 from ...errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
 from ...image_types import ImageParams
 from ...types import Image
-from ..errors import for_client
-from ..protocol import Cancel, GeneratedImage, GenerateImage, PartialImage, Ready, Record, Refused
+from ..protocol import Cancel, GeneratedImage, GenerateImage, PartialImage, Record
+from ..task import Task
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ class ImagePipeline(Protocol):
         images: the one to edit, if there is one, and its mask, which is white where the image is to change.
         Raises BadRequest for what the model cannot do, and RuntimeError.
         """
-        ...
 
 
 def load(config: EngineConfig) -> ImageTask:
@@ -58,17 +56,15 @@ def load(config: EngineConfig) -> ImageTask:
     return ImageTask(pipeline, config.max_queued_requests, config.max_queued_requests_per_client)
 
 
-class ImageTask:
-    """A worker.task.Task on one pipeline. max_queued, max_queued_per_client: images that may wait."""
-
-    accepts_commands = True
+class ImageTask(Task):
+    """Makes images with one pipeline. max_queued, max_queued_per_client: images that may wait."""
 
     def __init__(self, pipeline: ImagePipeline, max_queued: int, max_queued_per_client: int) -> None:
+        super().__init__(pipeline.info)
         assert pipeline.info.images is not None
         self.pipeline = pipeline
         self.max_queued = max_queued
         self.max_queued_per_client = max_queued_per_client
-        self.out: list[Record] = []
         self._queue: list[GenerateImage] = []
         self._running: GenerateImage | None = None
         self._steps_of_image: Generator[bytes | None, None, bytes] | None = None
@@ -80,13 +76,6 @@ class ImageTask:
     def idle(self) -> bool:
         return self._running is None and not self._queue
 
-    def ready(self) -> Ready:
-        return Ready(asdict(self.pipeline.info), **Vocabulary(pieces=[], exact=False).to_wire())
-
-    def close(self) -> None:
-        """Ends the image that is being made."""
-        self._end()
-
     def stats(self) -> dict[str, int]:
         return {
             "running": int(self._running is not None),
@@ -95,19 +84,16 @@ class ImageTask:
             "recoveries": self._failures,
         }
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case GenerateImage():
-                    self._add(command)
-                case Cancel():
-                    self._queue = [one for one in self._queue if one.id != command.id]
-                    if self._running is not None and self._running.id == command.id:
-                        self._end()
-                case _:
-                    raise BadRequest("an image model has no tokenizer for requests")
-        except RequestError as error:
-            self._refuse(command, error)
+    def _handle(self, command: Record) -> None:
+        match command:
+            case GenerateImage():
+                self._add(command)
+            case Cancel():
+                self._queue = [one for one in self._queue if one.id != command.id]
+                if self._running is not None and self._running.id == command.id:
+                    self.close()
+            case _:
+                raise BadRequest("an image model has no tokenizer for requests")
 
     def _add(self, command: GenerateImage) -> None:
         """Queues an image. Raises TooManyRequests."""
@@ -135,12 +121,6 @@ class ImageTask:
         self._work[command.client] = least + params.width * params.height * params.steps
         return command
 
-    def _refuse(self, command: Record, error: RequestError) -> None:
-        self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
-
-    def admit(self) -> None:
-        """Does nothing: every image that has arrived waits for a step."""
-
     def step(self) -> None:
         """Makes one step of an image; after the last one the image is sent."""
         if self._running is None or self._steps_of_image is None:
@@ -155,15 +135,15 @@ class ImageTask:
             if (pixels := next(self._steps_of_image)) is not None:
                 self.out.append(PartialImage(command.id, image_file(pixels, ImageParams(**command.params))))
         except StopIteration as done:
-            self._end()
+            self.close()
             file = image_file(done.value, ImageParams(**command.params))
             self.out.append(GeneratedImage(command.id, time.monotonic() - self._began_at, file))
         except Exception as error:  # a failure of one image
-            self._end()
+            self.close()
             self._failures += not isinstance(error, RequestError)
-            self._refuse(command, for_client(error, f"image {command.id}"))
+            self._refuse(command, error)
 
-    def _end(self) -> None:
+    def close(self) -> None:
         """Ends the image that is being made."""
         if self._steps_of_image is not None:
             self._steps_of_image.close()
@@ -173,7 +153,6 @@ class ImageTask:
 
 
 def image_file(pixels: bytes, params: ImageParams) -> bytes:
-    """Returns the file of an image."""
     from PIL import Image as Picture
 
     file = io.BytesIO()

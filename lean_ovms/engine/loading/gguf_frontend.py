@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from openvino import PartialShape
 from openvino import opset13 as ops
 from openvino.frontend import FrontEndManager
 
@@ -132,10 +131,4 @@ def _source(port: Any, kind: str) -> Any:
         if not node.get_input_size():
             raise StartError(f"its attention cannot be paged: there is no {kind} before {port.get_node().get_name()}")
         node = node.input_value(0).get_node()
-    return node
-
-
-def network_input(name: str, shape: list[int], kind: Any) -> Any:
-    node = ops.parameter(PartialShape(shape), kind, name=name)
-    node.output(0).get_tensor().set_names({name})
     return node

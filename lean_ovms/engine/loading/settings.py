@@ -80,6 +80,7 @@ def resolve(
     if config.mtp == "true" and speculative != "mtp":
         raise StartError("--mtp true excludes --draft_model_path and prompt lookup")
     model = model_config.read(config.model_dir)
+    draft = model_config.read(Path(config.draft_model_path)) if config.draft_model_path else None
     known = [length for length in (model_config.context_length(model), config.max_model_len) if length]
     context = min(known, default=UNKNOWN_CONTEXT)
     if not known:
@@ -110,7 +111,7 @@ def resolve(
         split_prompts=split,
         prefix_caching=config.enable_prefix_caching and not whole,
         draft_blocks=_draft_blocks(config, properties, block_size),
-        draft_context=_draft_context(config, context),
+        draft_context=min(context, model_config.context_length(draft) or context) if draft is not None else 0,
         head=_head(config, speculative),
     )
 
@@ -204,12 +205,6 @@ def kv_bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, 
 def _draft_bytes_per_token(config: EngineConfig, properties: dict[str, Any]) -> int:
     draft = model_config.read(Path(config.draft_model_path))
     return model_config.kv_bytes_per_token(draft, *kv_precisions(config, properties))
-
-
-def _draft_context(config: EngineConfig, context: int) -> int:
-    if not config.draft_model_path:
-        return 0
-    return min(context, model_config.context_length(model_config.read(Path(config.draft_model_path))) or context)
 
 
 def _draft_blocks(config: EngineConfig, properties: dict[str, Any], block_size: int) -> int:

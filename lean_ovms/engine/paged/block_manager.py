@@ -66,10 +66,6 @@ class BlockManager:
         """Returns how many blocks so many tokens take."""
         return -(-tokens // self.block_size)
 
-    def holders(self, block: int) -> int:
-        """Returns how many sequences use a block."""
-        return self._holders[block]
-
     def allocate(self) -> int:
         """Returns a block for one sequence; its content is undefined. Raises OutOfBlocks."""
         if self._free:

@@ -233,7 +233,6 @@ class Engine(StepRunner):
             self._kv_events.flush()
 
     def prefix_cache_action(self, command: PrefixCacheAction) -> None:
-        """Implements Backend.prefix_cache_action."""
         tier = self.scheduler.disk
         if command.action == "reset":
             self.blocks.clear_cache()
@@ -247,7 +246,6 @@ class Engine(StepRunner):
             raise NotSupported(NO_DISK_TIER)
 
     def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
-        """Implements Backend.slot_action."""
         if self.slots is None:
             raise NotSupported(NO_SLOTS)
         try:
@@ -262,7 +260,6 @@ class Engine(StepRunner):
             self._publish_kv_events()
 
     def close(self) -> None:
-        """Implements Backend.close."""
         if (disk := self.scheduler.disk) is not None:
             disk.close(PREFIX_CACHE_CLOSE_S)
         if self._kv_events is not None:

@@ -17,7 +17,8 @@ from openvino.op import _PagedAttentionExtension
 from ...errors import StartError
 from ...repository import gguf
 from ..loading import gguf_frontend
-from ..loading.gguf_frontend import Attention, network_input
+from ..loading.gguf_frontend import Attention
+from ..loading.network_inputs import network_input
 from .network import LOGITS_INPUT
 
 TOKENS = {"inp_tokens": "input_ids", "inp_pos": "position_ids", "inp_out_ids": LOGITS_INPUT}

@@ -40,10 +40,6 @@ class KvEventsConfig:
     max_queue_size: int = 100_000
     topic: str = ""
 
-    @property
-    def enabled(self) -> bool:
-        return self.enable_kv_cache_events and self.publisher != "null"
-
 
 def read_config(text: str) -> KvEventsConfig:
     """The value of the option. Raises StartError."""

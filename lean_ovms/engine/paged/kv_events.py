@@ -11,11 +11,14 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...errors import StartError, install_command
 from .block_manager import Parent
 from .disk_cache.keys import next_key
+
+if TYPE_CHECKING:
+    from .kv_event_publisher import KvEventPublisher
 
 Event = dict[str, Any]
 HASH_BYTES = 8
@@ -23,15 +26,7 @@ MEDIUM = "GPU"
 """vLLM's name of the memory in which the model computes, on a CPU, too."""
 
 
-class Publisher(Protocol):
-    """Where batches of events go."""
-
-    def publish(self, batch: Any) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def publisher(text: str, *, caching: bool) -> Publisher | None:
+def publisher(text: str, *, caching: bool) -> KvEventPublisher | None:
     """What the value of --kv_events_config asks for; None for no events. caching: there is a prefix cache. Raises
     StartError."""
     if not text:
@@ -41,7 +36,7 @@ def publisher(text: str, *, caching: bool) -> Publisher | None:
     except ImportError:
         raise StartError(f"--kv_events_config needs {install_command('kv-events')}") from None
     config = read_config(text)
-    if not config.enabled:
+    if not config.enable_kv_cache_events or config.publisher == "null":
         return None
     if not caching:
         raise StartError("--kv_events_config needs the prefix cache: --enable_prefix_caching true")
@@ -51,7 +46,7 @@ def publisher(text: str, *, caching: bool) -> Publisher | None:
 class KvEvents:
     """The events since the last batch; a block_manager.Watcher. adapter_name: the name of an adapter by its key."""
 
-    def __init__(self, block_size: int, publisher: Publisher, adapter_name: Callable[[str], str]) -> None:
+    def __init__(self, block_size: int, publisher: KvEventPublisher, adapter_name: Callable[[str], str]) -> None:
         self._block_size = block_size
         self._publisher = publisher
         self.close = publisher.close

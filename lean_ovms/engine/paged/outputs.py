@@ -27,7 +27,7 @@ class Outputs:
         """Records how much of a prompt is computed, if the request wants that, and the time. complete: all of it."""
         number = sequence.request.id
         cached = min(one.cached for one in sequence.request.sequences if one.cached >= 0)  # not of another choice's
-        if sequence.reports_progress and tokens > sequence.reported:
+        if sequence.request.sampling.report_progress and not sequence.index and tokens > sequence.reported:
             sequence.reported = tokens
             self.out.append(Progress(number, tokens, cached, taken_ms))
         if complete:
@@ -47,11 +47,9 @@ class Outputs:
                 self._tell_prompt(sequence, sequence.prompt_details)
             if sequence.reason is not None and sequence.params.lookahead:
                 out.append(Drafted(request.id, sequence.drafted, sequence.accepted))
-            if request.sampling.logprobs:
-                out.append(_with_logprobs(request, sequence.index, ids, sequence.new_details, sequence.reason))
+            out.append(_tokens(request, sequence.index, ids, sequence.new_details, sequence.reason))
+            if sequence.new_details:
                 sequence.new_details = []
-            else:
-                out.append(Tokens(request.id, sequence.index, ids, None, sequence.reason))
             if sequence.reason is not None:
                 request.unfinished.discard(sequence.index)
                 if not request.unfinished:
@@ -72,20 +70,18 @@ class Outputs:
             if rank not in request.unfinished:
                 continue
             reason = "stop" if text.ids and text.ids[-1] in first.stops else "length"
-            if request.sampling.logprobs:
-                record = _with_logprobs(request, rank, text.ids, text.details, reason)
-            else:
-                record = Tokens(request.id, rank, text.ids, None, reason)
-            self.out.append(record)
+            self.out.append(_tokens(request, rank, text.ids, text.details, reason))
         absent = request.unfinished.intersection(range(len(found), request.sampling.n))
         self.out += [Tokens(request.id, rank, [], None, ABSENT) for rank in sorted(absent)]
         request.unfinished.clear()
         self._requests.pop(request.id, None)
 
 
-def _with_logprobs(
+def _tokens(
     request: GenerationRequest, index: int, ids: list[int], details: list[TokenLogprobs], reason: str | None
 ) -> Tokens:
+    if not request.sampling.logprobs:
+        return Tokens(request.id, index, ids, None, reason)
     values = [detail.logprob for detail in details]
     if not request.details:
         return Tokens(request.id, index, ids, values, reason)

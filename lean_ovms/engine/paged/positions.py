@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from openvino import PartialShape
 from openvino import opset13 as ops
+
+from ..loading.network_inputs import find_input, network_input
 
 INPUT, LONGEST = "position_ids", "max_context_len"
 ATTENTION = "PagedAttentionExtension"
@@ -26,17 +27,16 @@ SCATTER = ("ScatterNDUpdate",)
 
 def counted(model: Any) -> bool:
     """Returns whether something besides (paged) attention depends on the longest sequence of a step."""
-    longest = _parameter(model, LONGEST)
+    longest = find_input(model, LONGEST)
     users = longest.output(0).get_target_inputs() if longest is not None else ()
     return any(user.get_node().get_type_name() != ATTENTION for user in users)
 
 
 def connect(model: Any) -> None:
     """Puts the input in the place of counted positions, [batch, tokens]. For models before attention is paged."""
-    given = _parameter(model, INPUT)
+    given = find_input(model, INPUT)
     if given is None:
-        given = ops.parameter(PartialShape([-1, -1]), np.int64, name=INPUT)
-        given.output(0).get_tensor().set_names({INPUT})
+        given = network_input(INPUT, [-1, -1], np.int64)
         model.add_parameters([given])
     for node in list(_counting(model)):
         values = ops.convert(given, node.get_output_element_type(0).to_string())
@@ -81,7 +81,3 @@ def _is_row(node: Any) -> bool:
     made = node.get_type_name() in ("Reshape", "Unsqueeze") and node.input_value(0).get_partial_shape().rank == 1
     ones = shape.rank.is_static and shape.rank.get_length() in (2, 3) and all(size == 1 for size in list(shape)[:-1])
     return made and ones and shape[-1].is_dynamic and bool(node.get_output_element_type(0).is_integral())
-
-
-def _parameter(model: Any, name: str) -> Any:
-    return next((each for each in model.get_parameters() if name in each.output(0).get_names()), None)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .beams import Beams
 from .decode_rows import DecodeRow
-from .logits import Rules
+from .logits import Rules, probability
 from .whisper_files import WhisperFiles
 
 
@@ -21,7 +21,7 @@ def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles, widt
     heads = np.array([[*row.prompt, files.sot] for row in rows], np.int64)
     logits = decoding.step(np.repeat(heads, width, axis=0))[:, -1]
     for row, of_row in zip(rows, logits[::width], strict=True):
-        row.detect_speech(of_row)
+        row.no_speech = probability(of_row, files.no_speech)
         if files.languages and not row.language:
             row.detect_language(of_row)
     rest = np.array([row.opening() + ([] if row.job.times else [files.no_timestamps]) for row in rows], np.int64)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...engine_types import ModelInfo, Vocabulary
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
@@ -155,8 +154,6 @@ class DecodeLoop:
             return
         words = None
         if row.job.times and row.job.params.words and row.hidden is not None:
-            words = word_times(row, self._files, self._pieces, self._attention(row))
+            attention = partial(self._network.attention, row.hidden, heads=self._files.heads)
+            words = word_times(row, self._files, self._pieces, attention)
         row.finish(words)
-
-    def _attention(self, row: DecodeRow) -> Callable[[list[int]], NDArray[np.float32]]:
-        return lambda ids: self._network.attention(row.hidden, ids, self._files.heads)

@@ -83,10 +83,6 @@ class DecodeRow:
         self.language = list(self._files.languages)[best]
         self.language_probability = round(probability(scores, best), 4)
 
-    def detect_speech(self, logits: NDArray[np.float32]) -> None:
-        """Reads the probability that there is no speech from the same logits."""
-        self.no_speech = probability(logits, self._files.no_speech)
-
     # --- decoding
 
     def choose(self, logits: NDArray[np.float32], rules: Rules) -> int:

@@ -6,9 +6,6 @@ the text does not depend on how the audio is cut into windows. Some hotwords mak
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -77,7 +74,9 @@ class FakeRecognizer:
 
 def _work(job: Job) -> Iterator[None]:
     """Fills the job, a word at a time."""
-    _play_tricks(job)
+    hotwords = job.params.hotwords
+    dies = DIE in hotwords or (DIE_TIMED in hotwords and job.times)
+    tokenizer.fail(raises=FAIL in hotwords, hangs=HANG in hotwords, dies=dies)
     words: list[Word] = []
     stopped = "stop"
     for word in _words(job):
@@ -119,13 +118,3 @@ def _words(job: Job) -> Iterator[Word]:
         word = WORDS[min(int(peak * 10 + 1e-3), 9)]
         if word != WORDS[0]:
             yield Word(word=word + language, start=number / 2, end=min((number + 1) / 2, job.end))
-
-
-def _play_tricks(job: Job) -> None:
-    hotwords = job.params.hotwords
-    if FAIL in hotwords:
-        raise RuntimeError("the fake engine was asked to raise")
-    if HANG in hotwords:
-        time.sleep(1e6)
-    if DIE in hotwords or (DIE_TIMED in hotwords and job.times):
-        os.kill(os.getpid(), signal.SIGKILL)

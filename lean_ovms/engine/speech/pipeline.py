@@ -21,9 +21,10 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo, Vocabulary
-from ...errors import RequestError, StartError
+from ...errors import RequestError
 from ...speech_types import SpeechInfo, TranscribeParams
-from ..errors import EngineLost, last_line
+from ..errors import EngineLost
+from ..loading.load_errors import as_start_error
 from .pipeline_kinds import Kind, Texts, plain
 from .recognizer import Job
 
@@ -144,7 +145,5 @@ def _describe(kind: Kind, vocabulary: Vocabulary) -> ModelInfo:
 
 def load(config: EngineConfig, kind: Kind, properties: dict[str, Any]) -> Any:
     """Returns the pipeline. Raises StartError."""
-    try:
+    with as_start_error(config):
         return genai.ASRPipeline(config.model_dir, config.target_device, **properties, **kind.properties)
-    except (RuntimeError, ValueError) as error:
-        raise StartError(f"the model does not load: {last_line(error)}") from error

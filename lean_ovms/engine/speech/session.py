@@ -20,13 +20,6 @@ REPORT = SAMPLE_RATE
 """Samples without speech after which a record reports that they are not needed."""
 
 
-def params_of(command: Transcribe) -> TranscribeParams:
-    values = dict(command.params)
-    if values.get("turns") is not None:
-        values["turns"] = TurnDetection(**values["turns"])
-    return TranscribeParams(**values)
-
-
 class Transcription:
     """A request. turn: its place in the queue, in virtual time. job: its window in work."""
 
@@ -35,7 +28,10 @@ class Transcription:
     ) -> None:
         self.id = command.id
         self.client = command.client
-        self.params = params_of(command)
+        params = dict(command.params)
+        if (turns := params.get("turns")) is not None:
+            params["turns"] = TurnDetection(**turns)
+        self.params = TranscribeParams(**params)
         self.turn = 0
         self.care = command.care
         self.job: Job | None = None
@@ -122,10 +118,6 @@ class Transcription:
 
     # --- windows
 
-    def next_cut(self) -> Cut:
-        """Returns the window to start; it stays the first until `start` or `skip`."""
-        return self.cutter.cuts[0]
-
     def skip(self, out: list[Record]) -> None:
         """Skips the next window, which has no speech."""
         cut = self.cutter.cuts.popleft()
@@ -177,19 +169,15 @@ class Transcription:
                 self._end_partial(job, out)
             return
         for piece in job.pieces:
-            self._send_text(piece.text, piece.logprobs, out)
+            known = min(self._to_skip, len(piece.text))  # partial results have sent it already
+            self._to_skip -= known
+            if text := piece.text[known:]:
+                out.append(SpeechText(self.id, text, None if known else piece.logprobs))
         job.pieces.clear()
         if job.result is not None:
             cut, self.job, self.care = self._cut, None, 0
             assert cut is not None
             self._report(cut, job.result, out, self._clock() - self._started_at)
-
-    def _send_text(self, text: str, logprobs: list[tuple[str, float]] | None, out: list[Record]) -> None:
-        """Sends the text of a window, but what partial results have sent already."""
-        known = min(self._to_skip, len(text))
-        self._to_skip -= known
-        if text[known:]:
-            out.append(SpeechText(self.id, text[known:], None if known else logprobs))
 
     def _end_partial(self, job: Job, out: list[Record]) -> None:
         """Send the words on which two results in a row agree, which are not the last ones."""

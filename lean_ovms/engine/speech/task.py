@@ -8,28 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 
 import numpy as np
 
 from ...config import EngineConfig
 from ...errors import RequestError, TooManyRequests
+from .. import protocol
 from ..errors import EngineLost, for_client
-from ..protocol import (
-    Audio,
-    Cancel,
-    Decode,
-    Decoded,
-    Encode,
-    Encoded,
-    Failed,
-    Ready,
-    Record,
-    Refused,
-    Transcribe,
-    Transcribed,
-    WindowStarted,
-)
+from ..task import Task
 from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription
 from .vad import Detector, EnergyDetector
@@ -50,11 +36,8 @@ def load(config: EngineConfig) -> SpeechTask:
     return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
 
 
-class SpeechTask:
-    """A worker.task.Task on one recognizer."""
-
-    accepts_commands = True
-    """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
+class SpeechTask(Task):
+    """Transcribes with one recognizer. Commands are only noted down; `admit` does what is expensive, a bounded part."""
 
     def __init__(
         self,
@@ -65,8 +48,8 @@ class SpeechTask:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
+        super().__init__(recognizer.info, recognizer.vocabulary)
         self.recognizer = recognizer
-        self.out: list[Record] = []
         self._most = most
         self._detector = detector
         self._has_speech = has_speech
@@ -82,12 +65,6 @@ class SpeechTask:
             one.cutter.pending or one.cutter.cuts or one.partial_due for one in self._sessions.values()
         )
 
-    def ready(self) -> Ready:
-        return Ready(asdict(self.recognizer.info), **self.recognizer.vocabulary.to_wire())
-
-    def close(self) -> None:
-        """Implements Task.close: there is nothing to keep."""
-
     def stats(self) -> dict[str, int]:
         return {
             "running": len(self._running),
@@ -98,27 +75,26 @@ class SpeechTask:
 
     # --- commands
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case Transcribe():
-                    self._open(command)
-                case Audio(id=number) if number in self._sessions:
-                    self._sessions[number].cutter.feed(command.data, command.last)
-                case Cancel(id=number):
-                    self._close(number)
-                case Encode():
-                    tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
-                    self.out.append(Encoded.of(command.id, tokens))
-                case Decode():
-                    text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
-                    self.out.append(Decoded(command.id, text))
-        except Exception as error:  # an error in one request must not end the loop
-            number = getattr(command, "id", 0)
-            self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
-            self._close(number)
+    def _handle(self, command: protocol.Record) -> None:
+        match command:
+            case protocol.Transcribe():
+                self._open(command)
+            case protocol.Audio(id=number) if number in self._sessions:
+                self._sessions[number].cutter.feed(command.data, command.last)
+            case protocol.Cancel(id=number):
+                self._close(number)
+            case protocol.Encode():
+                tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
+                self.out.append(protocol.Encoded.of(command.id, tokens))
+            case protocol.Decode():
+                text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
+                self.out.append(protocol.Decoded(command.id, text))
 
-    def _open(self, command: Transcribe) -> None:
+    def _refuse(self, command: protocol.Record, error: Exception) -> None:
+        super()._refuse(command, error)
+        self._close(getattr(command, "id", 0))
+
+    def _open(self, command: protocol.Transcribe) -> None:
         """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
         if len(self._sessions) >= self._most:
             text = f"{self._most} requests are being transcribed already; please try again later"
@@ -134,7 +110,7 @@ class SpeechTask:
             self._running.pop(session.job, None)
 
     def _fail(self, session: Transcription, error: RequestError) -> None:
-        self.out.append(Failed(session.id, error.to_wire()))
+        self.out.append(protocol.Failed(session.id, error.to_wire()))
         self._close(session.id)
 
     # --- from audio to windows
@@ -192,7 +168,7 @@ class SpeechTask:
     def _worth_it(self, session: Transcription) -> bool:
         """Drops windows without speech before the next one. Returns whether there is one."""
         while session.waiting and not session.exhausted:
-            cut = session.next_cut()
+            cut = session.cutter.cuts[0]
             sure = cut.sure or not session.params.vad
             if cut.end > cut.start and (sure or self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))):
                 return True
@@ -210,7 +186,7 @@ class SpeechTask:
             soon = self._soon(session)
             job = session.start()
             job.soon = soon
-            self.out.append(WindowStarted(session.id))
+            self.out.append(protocol.WindowStarted(session.id))
         else:
             job = session.start_partial()
             job.soon = True
@@ -251,7 +227,7 @@ class SpeechTask:
 
     def _finish(self, session: Transcription) -> None:
         if session.id in self._sessions:
-            self.out.append(Transcribed(session.id))
+            self.out.append(protocol.Transcribed(session.id))
             self._close(session.id)
 
 

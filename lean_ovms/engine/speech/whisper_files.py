@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import StartError
 from ...repository import json_file
@@ -56,30 +55,26 @@ def read(path: Path) -> WhisperFiles:
     generation = json_file.read_object(path / "generation_config.json")
     config = json_file.read_object(path / "config.json")
     processor = json_file.read_object(path / "preprocessor_config.json")
+    both = {**config, **generation}
     try:
-        return _files(generation, config, processor)
+        eos = both["eos_token_id"]
+        return WhisperFiles(
+            eot=int(eos[0] if isinstance(eos, list) else eos),
+            sot=int(both["decoder_start_token_id"]),
+            prev=int(generation.get("prev_sot_token_id", -1)),
+            no_timestamps=int(generation["no_timestamps_token_id"]),
+            tasks={str(name): int(token) for name, token in (generation.get("task_to_id") or {}).items()},
+            languages={
+                str(name).strip("<|>"): int(token)
+                for name, token in sorted((generation.get("lang_to_id") or {}).items(), key=lambda row: row[1])
+            },
+            suppress=[int(token) for token in generation.get("suppress_tokens") or () if int(token) >= 0],
+            begin_suppress=[int(token) for token in generation.get("begin_suppress_tokens") or ()],
+            initial_timestamp=int(generation.get("max_initial_timestamp_index") or DEFAULT_INITIAL_TIMESTAMP),
+            positions=int(config.get("max_target_positions") or DEFAULT_TARGET),
+            mels=int(processor.get("feature_size") or config.get("num_mel_bins") or 80),
+            frames=int(processor.get("nb_max_frames") or DEFAULT_FRAMES),
+            heads=[(int(layer), int(head)) for layer, head in generation.get("alignment_heads") or ()],
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise StartError(f"generation_config.json is not that of a Whisper model: {error!r}") from None
-
-
-def _files(generation: dict[str, Any], config: dict[str, Any], processor: dict[str, Any]) -> WhisperFiles:
-    both = {**config, **generation}
-    eos = both["eos_token_id"]
-    return WhisperFiles(
-        eot=int(eos[0] if isinstance(eos, list) else eos),
-        sot=int(both["decoder_start_token_id"]),
-        prev=int(generation.get("prev_sot_token_id", -1)),
-        no_timestamps=int(generation["no_timestamps_token_id"]),
-        tasks={str(name): int(token) for name, token in (generation.get("task_to_id") or {}).items()},
-        languages={
-            str(name).strip("<|>"): int(token)
-            for name, token in sorted((generation.get("lang_to_id") or {}).items(), key=lambda row: row[1])
-        },
-        suppress=[int(token) for token in generation.get("suppress_tokens") or () if int(token) >= 0],
-        begin_suppress=[int(token) for token in generation.get("begin_suppress_tokens") or ()],
-        initial_timestamp=int(generation.get("max_initial_timestamp_index") or DEFAULT_INITIAL_TIMESTAMP),
-        positions=int(config.get("max_target_positions") or DEFAULT_TARGET),
-        mels=int(processor.get("feature_size") or config.get("num_mel_bins") or 80),
-        frames=int(processor.get("nb_max_frames") or DEFAULT_FRAMES),
-        heads=[(int(layer), int(head)) for layer, head in generation.get("alignment_heads") or ()],
-    )

@@ -16,8 +16,8 @@ from openvino import opset13 as ops
 from ...config import EngineConfig
 from ...errors import StartError
 from ..embedding.network import properties
-from ..errors import last_line
 from ..loading.devices import device_of
+from ..loading.load_errors import as_start_error
 
 Array = NDArray[np.float32]
 DECODER = "openvino_decoder_model.xml"
@@ -50,7 +50,6 @@ class Decoding:
         return found
 
     def close(self) -> None:
-        """Give the request back."""
         self._release(self._request)
 
 
@@ -59,11 +58,12 @@ class WhisperNetwork:
 
     def __init__(self, config: EngineConfig, path: Path) -> None:
         """Raises StartError."""
+        self.version = str(ov.get_version())
         self._core = ov.Core()
         self._device = device_of(config)
         self._properties = properties(config)
         self._path = path
-        try:
+        with as_start_error(config):
             encoder = self._core.read_model(path / ENCODER)
             decoder = self._core.read_model(path / DECODER)
             names = {one.get_any_name() for one in decoder.inputs}
@@ -71,16 +71,10 @@ class WhisperNetwork:
                 raise StartError(f"the decoder's inputs are {', '.join(sorted(names))}, not those of a stateful export")
             self._encoder = self._core.compile_model(encoder, self._device, self._properties).create_infer_request()
             self._decoder = self._core.compile_model(decoder, self._device, self._properties)
-        except (RuntimeError, OSError) as error:
-            raise StartError(f"the model does not load: {last_line(error)}") from error
         frames = encoder.inputs[0].get_partial_shape()[2]
         self.frames: int = frames.get_length() if frames.is_static else 0
         self._free: list[Any] = []
         self._aligner: Any = None
-
-    @property
-    def version(self) -> str:
-        return str(ov.get_version())
 
     def encode(self, features: Array) -> Array:
         """Encodes [1, mels, frames] to [1, positions, width]."""

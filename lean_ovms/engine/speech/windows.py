@@ -93,7 +93,6 @@ class Cutter:
         return self._ended or self.buffer.end - self._position >= FRAME
 
     def feed(self, data: bytes, last: bool) -> None:
-        """Takes more audio."""
         if data:
             self.buffer.append(data)
         self._ended |= last
@@ -115,6 +114,12 @@ class Cutter:
             self._frame(np.pad(rest, (0, FRAME - len(rest))), self.buffer.end)
         self._close(self.buffer.end)
         self.finished = True
+
+    def _cut(self, end: int, *, sure: bool = False) -> None:
+        """Ends the window in progress."""
+        assert self.speech_since is not None
+        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure))
+        self._cursor, self.speech_since = end, None
 
     def _frame(self, frame: Samples, end: int) -> None:
         """end: of the frame."""
@@ -154,20 +159,13 @@ class FileCutter(Cutter):
             self.speech_since = max(self._cursor, end - FRAME - PAD)
         elif end - self._last_sound >= self._gap:
             self._cut(min(self._last_sound + PAD, end))
-            self.speech_since = None
         if self.speech_since is not None and end - self.speech_since >= self.window:
             self._cut(self._quiet(self.speech_since))
             self.speech_since = self._cursor if self._last_sound > self._cursor else None
 
-    def _cut(self, end: int) -> None:
-        assert self.speech_since is not None
-        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor))
-        self._cursor = end
-
     def _close(self, end: int) -> None:
         if self.speech_since is not None:
             self._cut(min(self._last_sound + PAD, end) if self._skip_silence else end)
-            self.speech_since = None
         if end > self._cursor:
             self.cuts.append(Cut(end, end, end - self._cursor))
             self._cursor = end
@@ -203,11 +201,10 @@ class TurnCutter(Cutter):
             self.speech_since = self._cursor
             self.turns.append((True, self.speech_since))
 
-    def _cut(self, end: int) -> None:
-        assert self.speech_since is not None
+    def _cut(self, end: int, *, sure: bool = True) -> None:
+        super()._cut(end, sure=sure)
         self.turns.append((False, end))
-        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure=True))
-        self._cursor, self.speech_since, self._run = end, None, 0
+        self._run = 0
 
     def _close(self, end: int) -> None:
         if self.speech_since is not None:

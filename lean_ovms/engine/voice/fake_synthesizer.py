@@ -12,11 +12,11 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...speech_types import SpeakParams, VoiceInfo
-from .synthesizer import Samples
 
 RATE = 16_000
 CHARACTER_S = 0.01
@@ -27,7 +27,7 @@ MOST_CHARACTERS = 100
 
 
 class FakeSynthesizer:
-    """A synthesizer.Synthesizer without a model."""
+    """A task.Synthesizer without a model."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.slots = config.streams
@@ -43,10 +43,10 @@ class FakeSynthesizer:
             ),
         )
 
-    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | RuntimeError]:
         return [self._speak(text, params) for text, params in jobs]
 
-    def _speak(self, text: str, params: SpeakParams) -> Samples | RuntimeError:
+    def _speak(self, text: str, params: SpeakParams) -> NDArray[np.float32] | RuntimeError:
         if RAISE in text:
             return RuntimeError("the fake engine was asked to raise")
         if HANG in text:

@@ -19,6 +19,7 @@ from ..loading import devices
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
+from numpy.typing import NDArray
 
 from ...config import EngineConfig
 from ...config.options import read_object
@@ -29,7 +30,6 @@ from ...util.resources import cores
 from ..loading.load_errors import as_start_error
 from ..loading.settings import base_properties
 from . import voices
-from .synthesizer import Samples
 
 VOCODER = "openvino_vocoder.xml"
 """What SpeechT5 has and Kokoro has not."""
@@ -97,18 +97,18 @@ class GenAiSynthesizer:
         positions = json_file.read_object(config.model_dir / "config.json").get("max_text_positions")
         return min(MOST_CHARACTERS, (positions if isinstance(positions, int) and positions > 8 else POSITIONS) // 2)
 
-    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | RuntimeError]:
         if self._threads is None or len(jobs) == 1:
             return [self._attempt(pipeline, *job) for pipeline, job in zip(self._pipelines, jobs, strict=False)]
         return list(self._threads.map(lambda pair: self._attempt(pair[0], *pair[1]), zip(self._pipelines, jobs)))  # noqa: B905
 
-    def _attempt(self, pipeline: Any, text: str, params: SpeakParams) -> Samples | RuntimeError:
+    def _attempt(self, pipeline: Any, text: str, params: SpeakParams) -> NDArray[np.float32] | RuntimeError:
         try:
             return self._speak(pipeline, text, params)
         except RuntimeError as error:
             return error
 
-    def _speak(self, pipeline: Any, text: str, params: SpeakParams) -> Samples:
+    def _speak(self, pipeline: Any, text: str, params: SpeakParams) -> NDArray[np.float32]:
         voice = self._voices.get(params.voice)
         if voice is None and not self._speecht5:
             voice = next(iter(self._voices.values()), None)

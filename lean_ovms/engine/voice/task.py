@@ -1,28 +1,43 @@
 """Speaking texts as a task of the worker: the texts in the order of their arrival, some of them a step.
 
 A request sends its next sentence once it has the one before, so requests take turns by themselves, and one that is
-cancelled ends with its sentence. Knows no openvino: any synthesizer.Synthesizer will do.
+cancelled ends with its sentence. Knows no openvino: any Synthesizer will do.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import asdict
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...config import EngineConfig
-from ...engine_types import Vocabulary
-from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, install_command
+from ...engine_types import ModelInfo
+from ...errors import BadRequest, EngineFailure, TooManyRequests, install_command
 from ...speech_types import SpeakParams
-from ..protocol import Cancel, Ready, Record, Refused, Speak, Spoken
-from .synthesizer import Samples, Synthesizer
+from ..protocol import Cancel, Record, Speak, Spoken
+from ..task import Task
 
 log = logging.getLogger(__name__)
 
 FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
+Samples = NDArray[np.float32]
+"""Mono audio, from -1 to 1: [N]."""
+
+
+class Synthesizer(Protocol):
+    """One loaded model. Only the task calls it, from one thread."""
+
+    info: ModelInfo
+    slots: int
+    """Texts that are spoken at once."""
+
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+        """Returns the speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
 
 
 def load(config: EngineConfig) -> VoiceTask:
@@ -36,29 +51,21 @@ def load(config: EngineConfig) -> VoiceTask:
     return VoiceTask(GenAiSynthesizer(config), config.max_queued_requests)
 
 
-class VoiceTask:
-    """A worker.task.Task on one synthesizer. max_queued: texts that may wait."""
-
-    accepts_commands = True
+class VoiceTask(Task):
+    """Speaks with one synthesizer. max_queued: texts that may wait."""
 
     def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
+        super().__init__(synthesizer.info)
         assert synthesizer.info.voices is not None
         self.synthesizer = synthesizer
         self.voices = synthesizer.info.voices
         self.max_queued = max_queued
-        self.out: list[Record] = []
         self._queue: deque[Speak] = deque()
         self._steps = self._characters = self._failures = 0
 
     @property
     def idle(self) -> bool:
         return not self._queue
-
-    def ready(self) -> Ready:
-        return Ready(asdict(self.synthesizer.info), **Vocabulary(pieces=[], exact=False).to_wire())
-
-    def close(self) -> None:
-        """Implements Task.close: there is nothing to keep."""
 
     def stats(self) -> dict[str, int]:
         return {
@@ -69,35 +76,21 @@ class VoiceTask:
             "tokens": self._characters,
         }
 
-    def handle(self, command: Record) -> None:
-        try:
-            match command:
-                case Speak():
-                    self._check(command)
-                    self._queue.append(command)
-                case Cancel():
-                    self._queue = deque(one for one in self._queue if one.id != command.id)
-                case _:
-                    raise BadRequest("a model that speaks has no tokenizer for requests")
-        except RequestError as error:
-            self._refuse(command, error)
-
-    def _check(self, command: Speak) -> None:
-        """Raises RequestError. The front end knows what the model can do, and has checked the rest."""
-        if len(self._queue) >= self.max_queued and not command.begun:
-            text = f"{self.max_queued} requests are waiting already; please try again later"
-            raise TooManyRequests(text, retry_after_s=1)
-        if rate := SpeakParams(**command.params).sample_rate:
-            check_rate(self.voices.sample_rate, rate)
-
-    def _refuse(self, command: Record, error: RequestError) -> None:
-        self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
-
-    def admit(self) -> None:
-        """Does nothing: every text that has arrived waits for a step."""
+    def _handle(self, command: Record) -> None:
+        match command:
+            case Speak():  # the front end knows what the model can do, and has checked the rest
+                if len(self._queue) >= self.max_queued and not command.begun:
+                    text = f"{self.max_queued} requests are waiting already; please try again later"
+                    raise TooManyRequests(text, retry_after_s=1)
+                if rate := SpeakParams(**command.params).sample_rate:
+                    check_rate(self.voices.sample_rate, rate)
+                self._queue.append(command)
+            case Cancel():
+                self._queue = deque(one for one in self._queue if one.id != command.id)
+            case _:
+                raise BadRequest("a model that speaks has no tokenizer for requests")
 
     def step(self) -> None:
-        """Speaks the first texts."""
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
         self._steps += 1
         jobs = [(command.text, SpeakParams(**command.params)) for command in commands]

@@ -9,15 +9,15 @@ import json
 import os
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...config import EngineConfig
 from ...errors import StartError
 from ...util.files import read_bytes
 
-Voice = np.ndarray[Any, np.dtype[np.float32]]
+Voice = NDArray[np.float32]
 FOLDER = "voices"
 MAX_VOICES = 1024
 LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")

@@ -23,13 +23,13 @@ from ...repository import gguf
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ...util.resources import with_memory_limit
 from ..errors import EngineLost, last_line
-from ..generation import task as generation
 from ..generation.backend import Backend
+from ..generation.task import GenerationTask
 from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
+from ..task import Task
 from . import huge_pages
 from .loop import Worker
-from .task import Task
 from .transport import Transport
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
@@ -156,7 +156,7 @@ def load(task: str, config: EngineConfig, wake: Callable[[], None]) -> Task:
         from ..image_generation import task as image_generation
 
         return image_generation.load(config)
-    return generation.load(config, wake, load_text_model)
+    return GenerationTask(load_text_model(config, wake), config, wake)
 
 
 if __name__ == "__main__":

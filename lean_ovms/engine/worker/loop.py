@@ -9,10 +9,43 @@ from __future__ import annotations
 import threading
 
 from ...util import memory
-from ..protocol import Ping, Pong, Record, Submit
-from .command_queue import CommandQueue
-from .task import Task
+from ...util.turns import Turns
+from ..protocol import Cancel, Ping, Pong, Record, Submit
+from ..task import Task
 from .transport import Transport
+
+
+class CommandQueue:
+    """Commands that were received and not handled yet: in the order of arrival for each client, clients in turn.
+
+    Texts are tokenized between two steps, only some in each turn of the loop; so a client with many of them would keep
+    everybody else's requests from being read. Those without a client count as one more client; a Cancel stays behind
+    what it cancels.
+    """
+
+    def __init__(self) -> None:
+        self._turns: Turns[Record] = Turns()
+        self._client_of: dict[int, str] = {}  # by the id of a waiting command that has a client
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    def extend(self, commands: list[Record]) -> None:
+        """Queues commands, in the order of their arrival."""
+        for command in commands:
+            number: int = getattr(command, "id", 0)
+            if isinstance(command, Cancel):
+                client = self._client_of.get(number, "")
+            elif client := getattr(command, "client", ""):
+                self._client_of[number] = client
+            self._turns.add(client, command)
+
+    def next(self) -> Record | None:
+        """Returns the next command, removed; the next turn is another client's."""
+        command = self._turns.next()
+        if command is not None and not isinstance(command, Cancel):
+            self._client_of.pop(getattr(command, "id", 0), None)
+        return command
 
 
 class Worker:
@@ -36,7 +69,8 @@ class Worker:
         """Makes one turn of the loop; returns False when the connection is closed."""
         task = self.task
         if self._had_images and task.idle and not self._commands:
-            self._trim()
+            self._had_images = False  # hundreds of MB of pixels and encoders go back to the system
+            threading.Thread(target=memory.trim, name="trim", daemon=True).start()
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False
@@ -47,8 +81,7 @@ class Worker:
             while task.accepts_commands and (command := self._commands.next()) is not None:
                 self._handle(command)
         task.admit()
-        if task.out:
-            self.flush()
+        self.flush()
         if not task.idle:
             task.step()
             self.flush()
@@ -66,8 +99,3 @@ class Worker:
             return
         self.task.handle(command)
         self._had_images |= isinstance(command, Submit) and bool(command.images)
-
-    def _trim(self) -> None:
-        """Returns the memory of pixels and encoders to the system, in a thread: hundreds of MB after some images."""
-        self._had_images = False
-        threading.Thread(target=memory.trim, name="trim", daemon=True).start()

@@ -11,12 +11,12 @@ import numpy as np
 from lean_ovms.config import Config
 from lean_ovms.engine.client.pool_reply import pool_record
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
-from lean_ovms.engine.embedding.task import PoolingLimits, PoolingTask
+from lean_ovms.engine.embedding.task import PoolingTask
 from lean_ovms.engine.protocol import Pooled, Refused
 from lean_ovms.pooling_types import PoolingInput, PoolingParams
 from tests.engine.rig import WorkerRig
 
-LIMITS = PoolingLimits(queued=64, tokens=100_000, batch_tokens=1024)
+LIMITS = Config(max_queued_requests=64, max_pooling_tokens=100_000, pooling_batch_tokens=1024)
 
 
 class Rig(WorkerRig):
@@ -25,9 +25,7 @@ class Rig(WorkerRig):
     shapes: of the batches. first_ids: of the first text of each batch, without padding.
     """
 
-    def __init__(
-        self, task: str = "embeddings", limits: PoolingLimits = LIMITS, pooler: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, task: str = "embeddings", limits: Config = LIMITS, pooler: Any = None, **options: Any) -> None:
         self.pooler = pooler or FakePooler(Config(fake_engine=True, task=task, **options))
         super().__init__(PoolingTask(self.pooler, limits))
         self.batches: list[list[int]] = []

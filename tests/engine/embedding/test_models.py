@@ -324,6 +324,7 @@ def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
         ("qwen3_rerank", {"task": "embeddings"}, "feature-extraction"),
         ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "there is no such device here"),
         ("bert_mean", {"task": "embeddings", "plugin_config": "["}, "--plugin_config is not valid JSON"),
+        ("bert_mean", {"task": "embeddings", "plugin_config": '{"NONSENSE": 1}'}, "--plugin_config: .*NONSENSE"),
         ("bert_mean", {"task": "embeddings", "plugin_config": '{"NUM_STREAMS": "x"}'}, "NUM_STREAMS"),
         ("nothing", {"task": "embeddings"}, "does not load"),
     ],

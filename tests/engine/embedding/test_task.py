@@ -11,7 +11,6 @@ from lean_ovms.config import Config
 from lean_ovms.engine.embedding import task as task_module
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.network import PaddedLength
-from lean_ovms.engine.embedding.task import PoolingLimits
 from lean_ovms.engine.embedding.vision import ImagesAlone
 from lean_ovms.engine.paged.vision.pixels import SquareProcessor
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
@@ -113,7 +112,7 @@ def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list(rig: Ri
 
 
 def test_a_text_longer_than_a_batch_goes_alone() -> None:
-    rig = Rig(limits=PoolingLimits(queued=9, tokens=9999, batch_tokens=64))
+    rig = Rig(limits=Config(max_queued_requests=9, max_pooling_tokens=9999, pooling_batch_tokens=64))
     rig.ask("x" * 200, "y" * 200)
     assert rig.shapes == [(1, 208), (1, 208)]
 
@@ -130,7 +129,7 @@ def test_batches_that_are_computed_at_once_are_half_as_large_at_most() -> None:
     rig = Rig(num_streams=2)
     rig.submit(*["x" * 30] * 80)
     rig.run()
-    assert max(rows * size for rows, size in rig.shapes) == LIMITS.batch_tokens // 2
+    assert max(rows * size for rows, size in rig.shapes) == LIMITS.pooling_batch_tokens // 2
 
 
 def test_batches_may_end_in_another_order_than_they_began() -> None:
@@ -218,7 +217,7 @@ def test_a_wrong_input_refuses_its_whole_request_and_no_other(
 
 
 def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:
-    rig = Rig(limits=PoolingLimits(queued=2, tokens=100, batch_tokens=64))
+    rig = Rig(limits=Config(max_queued_requests=2, max_pooling_tokens=100, pooling_batch_tokens=64))
     assert rig.ask(*texts(4)) is not None
     large = rig.submit(*texts(5))
     rig.run()
@@ -227,14 +226,6 @@ def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None
     rig.run()
     assert "2 requests are waiting already" in rig.error(numbers[2])
     assert [len(rig.rows(number)) for number in numbers] == [1, 1, 0]
-
-
-def test_the_limits_are_options() -> None:
-    options = Config(
-        fake_engine=True, task="embeddings", max_queued_requests=3, max_pooling_tokens=100, pooling_batch_tokens=64
-    )
-    limits = task_module.load(options).limits
-    assert limits == PoolingLimits(queued=3, tokens=100, batch_tokens=64)
 
 
 def test_a_broken_record_is_refused_and_the_loop_goes_on(rig: Rig) -> None:

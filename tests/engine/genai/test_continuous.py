@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
-from lean_ovms.engine.generation.task import QueueLimits
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import QUESTIONS, assert_empty, chat, draft_model, load, outcome, quiet
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 pytestmark = pytest.mark.model
 
@@ -243,7 +242,7 @@ def test_top_k_zero_means_all(engine):
     ],
 )
 def test_values_at_the_edges_of_their_ranges_are_computed(engine, sampling):
-    rig = Rig(pipeline=engine, limits=QueueLimits(queued=9), running=9)
+    rig = Rig(pipeline=engine, limits=queue_limits(9), running=9)
     answer = rig.ask(chat("Hello!"), **{"max_tokens": 8, **sampling})
     assert answer.reasons[0] in ("stop", "length")
     assert rig.stats().recoveries == 0

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.engine.generation import validation
-from lean_ovms.engine.generation.task import QueueLimits
 from tests.engine.real import QUESTIONS, assert_empty, chat, load, outcome, quiet
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 pytestmark = pytest.mark.model
 
@@ -219,7 +218,7 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
         for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         if i not in leaves
     }
-    rig = Rig(pipeline=engine, limits=QueueLimits(queued=99), running=24)
+    rig = Rig(pipeline=engine, limits=queue_limits(99), running=24)
     requests = []
     for prompt, limit in zip(prompts, limits, strict=True):
         requests.append(rig.submit(prompt, max_tokens=limit, ignore_eos=True))

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from lean_ovms.engine.generation.admission_policy import MAX_PASSES
 from lean_ovms.engine.generation.preemption import MIN_RUN_STEPS
-from lean_ovms.engine.generation.task import QueueLimits
 from lean_ovms.engine.protocol import Tokens
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 SLOTS = 8
@@ -17,7 +16,7 @@ LONG = {"ignore_eos": True, "max_tokens": 4000}
 
 def make(slots=SLOTS, queued=4096, **script):
     limits = {name: script.pop(name) for name in ("queued_by_client", "queued_tokens") if name in script}
-    return Rig(limits=QueueLimits(queued=queued, **limits), running=slots, **script)
+    return Rig(limits=queue_limits(queued, **limits), running=slots, **script)
 
 
 def turns_until_first_token(rig, request, most=300):
@@ -206,7 +205,7 @@ def test_a_priority_gives_nothing_against_other_clients():
 
 
 def test_a_priority_orders_all_clients_requests_with_the_option():
-    rig = Rig(limits=QueueLimits(queued=99), running=1, priority_across_clients=True)
+    rig = Rig(limits=queue_limits(99), running=1, priority_across_clients=True)
     started = starts(rig)
     for _ in range(4):
         rig.submit("x", client="pushy", max_tokens=2, priority=-1)
@@ -216,7 +215,7 @@ def test_a_priority_orders_all_clients_requests_with_the_option():
 
 
 def test_a_higher_priority_does_not_give_way_across_clients_with_the_option():
-    rig = Rig(limits=QueueLimits(queued=99), running=2, priority_across_clients=True)
+    rig = Rig(limits=queue_limits(99), running=2, priority_across_clients=True)
     urgent = [rig.submit("x", client="a", priority=-1, **LONG) for _ in range(2)]
     rig.turn(MIN_RUN_STEPS + 3)
     rig.submit("x", client="b", max_tokens=2)
@@ -423,7 +422,7 @@ def prompts_fill_a_step(scheduler):
 @given(events, st.booleans(), st.booleans())
 def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(events, across, caching):
     rig = Rig(
-        limits=QueueLimits(queued=999),
+        limits=queue_limits(999),
         running=3,
         priority_across_clients=across,
         step_tokens=64,

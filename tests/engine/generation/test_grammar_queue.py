@@ -2,13 +2,14 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
+from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
 from lean_ovms.engine.genai.guard.slow_steps import SlowSteps
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
 from lean_ovms.engine.generation.grammar_load import GrammarLoad
-from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
 from lean_ovms.engine.generation.sequence import GenerationRequest, QueuedSequence
 from lean_ovms.engine.generation.task import GenerationTask
@@ -16,7 +17,7 @@ from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
 from lean_ovms.types import SamplingParams
-from tests.engine.rig import LIMITS, MemoryTransport, Rig
+from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
 
 
 def tag(text="a"):
@@ -80,14 +81,13 @@ class WakingTransport(MemoryTransport):
 class GrammarRig(Rig):
     """A worker with a grammar queue."""
 
-    def __init__(self, limits=LIMITS, pipeline=None, **changes):
+    def __init__(self, limits=LIMITS, pipeline=None):
         super().__init__(pipeline=pipeline)
         self.compiler = Compiler()
         self.transport = WakingTransport()
-        self.queue = GrammarQueue(
-            Grammars(self.compiler, self.compiler), self.transport.wake, grammar_queue.GrammarQueueLimits(**changes)
-        )
-        self.task = GenerationTask(self.backend, limits, self.queue)
+        self.backend.grammars = Grammars(self.compiler, self.compiler)
+        self.task = GenerationTask(self.backend, limits, self.transport.wake)
+        self.queue = self.task.grammars
         self.worker = Worker(self.task, self.transport)
 
     def send(self, constraint, prompt="hello", **sampling):
@@ -217,7 +217,7 @@ def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here(rig):
 
 
 def test_waiting_requests_count_as_queued():
-    rig = GrammarRig(limits=grammar_limits_of(queued=2))
+    rig = GrammarRig(limits=queue_limits(2))
     rig.compiler.let["check"].clear()
     waiting = [rig.send(tag()), rig.send(tag())]
     rig.turn()
@@ -229,14 +229,9 @@ def test_waiting_requests_count_as_queued():
     assert [rig.answer(n).text() for n in waiting] == ["hello"] * 2
 
 
-def grammar_limits_of(**changes):
-    from dataclasses import replace
-
-    return replace(LIMITS, **changes)
-
-
-def test_too_many_new_grammars_are_refused():
-    rig = GrammarRig(queue=2)
+def test_too_many_new_grammars_are_refused(monkeypatch):
+    monkeypatch.setattr(grammar_queue, "MOST", 2)
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     numbers = [rig.send(tag(c)) for c in "abc"]
     rig.turn()
@@ -267,7 +262,7 @@ def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else
 
 
 def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_again():
-    rig = GrammarRig(compiled_bytes=3 * grammar_queue.MIN_BYTES)
+    rig = GrammarRig(limits=replace(LIMITS, grammar_cache_mb=1))
     for letter in "abcdef":
         rig.send(tag(letter))
         rig.run()
@@ -280,8 +275,9 @@ def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_agai
     assert rig.compiler.count("check") == 6
 
 
-def test_verdicts_are_bounded():
-    rig = GrammarRig(results=3)
+def test_verdicts_are_bounded(monkeypatch):
+    monkeypatch.setattr(grammar_queue, "RESULTS", 3)
+    rig = GrammarRig()
     for letter in "abcdef":
         rig.compiler.bad[tag(letter)] = GrammarInvalid("no")
         rig.send(tag(letter))
@@ -292,8 +288,9 @@ def test_verdicts_are_bounded():
     assert rig.compiler.count("check") == 7
 
 
-def test_the_helper_is_stopped_after_a_while_without_work():
-    rig = GrammarRig(idle_s=0.01)
+def test_the_helper_is_stopped_after_a_while_without_work(monkeypatch):
+    monkeypatch.setattr(grammar_queue, "IDLE_S", 0.01)
+    rig = GrammarRig()
     rig.send(tag())
     rig.run()
     for _ in range(500):
@@ -318,7 +315,9 @@ def test_ignore_eos_gives_way_to_the_end_of_the_grammar(rig):
 
 
 def test_without_a_gate_a_grammar_is_refused():
-    rig = Rig()
+    pipeline = FakePipeline()
+    pipeline.grammars = None
+    rig = Rig(pipeline=pipeline)
     rig.put(Submit(1, "hello", False, None, False, {"temperature": 0.0}, tag()))
     rig.run()
     assert rig.answer(1).refused[0] == "GrammarInvalid"
@@ -350,8 +349,9 @@ class Asking:
         self.client, self.unfinished, self.sequences, self.cost = client, request.unfinished, [], None
 
 
-def test_clients_take_turns_and_none_fills_the_queue():
-    rig = GrammarRig(queue=8)
+def test_clients_take_turns_and_none_fills_the_queue(monkeypatch):
+    monkeypatch.setattr(grammar_queue, "MOST", 8)
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     for place in range(5):
         of_client(rig, "greedy", f"g{place}")
@@ -360,7 +360,7 @@ def test_clients_take_turns_and_none_fills_the_queue():
     assert caught.value.retry_after_s
     of_client(rig, "polite", "p0")
     rig.compiler.let["check"].set()
-    while rig.queue._unchecked.of("greedy"):
+    while rig.queue._checks.queued("greedy"):
         rig.queue.poll(calm=False)
     order = [call[1] for call in rig.compiler.calls if call[0] == "check"]
     assert order.index(tag("p0")) <= 2

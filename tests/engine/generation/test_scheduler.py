@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lean_ovms.engine.generation.task import QueueLimits
 from lean_ovms.engine.protocol import Failed, Tokens
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 
@@ -86,7 +85,7 @@ def test_a_long_prompt_is_not_overtaken_for_ever_by_short_ones():
 
 
 def test_max_num_seqs_is_kept_by_the_queue():
-    rig = Rig(limits=QueueLimits(queued=99), running=3)
+    rig = Rig(limits=queue_limits(99), running=3)
     for _ in range(10):
         rig.submit("hello")
     most = 0
@@ -97,7 +96,7 @@ def test_max_num_seqs_is_kept_by_the_queue():
 
 
 def test_running_sequences_leave_some_of_every_step_to_prompts():
-    rig = Rig(step_tokens=16, limits=QueueLimits(queued=99), running=64)
+    rig = Rig(step_tokens=16, limits=queue_limits(99), running=64)
     for _ in range(30):
         rig.submit("hello", ignore_eos=True, max_tokens=50)
     rig.turn(10)
@@ -164,7 +163,7 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
         prefix_caching=caching,
         tokens_per_step=speed,
         speculative="draft" if speed > 1 else "",
-        limits=QueueLimits(queued=10),
+        limits=queue_limits(10),
         running=5,
     )
     cancelled, asked = {}, {}

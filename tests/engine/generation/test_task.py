@@ -8,7 +8,6 @@ import pytest
 
 from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.generation.fake_tokenizer import EOS, VOCAB_SIZE
-from lean_ovms.engine.generation.task import QueueLimits
 from lean_ovms.engine.protocol import (
     Accepted,
     Cancel,
@@ -26,7 +25,7 @@ from lean_ovms.engine.protocol import (
 )
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import from_wire
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 
@@ -224,7 +223,7 @@ def test_prompt_logprobs_of_n_sequences_come_once():
 
 
 def test_the_queue_has_an_end():
-    rig = Rig(limits=QueueLimits(queued=3), running=2)
+    rig = Rig(limits=queue_limits(3), running=2)
     ids = [rig.submit("hello") for _ in range(7)]
     rig.run()
     answers = [rig.answer(i) for i in ids]
@@ -258,7 +257,7 @@ def test_a_flood_of_texts_lets_others_step_between():
 
 
 def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
-    rig = Rig(limits=QueueLimits(queued=16), running=1)
+    rig = Rig(limits=queue_limits(16), running=1)
     now = [0.0]
     rig.scheduler.waiting.clock = lambda: now[0]
     for _ in range(8):  # one every five seconds
@@ -277,7 +276,7 @@ def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
 
 
 def test_the_queue_counts_requests_and_not_sequences():
-    rig = Rig(limits=QueueLimits(queued=2), running=1)
+    rig = Rig(limits=queue_limits(2), running=1)
     ids = [rig.submit("hello", n=10, seeds=tuple(range(10)), temperature=0.5) for _ in range(4)]
     rig.run()
     assert [rig.answer(i).refused is None for i in ids] == [True, True, True, False]
@@ -318,7 +317,7 @@ def test_a_request_cancelled_in_the_batch_of_its_submit_never_reaches_the_pipeli
 
 
 def test_cancel_in_the_queue():
-    rig = Rig(limits=QueueLimits(queued=9), running=1)
+    rig = Rig(limits=queue_limits(9), running=1)
     first, second, third = (rig.submit("hello") for _ in range(3))
     rig.turn()
     rig.cancel(second)

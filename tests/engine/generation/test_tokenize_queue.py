@@ -9,13 +9,13 @@ import pytest
 
 from lean_ovms.engine.generation import tokenize_queue
 from lean_ovms.engine.generation.fake_tokenizer import encode
-from lean_ovms.engine.generation.task import GenerationTask, QueueLimits
+from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Accepted, Encode, Encoded, Refused
 from lean_ovms.errors import BadRequest, from_wire
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 LONG = "x" * 200
-LIMITS = QueueLimits(queued=64)
+LIMITS = queue_limits(64)
 
 
 class BlockedEncoder:
@@ -168,7 +168,7 @@ def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
 
 
 def test_long_texts_count_as_queued():
-    limits = QueueLimits(queued=64, queued_by_client=1)
+    limits = queue_limits(64, queued_by_client=1)
     rig = ThreadRig(limits, context=1000, blocks=100)
     try:
         rig.submit(LONG, client="a")

@@ -71,7 +71,7 @@ def test_what_is_found_is_held():
     assert manager.available == 2
     found = manager.match(text(*range(8)), 0, 8, "")
     assert manager.available == 0
-    assert [manager.holders(block) for block, _ in found] == [1, 1]
+    assert [manager._holders[block] for block, _ in found] == [1, 1]
 
 
 def test_texts_of_another_salt_find_nothing():
@@ -117,7 +117,7 @@ def test_a_sequence_can_outlive_the_block_that_is_found_in_place_of_its_own():
     assert manager.has(serial)
     assert manager.allocate() == first[0]
     assert not manager.has(serial)
-    assert manager.holders(second[0]) == 1
+    assert manager._holders[second[0]] == 1
 
 
 def test_the_end_of_a_text_whose_beginning_is_gone_is_not_found():

@@ -2,43 +2,32 @@
 
 import threading
 
-import pytest
-
 from lean_ovms.engine.paged.grammar import bounded_calls
 from lean_ovms.engine.paged.grammar.bounded_calls import Calls, CallThread
 
 LONG_S = 60
 
 
-@pytest.fixture
-def make():
-    made = []
-
-    def make(**options):
-        made.append(CallThread("test", **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.stop()
+def run(thread, calls):
+    return thread.finish(thread.start(calls))
 
 
-def test_calls_run_in_order_and_their_errors_are_their_own(make):
+def test_calls_run_in_order_and_their_errors_are_their_own():
     seen = []
 
     def fail():
         raise ValueError("no")
 
-    errors = make(limit_s=LONG_S).run([lambda: seen.append(1), fail, lambda: seen.append(2)])
+    errors = run(CallThread("test", limit_s=LONG_S), [lambda: seen.append(1), fail, lambda: seen.append(2)])
     assert seen == [1, 2]
     assert [type(error) for error in errors] == [type(None), ValueError, type(None)]
 
 
-def test_a_call_that_does_not_end_is_left_behind_and_the_others_go_on_elsewhere(make):
+def test_a_call_that_does_not_end_is_left_behind_and_the_others_go_on_elsewhere():
     go_on, seen = threading.Event(), []
-    thread = make(limit_s=0.001)
+    thread = CallThread("test", limit_s=0.001)
     try:
-        errors = thread.run([lambda: seen.append(1), lambda: go_on.wait(LONG_S), lambda: seen.append(2)])
+        errors = run(thread, [lambda: seen.append(1), lambda: go_on.wait(LONG_S), lambda: seen.append(2)])
         assert [type(error) for error in errors] == [type(None), TimeoutError, type(None)]
         assert seen == [1, 2]
         assert thread.left == 1
@@ -46,11 +35,11 @@ def test_a_call_that_does_not_end_is_left_behind_and_the_others_go_on_elsewhere(
         go_on.set()
     while thread.left:
         threading.Event().wait(0.01)
-    assert thread.run([lambda: seen.append(3)]) == [None]
+    assert run(thread, [lambda: seen.append(3)]) == [None]
     assert seen == [1, 2, 3]
 
 
-def test_a_call_that_computes_is_given_up_by_its_cpu_time(make, monkeypatch):
+def test_a_call_that_computes_is_given_up_by_its_cpu_time(monkeypatch):
     monkeypatch.setattr(bounded_calls, "WALL_FACTOR", 1e9)
     over = threading.Event()
 
@@ -59,13 +48,13 @@ def test_a_call_that_computes_is_given_up_by_its_cpu_time(make, monkeypatch):
             pass
 
     try:
-        errors = make(limit_s=0.05).run([compute])
+        errors = run(CallThread("test", limit_s=0.05), [compute])
     finally:
         over.set()
     assert isinstance(errors[0], TimeoutError)
 
 
-def test_the_time_of_earlier_calls_does_not_count(make, monkeypatch):
+def test_the_time_of_earlier_calls_does_not_count(monkeypatch):
     """The thread has used more than the limit before, and gets no time to begin."""
     calls = Calls([lambda: None])
     monkeypatch.setattr(bounded_calls.time, "clock_gettime", lambda clock: 100.0)

@@ -32,7 +32,7 @@ def with_xgrammar():
         pytest.skip("xgrammar is not installed")
     loaded = load(blocks=600, pipeline_type="PAGED", structured_output_backend="xgrammar")
     yield loaded
-    loaded.grammars.compiler.close()
+    loaded.grammars.compiler.stop()
 
 
 @pytest.fixture(scope="module")

@@ -34,4 +34,4 @@ def xgrammar_library(pieces, width, eos, **options):
     try:
         yield found
     finally:
-        found.close()
+        found.stop()

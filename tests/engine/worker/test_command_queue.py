@@ -1,7 +1,7 @@
 """Commands of one client do not keep those of another waiting, and each client's stay in order."""
 
 from lean_ovms.engine.protocol import Cancel, Decode, Encode, Ping, Submit
-from lean_ovms.engine.worker.command_queue import CommandQueue
+from lean_ovms.engine.worker.loop import CommandQueue
 
 
 def submit(number, client=""):

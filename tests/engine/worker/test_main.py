@@ -304,9 +304,13 @@ def test_the_real_engine_answers_and_leaves_without_a_word():
         assert set(ready.info["versions"]) >= {"openvino", "openvino_genai"}
         found.submit("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n")
         assert found.answer()[-1] in ready.info["eos_token_ids"]
-        before = cpu_s(found.process.pid)
-        time.sleep(0.3)
-        assert cpu_s(found.process.pid) - before < 0.03
+        for _ in range(20):  # at first a thread may still replace small pages by large ones
+            before = cpu_s(found.process.pid)
+            time.sleep(0.3)
+            if cpu_s(found.process.pid) - before < 0.03:
+                break
+        else:
+            raise AssertionError("an idle engine uses CPU time")
         threads = len(list(Path(f"/proc/{found.process.pid}/task").iterdir()))
         assert threads < 20
         assert found.close() == 0

@@ -98,7 +98,6 @@ class GuardedPipeline(GuardedScheduler):
         self.pipeline.check(request.native)
 
     def step(self) -> Iterable[str]:
-        """Implements Backend.step: one step of the pipeline."""
         slow: list[str] = []
         try:
             self.start_step()

@@ -108,7 +108,9 @@ class FakeImageTokens:
     takes_ids = False
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
-        text_ids = words.encode(describe_images(image_prompt), image_prompt.add_special_tokens)
+        descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]
+        text = _TAG.sub(lambda match: descriptions[int(match[1])], image_prompt.text)
+        text_ids = words.encode(text, image_prompt.add_special_tokens)
         return [-1] * (IMAGE_TOKENS * len(image_prompt.images)) + text_ids
 
     def prompt_tokens(self, handle: Handle) -> int:
@@ -117,12 +119,6 @@ class FakeImageTokens:
 
     def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
         pass
-
-
-def describe_images(image_prompt: ImagePrompt) -> str:
-    """Returns the text of an image prompt, with a description in place of each image tag."""
-    descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]
-    return _TAG.sub(lambda match: descriptions[int(match[1])], image_prompt.text)
 
 
 class FakePipeline:

@@ -245,7 +245,12 @@ class GuardedScheduler:
         while self.used_blocks > self.total_blocks:
             movable = [s for s in self.running if not s.reserved_blocks]
             clients = self.waiting.clients.values()
-            victim = preemption.over_budget(movable, clients, self.blocks_of, self._rank)
+            victim = preemption.over_budget(
+                movable,
+                clients,
+                self.blocks_of,
+                lambda one: (self._half_computed(one), -one.request.priority, one.restart_cost),
+            )
             self._abort(victim)
             if not victim.cancel_pending:
                 self.requeue(victim)
@@ -256,9 +261,6 @@ class GuardedScheduler:
             sequence.prompt_left -= computed
             budget -= computed
         self.steps += 1
-
-    def _rank(self, sequence: GuardedSequence) -> tuple[bool, int, int]:
-        return self._half_computed(sequence), -sequence.request.priority, sequence.restart_cost
 
     def prompt_computed(self, sequence: GuardedSequence) -> None:
         sequence.has_output, sequence.output_since = True, self.steps

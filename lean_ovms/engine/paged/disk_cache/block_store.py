@@ -103,7 +103,7 @@ class BlockStore:
         size = nbytes(buffers)
         try:
             if self._writer is not None and self._writer.size + size > self._segment_bytes:
-                self._end_segment()
+                self.close()
             if self._writer is None:
                 if not self._make_room(max(size, self._segment_bytes)):
                     return False
@@ -111,7 +111,7 @@ class BlockStore:
             assert self._writer is not None
             place = self._writer.add(key, buffers)
         except OSError as error:
-            self._end_segment()
+            self.close()
             self._pause_until = time.monotonic() + PAUSE_S
             self._report("%s: %s; nothing is written for %d s", self._directory, error.strerror or error, PAUSE_S)
             return False
@@ -122,14 +122,16 @@ class BlockStore:
 
     def clear(self) -> None:
         """Removes this network's blocks, but for those that other processes are writing."""
-        self._end_segment()
+        self.close()
         for name in list(self._segments):
             self._remove(self._directory / name)
         self.refresh()
 
     def close(self) -> None:
         """Ends the segment that is being written."""
-        self._end_segment()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def _begin_segment(self) -> None:
         name = f"{time.time_ns():016x}-{secrets.token_hex(4)}"
@@ -137,11 +139,6 @@ class BlockStore:
         self._own.add(name)
         self._writer = SegmentWriter(segment, self._fingerprint)
         self._segments[name] = segment
-
-    def _end_segment(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
 
     def _read_index(self, name: str) -> None:
         segment = self._segments.setdefault(name, DiskSegment(self._directory / name, self._fingerprint))

@@ -224,7 +224,6 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def write_all(file: int, data: bytes) -> None:
-    """Writes all of these bytes. Raises OSError."""
     while data:
         data = data[os.write(file, data) :]
 

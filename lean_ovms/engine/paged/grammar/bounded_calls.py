@@ -104,17 +104,6 @@ class CallThread:
             batch = self.start(rest)
         return errors + batch.errors
 
-    def run(self, calls: Sequence[Call]) -> list[Exception | None]:
-        """Makes the calls: `start` and `finish` in one."""
-        return self.finish(self.start(calls))
-
-    def stop(self) -> None:
-        """Ends the thread; a later call starts another."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-
     def _wait(self, batch: Calls) -> tuple[int, Sequence[Call]] | None:
         """Waits for a batch: None when it is done, else the place of a call that took too long and the calls after."""
         thread = self._thread

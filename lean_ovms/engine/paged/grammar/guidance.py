@@ -110,7 +110,6 @@ class Guidance:
             self._read_bytes = 0
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Implements pipeline.GrammarChecker.check."""
         start = time.perf_counter()
         if self._reader is None or (len(tag) <= INLINE_BYTES and not any(word in tag for word in _COSTLY)):
             grammar_limits.check(tag, bounds)
@@ -122,7 +121,6 @@ class Guidance:
         return GrammarCost(time.perf_counter() - start, COST_BYTES, 0.0, mask_s, notices)
 
     def stop(self) -> None:
-        """Implements pipeline.GrammarChecker.stop."""
         if self._reader is not None:
             self._reader.stop()
 

@@ -6,8 +6,6 @@ It answers with llguidance's text of a grammar, what is not imposed, and the tim
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from typing import Any
 
@@ -33,5 +31,4 @@ def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    code = serve("lean_ovms.engine.paged.grammar.guidance_process", sys.argv[1:], load)
-    os._exit(code)
+    serve("lean_ovms.engine.paged.grammar.guidance_process", load)

@@ -104,14 +104,8 @@ class XGrammar:
         return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
-        """Implements pipeline.GrammarChecker.stop."""
         with self._asking:
             self._checker.stop()
-
-    def close(self) -> None:
-        """Ends the process and the threads."""
-        self.stop()
-        self._threads.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> XGrammarMatcher:
         """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end.
@@ -154,10 +148,6 @@ class MaskThreads:
             for one, error in zip(part, thread.finish(calls), strict=True):
                 if error is not None:
                     one.fail(error)
-
-    def stop(self) -> None:
-        for thread in self._threads:
-            thread.stop()
 
 
 def _call(what: Callable[[XGrammarMatcher], None], one: XGrammarMatcher) -> Callable[[], None]:

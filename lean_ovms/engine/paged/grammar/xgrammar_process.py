@@ -7,9 +7,7 @@ It answers with the compiled grammar as JSON, what that took, and the time of it
 from __future__ import annotations
 
 import json
-import os
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -113,5 +111,4 @@ def _reason(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    code = serve("lean_ovms.engine.paged.grammar.xgrammar_process", sys.argv[1:], load)
-    os._exit(code)
+    serve("lean_ovms.engine.paged.grammar.xgrammar_process", load)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from openvino import opset13 as ops
 
+from ...loading.network_inputs import network_input
 from .adapters import CHOICE, Sizes, down_name, up_name
 
 MODULE = "__module."
@@ -32,15 +33,15 @@ def insert(model: Any, kind: Any) -> Layers:
 
     kind: their element type. One that the network does not compute in would be converted in each step.
     """
-    choice = _input(CHOICE, [-1, -1], np.float32)
+    choice = network_input(CHOICE, [-1, -1], np.float32)
     inputs, choices, found = [choice], {1: choice}, list[Sizes]()
     groups, fixed = _groups(model)
     for nodes in groups:
         x = next(iter(nodes.values())).input_value(0)
         sizes = {layer: (_width(x), _width(node.output(0))) for layer, node in nodes.items()}
         found.append(sizes)
-        down = _input(down_name(next(iter(sizes))), [-1, _width(x)], kind)
-        ups = [_input(up_name(layer), [height, -1], kind) for layer, (_, height) in sizes.items()]
+        down = network_input(down_name(next(iter(sizes))), [-1, _width(x)], kind)
+        ups = [network_input(up_name(layer), [height, -1], kind) for layer, (_, height) in sizes.items()]
         inputs += [down, *ups]
         if len(ups) not in choices:
             choices[len(ups)] = ops.concat([choice] * len(ups), 1)
@@ -104,9 +105,3 @@ def _by_token(node: Any) -> bool:
         return False
     rank = x.rank.get_length()
     return bool(rank == 2 or (rank == 3 and x[1].is_static and x[1].get_length() == 1))
-
-
-def _input(name: str, shape: list[int], kind: Any) -> Any:
-    made = ops.parameter(shape, kind, name)
-    made.output(0).get_tensor().set_names({name})
-    return made

@@ -76,8 +76,11 @@ class AdapterTable:
         if adapter is None:
             return True
         if adapter not in self._users:
-            if len(self._users) >= self._most and not self._remove_idle():
-                return False
+            if len(self._users) >= self._most:
+                idle = next((one for one, users in self._users.items() if not users), None)
+                if idle is None:
+                    return False
+                del self._users[idle]
             self._users[adapter] = 0
             self._write()
         self._users[adapter] += 1
@@ -91,12 +94,6 @@ class AdapterTable:
     def columns(self, adapter: Adapter) -> slice:
         """Returns the columns of CHOICE that an adapter has as long as a sequence uses it."""
         return self._columns[adapter]
-
-    def _remove_idle(self) -> bool:
-        idle = next((adapter for adapter, users in self._users.items() if not users), None)
-        if idle is not None:
-            del self._users[idle]
-        return idle is not None
 
     def _write(self) -> None:
         """Writes the weights of all adapters again; their columns may move."""

@@ -9,7 +9,6 @@ tokens). Forbidden tokens get -inf.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
     if params.allowed_token_ids is not None:
         only(row, _arrays(sequence).allowed)
     if params.bad_words:
-        forbid(row, banned(sequence.ids, sequence.prompt, params.bad_words))
+        row[banned(sequence.ids, sequence.prompt, params.bad_words)] = FORBIDDEN
     if sequence.generated < params.min_tokens and params.stops:
         _go_on(row, params.stops, ends=sequence.matcher is not None)
     if params.logit_bias:
@@ -92,10 +91,6 @@ def only(row: LogitsRow, allowed: NDArray[np.int64]) -> None:
     kept = row[allowed]
     row[:] = FORBIDDEN
     row[allowed] = kept
-
-
-def forbid(row: LogitsRow, ids: Iterable[int]) -> None:
-    row[list(ids)] = FORBIDDEN
 
 
 def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ....repository import json_file, model_config
 from ....types import Json
-from .family import Files, Networks, VisionFamily
-from .gemma3 import Gemma3
+from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
-from .llava import Llava
+from .llava import Gemma3, Llava
 from .llava_next import LlavaNext
 from .mistral3 import Mistral3
 from .qwen2_vl import Qwen2Vl, Qwen25Vl
 from .qwen3_vl import Qwen3Vl
 from .tiled import SmolVlm, Tiled
+
+if TYPE_CHECKING:
+    from .networks import VisionNetworks
 
 FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma3": (Gemma3, "Gemma3ImageProcessor"),
@@ -39,7 +42,7 @@ class NotReadable(Exception):
     """Raised for a model whose images the paged engine cannot read. The message is the reason."""
 
 
-def load(model_dir: Path, networks: Networks) -> VisionFamily:
+def load(model_dir: Path, networks: VisionNetworks) -> VisionFamily:
     """Reads a model's files. Raises NotReadable."""
     config = json_file.read_object(model_dir / "config.json")
     processor = model_config.processor(model_dir, "image")

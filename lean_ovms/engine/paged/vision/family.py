@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....types import Image, Json
 from .pixels import Size
+
+if TYPE_CHECKING:
+    from .networks import VisionNetworks
 
 Rows = NDArray[np.float32]
 """Embeddings, [tokens, numbers of each]."""
@@ -33,14 +36,6 @@ class Layout(NamedTuple):
         return self.texts or (("", self.tokens),)
 
 
-class Networks(Protocol):
-    """The compiled networks of an export besides its language model. Used by one thread at a time."""
-
-    def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """Returns the outputs of the network of the file openvino_PART_model.xml. Raises RuntimeError from openvino."""
-        ...
-
-
 class VisionFamily(Protocol):
     """token_id: stands for a place of an image in a prompt. before, after: texts around it.
 
@@ -54,14 +49,12 @@ class VisionFamily(Protocol):
 
     def layout(self, size: Size) -> Layout:
         """Returns how many tokens an image of this height and width takes. Raises BadRequest if it cannot be read."""
-        ...
 
     def encode(self, image: Image) -> Rows:
         """Returns the embeddings that take the places of an image's tokens. Called in the encoder's thread.
 
         Where deeper layers get embeddings too, these are behind the first ones, layer by layer: [tokens, all].
         """
-        ...
 
 
 class Part(NamedTuple):
@@ -87,11 +80,9 @@ class VideoFamily(VisionFamily, Protocol):
 
     def split(self, video: Image) -> list[Part]:
         """Returns the parts of a video. Raises BadRequest if it cannot be read."""
-        ...
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:
         """Encodes a part as `encode` does an image."""
-        ...
 
 
 class Files(NamedTuple):
@@ -100,7 +91,7 @@ class Files(NamedTuple):
     config: Json
     processor: Json
     video: Json
-    networks: Networks
+    networks: VisionNetworks
 
     @property
     def image_token(self) -> int:

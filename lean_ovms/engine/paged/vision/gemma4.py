@@ -45,7 +45,6 @@ class Gemma4:
         return self._encoded(image, self._tokens)
 
     def split(self, video: Image) -> list[Part]:
-        """Implements VideoFamily.split."""
         layout = self._layout((video.height, video.width), self._frame_tokens)
         return [
             Part(f"{' ' * (number > 0)}{clock(frame.times[0])} {self.before}", frame, layout, self.after)

@@ -6,25 +6,17 @@ cancelled before its turn. All but the encoding belongs to the loop's thread and
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import NamedTuple
 
-from ....errors import EngineFailure, RequestError
+from ....errors import RequestError
 from ....types import Image
-from ....util.turns import Turns
-from ...errors import last_line
 from ...generation.item_thread import ItemThread
 from ...generation.sequence import GenerationRequest
 from .family import Rows, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .prompt_images import PromptImages
-
-log = logging.getLogger(__name__)
-
-IDLE_S = 120.0
 
 
 @dataclass(slots=True)
@@ -57,13 +49,11 @@ class ImageQueue:
     def __init__(self, family: VisionFamily, cache: ImageCache, wake: Callable[[], None]) -> None:
         self._family = family
         self._cache = cache
-        self._wake = wake
         self._waiting: dict[int, _Waiting] = {}
-        self._turns: Turns[_Job] = Turns()
-        self._queued: dict[KnownImage, int] = {}  # with the request that its turn is of
-        self._busy = False
-        self._done: SimpleQueue[tuple[_Job, Rows | RequestError]] = SimpleQueue()
-        self._thread: ItemThread[_Job] = ItemThread("vision", self._encode, IDLE_S, None)
+        self._queued: set[KnownImage] = set()
+        self._thread: ItemThread[_Job, Rows] = ItemThread(
+            "vision", self._encode, wake, "the engine failed while it encoded it", wanted=self._is_wanted
+        )
 
     @property
     def waiting(self) -> int:
@@ -78,9 +68,9 @@ class ImageQueue:
         missing = images.missing()
         for (_, known), image in zip(images.images, content, strict=True):
             if known in missing and known not in self._queued:
-                self._queued[known] = request.id
-                self._turns.add(request.client or str(request.id), _Job(known, image, request.id))
-        self._next()
+                self._queued.add(known)
+                self._thread.add(request.client or str(request.id), _Job(known, image, request.id))
+        self._thread.start()
 
     def cancel(self, number: int, index: int | None) -> bool:
         """Returns whether a request waits here; removes it, or one choice of it."""
@@ -94,13 +84,9 @@ class ImageQueue:
 
     def poll(self) -> list[ReleasedRequest]:
         """Returns the requests that no longer wait."""
-        if self._done.empty():
-            return []
         outcomes: list[ReleasedRequest] = []
-        while not self._done.empty():
-            job, result = self._done.get()
-            self._busy = False
-            del self._queued[job.known]
+        for job, result in self._thread.poll():
+            self._queued.remove(job.known)
             if isinstance(result, RequestError):
                 outcomes += [
                     ReleasedRequest(item.request, 0, _named(item, job.known, result)) for item in self._of(job.known)
@@ -114,35 +100,23 @@ class ImageQueue:
                 ]
         for outcome in outcomes:
             del self._waiting[outcome.request.id]
-        self._next()
+        self._thread.start()
         return outcomes
 
     def _of(self, known: KnownImage) -> list[_Waiting]:
         return [item for item in self._waiting.values() if any(one is known for _, one in item.images.images)]
 
-    def _next(self) -> None:
-        while not self._busy and (job := self._turns.next()) is not None:
-            if self._of(job.known):
-                self._busy = True
-                self._thread.add(job)
-            else:  # all were cancelled
-                del self._queued[job.known]
+    def _is_wanted(self, job: _Job) -> bool:
+        wanted = bool(self._of(job.known))
+        if not wanted:  # all were cancelled
+            self._queued.remove(job.known)
+        return wanted
 
-    def _encode(self, job: _Job) -> None:
-        result: Rows | RequestError
-        try:
-            if job.image.times:
-                assert isinstance(self._family, VideoFamily)
-                result = self._family.encode_frames(job.image, job.known.layout)
-            else:
-                result = self._family.encode(job.image)
-        except RequestError as error:
-            result = error
-        except Exception as error:  # any error of the thread: the waiting request must get one
-            log.error("an image could not be encoded: %s", last_line(error))
-            result = EngineFailure("the engine failed while it encoded it")
-        self._done.put((job, result))
-        self._wake()
+    def _encode(self, job: _Job) -> Rows:
+        if not job.image.times:
+            return self._family.encode(job.image)
+        assert isinstance(self._family, VideoFamily)
+        return self._family.encode_frames(job.image, job.known.layout)
 
 
 def _named(item: _Waiting, known: KnownImage, error: RequestError) -> RequestError:

@@ -13,6 +13,7 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ....repository.model_dir import TEXT_EMBEDDINGS
+from ...loading.network_inputs import find_input, network_input
 from ..network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 
 INPUT = "inputs_embeds"
@@ -27,7 +28,7 @@ have none, and do not use the input."""
 
 def takes_embeddings(model: Any) -> bool:
     """Returns whether a network has embeddings as its input in the place of token ids."""
-    return _parameter(model, INPUT) is not None
+    return find_input(model, INPUT) is not None
 
 
 def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
@@ -37,24 +38,24 @@ def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
     """
     text_embeddings = core.read_model(folder / TEXT_EMBEDDINGS)
     hidden = text_embeddings.outputs[0].get_partial_shape()[-1].get_length()
-    deeper = _parameter(model, DEEPER)
+    deeper = find_input(model, DEEPER)
     layers = len(deeper.output(0).get_target_inputs()) if deeper is not None else 0
-    ids = _input("input_ids", [-1] if paged else [-1, -1], np.int64)
+    ids = network_input("input_ids", [-1] if paged else [-1, -1], np.int64)
     columns = ops.unsqueeze(ids, np.int64(1)) if paged else ids
-    rows = _input(IMAGE_ROWS, [-1, hidden], np.float32)
-    places = _input(IMAGE_PLACES, [-1], np.int64)
+    rows = network_input(IMAGE_ROWS, [-1, hidden], np.float32)
+    places = network_input(IMAGE_PLACES, [-1], np.int64)
     embeddings = _embedded(text_embeddings, columns)
     flat = ops.reshape(embeddings, np.array([-1, hidden], np.int64), special_zero=False)
     merged = ops.scatter_update(flat, places, rows, np.int64(0))
     _replace(model, INPUT, merged if paged else ops.reshape(merged, ops.shape_of(embeddings), special_zero=False))
     added = [ids, rows, places]
     if layers:
-        added.append(_input(IMAGE_DEEPER, [layers, -1, hidden], np.float32))
+        added.append(network_input(IMAGE_DEEPER, [layers, -1, hidden], np.float32))
         _replace(model, DEEPER, added[-1])
         _replace(model, OF_IMAGES, ops.convert(_marks(columns, places), "boolean"))
-    if _parameter(model, KINDS) is not None:
+    if find_input(model, KINDS) is not None:
         _replace(model, KINDS, _marks(columns, places))
-    if (per_layer := _parameter(model, PER_LAYER)) is not None:
+    if (per_layer := find_input(model, PER_LAYER)) is not None:
         if per_layer.output(0).get_target_inputs():
             _replace(model, PER_LAYER, _embedded(core.read_model(folder / PER_LAYER_EMBEDDINGS), columns))
         else:
@@ -79,18 +80,6 @@ def _marks(ids: Any, places: Any) -> Any:
 
 
 def _replace(model: Any, name: str, values: Any) -> None:
-    """Puts values in the place of an input."""
-    given = _parameter(model, name)
+    given = find_input(model, name)
     given.output(0).replace(values.output(0))
     model.remove_parameter(given)
-
-
-def _input(name: str, shape: list[int], kind: Any) -> Any:
-    parameter = ops.parameter(shape, kind, name)
-    parameter.set_friendly_name(name)
-    parameter.output(0).get_tensor().set_names({name})
-    return parameter
-
-
-def _parameter(model: Any, name: str) -> Any:
-    return next((each for each in model.get_parameters() if name in each.output(0).get_names()), None)

@@ -1,4 +1,4 @@
-"""LLaVA: an image of any size is cut to a square and has the same number of tokens."""
+"""LLaVA and Gemma 3: an image of any size becomes a square of the same number of tokens."""
 
 from __future__ import annotations
 
@@ -45,3 +45,20 @@ class Llava:
         """Returns [images, tokens, hidden]."""
         inputs = {"pixel_values": np.stack([self._processor.scale(image) for image in images])}
         return self._networks.run("vision_embeddings", inputs)[0]
+
+
+class Gemma3(Llava):
+    """Gemma 3. The tokens of an image see each other in both directions, so all are computed in one step."""
+
+    before, after = "\n\n<start_of_image>", "<end_of_image>\n\n"
+    whole = True
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self._tokens = int(files.config["mm_tokens_per_image"])
+        if files.processor.get("do_pan_and_scan"):
+            raise ValueError("its images are cut into parts")
+
+    @property
+    def tile_tokens(self) -> int:
+        return self._tokens

@@ -16,7 +16,7 @@ from ....util.resources import cores
 
 
 class VisionNetworks:
-    """A family.Networks. Each network is compiled when it is first used."""
+    """Used by one thread at a time. Each network is compiled when it is first used."""
 
     def __init__(self, model_dir: Path, device: str, properties: dict[str, Any]) -> None:
         """All cores compute: with one of two, an image's first token came after 1.4 s instead of 0.7, and the language
@@ -27,7 +27,10 @@ class VisionNetworks:
         self._requests: dict[str, Any] = {}
 
     def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """Implements Networks.run. Releases the GIL."""
+        """Returns the outputs of the network of the file openvino_PART_model.xml. Releases the GIL.
+
+        Raises RuntimeError.
+        """
         request = self._requests.get(part)
         if request is None:
             file = self._dir / f"openvino_{part}_model.xml"

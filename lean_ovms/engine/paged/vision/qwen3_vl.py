@@ -26,7 +26,6 @@ class Qwen3Vl(Qwen2Vl):
         self._side = math.isqrt(int(files.config["vision_config"]["num_position_embeddings"]))
 
     def split(self, video: Image) -> list[Part]:
-        """Implements VideoFamily.split."""
         groups = pixels.groups(video, self.repeat)
         frames = max(len(video.times), self.repeat)
         size = video.height, video.width

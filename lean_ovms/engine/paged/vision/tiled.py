@@ -116,7 +116,6 @@ class SmolVlm(Tiled):
         self._longest_of_video = min(int(size["longest_edge"]), MAX_SIDE)
 
     def split(self, video: Image) -> list[Part]:
-        """Implements VideoFamily.split."""
         seconds, frames = int(video.seconds), pixels.groups(video, 1)
         length = f"{seconds // 3600}:{clock(seconds % 3600)} [H:MM:SS]"
         intro = f"You are provided the following series of {in_words(len(frames))} frames from a {length} video.\n"

@@ -51,7 +51,9 @@ class Vision:
         [part] = self._parts(trial)
         if encode(self._text(part, Layout(1)), False).count(family.token_id) != 1:
             raise NotReadable("its tokenizer has no token for the place of an image")
-        self._try(trial)
+        rows, tokens = family.encode(trial), family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens  # compiles the networks
+        if rows.shape[0] != tokens or not np.isfinite(rows).all():
+            raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
@@ -110,9 +112,3 @@ class Vision:
         """Returns the text of a part, with one token in the place of each run."""
         runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
         return f"{part.before}{runs}{part.after}"
-
-    def _try(self, image: Image) -> None:
-        """Encodes an image, which compiles the networks. Raises NotReadable if it has another number of tokens."""
-        rows, tokens = self._family.encode(image), self._family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens
-        if rows.shape[0] != tokens or not np.isfinite(rows).all():
-            raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")

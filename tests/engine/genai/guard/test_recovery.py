@@ -4,8 +4,7 @@ import pytest
 
 from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.genai.guard.backend import DRAIN_STEPS
-from lean_ovms.engine.generation.task import QueueLimits
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 
 def neighbours(rig, count=7):
@@ -66,7 +65,7 @@ def test_failures_that_nobody_in_particular_causes_end_too():
 
 
 def test_a_drain_that_does_not_end_fails_everybody_and_gives_the_process_up():
-    rig = Rig(limits=QueueLimits(queued=9), running=2)
+    rig = Rig(limits=queue_limits(9), running=2)
     ids = [rig.submit("hello"), rig.submit("world"), rig.submit("queued")]
     rig.turn(2)
 

@@ -131,7 +131,8 @@ def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled(monkeypatch
         rig.scheduler.requests[plain].constraint = "{}"
         rig.turn()
     waiting = next(iter(rig.scheduler.waiting)).request.id
-    monkeypatch.setattr(type(rig.task), "_start_waiting", lambda task: task.backend.admit(compiling=True))
+    admit = rig.backend.admit
+    monkeypatch.setattr(rig.backend, "admit", lambda *, compiling: admit(compiling=True))
     other = plain if waiting == grammar else grammar
     rig.cancel(other)
     rig.turn(5)

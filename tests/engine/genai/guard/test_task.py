@@ -9,11 +9,10 @@ from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
 from lean_ovms.engine.generation.fake_tokenizer import EOS
-from lean_ovms.engine.generation.task import QueueLimits
 from lean_ovms.engine.protocol import (
     Tokens,
 )
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, queue_limits
 
 
 def idle(rig):
@@ -165,7 +164,7 @@ def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(specul
 
 
 def test_a_pipeline_that_cannot_recover_fails_everybody_honestly_and_ends_the_worker():
-    rig = Rig(recoverable=False, limits=QueueLimits(queued=9), running=2)
+    rig = Rig(recoverable=False, limits=queue_limits(9), running=2)
     ids = [rig.submit("hello"), rig.submit("<|raise|>"), rig.submit("waiting")]
     with pytest.raises(EngineLost):
         rig.worker.run()

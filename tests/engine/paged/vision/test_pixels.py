@@ -20,7 +20,7 @@ SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
 
 
 class Networks:
-    """family.Networks that keep what they get."""
+    """VisionNetworks that keep what they get."""
 
     def __init__(self):
         self.inputs = {}
