@@ -13,6 +13,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 
 import orjson
@@ -247,11 +248,11 @@ def vectors() -> Iterator[Part]:
     body = {"model": "demo", "input": "a text of a few words", "encoding_format": "base64"}
     yield "embeddings: fields read", lambda: embeddings.parse_embeddings(body, app.services), 1
     for name in ("base64", "float"):
-        asked = embeddings.parse_embeddings({**body, "encoding_format": name}, app.services)
+        call, _, encoding = embeddings.parse_embeddings({**body, "encoding_format": name}, app.services)
         for count in (1, 256):
-            outputs = [output] * count
+            respond = partial(embeddings.respond, call, encoding, [output] * count)
             part = f"embeddings: a response of {count} vectors of 384 numbers as {name}"
-            yield part, lambda asked=asked, outputs=outputs: embeddings.full(asked, outputs), count
+            yield part, respond, count
 
 
 def speech() -> Iterator[Part]:

@@ -7,8 +7,12 @@ container sees its own group as the root, a service of systemd its whole path; t
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+if sys.platform != "win32":
+    import resource  # here, for where it is needed there may be no memory to load a library
 
 _NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
 
@@ -46,16 +50,12 @@ def _with_bounds(text: str, found: list[str]) -> str:
 
 
 def _limit(name: str) -> int | None:
-    import resource  # not on Windows, where this is imported as well
-
     soft, _ = resource.getrlimit(getattr(resource, name))
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_open_files(wanted: int) -> int:
     """Returns how many files this process may have open, `wanted` at most; a lower soft limit is raised to them."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

@@ -24,8 +24,10 @@ FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSION
 async def handle(request: Request, services: Services) -> Response:
     call, inputs, encoding = await services.parse_body(request, parse_embeddings)
     outputs = await embed(call, inputs)
-    work = partial(results_response, call, encoding, outputs, prefix="embd", kind=b"embedding", member=b"embedding")
-    return await call.render(outputs, work, numpy=encoding.needs_numpy)
+    return await call.render(outputs, partial(respond, call, encoding, outputs), numpy=encoding.needs_numpy)
+
+
+respond = partial(results_response, prefix="embd", kind=b"embedding", member=b"embedding")
 
 
 async def embed(call: PoolingRequest, inputs: Inputs) -> list[PooledOutput]:
