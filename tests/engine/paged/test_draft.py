@@ -283,6 +283,15 @@ def test_the_likeliest_other_token_is_verified_in_the_same_step(kind, fields):
 
 
 @with_each
+def test_an_alternative_keeps_to_the_grammar(kind):
+    texts, asked = [], Params(max_tokens=40, **LOOK)
+    for made in (engine(), drafting(kind, wrong=-10)[0]):
+        texts.append(run(made, made.add(prompt(10), asked, matcher=Verse(38, guesses=False))))
+    assert texts[0] == texts[1]
+    assert made.steps < 25
+
+
+@with_each
 @pytest.mark.parametrize("blocks", [200, 40])
 @pytest.mark.slow
 def test_many_texts_with_preemptions_cancellations_and_failed_steps(blocks, kind):
