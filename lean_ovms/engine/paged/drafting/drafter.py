@@ -167,6 +167,7 @@ class Drafter:
             self._drafts[sequence] = draft
         else:
             if draft.alternative in sequence.ids[draft.base : draft.base + 1]:
+                # As if one token of a longer draft had been right: drafts neither pause nor grow.
                 draft.length.learn(drafted=len(draft.text.ids) - draft.base + 1, accepted=1)
             else:
                 draft.length.compare(draft.text.ids[draft.base :], sequence.ids[draft.base :])
