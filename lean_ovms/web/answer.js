@@ -3,6 +3,8 @@
 import { events, post } from "./api.js";
 import { t } from "./i18n.js";
 
+const MIN_RATED = 32; // completion tokens: the rate of fewer says nothing
+
 // Fills message as the answer arrives and calls changed after each event. Throws ServerError, or AbortError when stopped.
 // message.progress: the share of the prompt that is read, from servers that say it.
 export async function stream(request, message, changed, signal) {
@@ -59,6 +61,6 @@ function cost(usage, began, first) {
 export function costLine({ prompt, completion, cached, ttft, rate }) {
   const parts = [t("{n} prompt tokens", { n: prompt }), t("{n} completion tokens", { n: completion }), t("first after {n} ms", { n: ttft.toFixed(0) })];
   if (cached) parts.splice(1, 0, t("{n} cached", { n: cached }));
-  if (rate) parts.push(t("{n} tokens/s", { n: rate.toFixed(1) }));
+  if (rate && completion >= MIN_RATED) parts.push(t("{n} tokens/s", { n: rate.toFixed(1) }));
   return parts.join(" · ");
 }

@@ -11,17 +11,18 @@ const headers = (more = {}) => (key() ? { ...more, Authorization: "Bearer " + ke
 
 // The form for the API key. It shows after the server has refused a request; entered: what to do with a new key.
 export function startKey(entered) {
-  byId("key-form").onsubmit = (event) => {
+  byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     sessionStorage.setItem(KEY, byId("key").value);
     byId("key-form").hidden = true;
     entered();
-  };
+  });
 }
 
 function askForKey() {
   byId("key-note").textContent = key() ? t("The server refused this key.") : t("The server needs an API key.");
   byId("key-form").hidden = false;
+  byId("key").focus();
 }
 
 // retryAfter: seconds, 0 if the server named none.

@@ -3,7 +3,9 @@
 import { make, makeSvg } from "./dom.js";
 import { t } from "./i18n.js";
 
-export const POINTS = 150;
+export const EVERY_MS = 2000; // a point
+const A_MINUTE = 60_000 / EVERY_MS; // in points
+export const POINTS = 5 * A_MINUTE;
 const STEPS = [1, 2, 5, 10];
 const [WIDTH, HEIGHT] = [300, 80];
 
@@ -16,11 +18,14 @@ export function roundUp(value) {
 
 const short = (value) => value.toLocaleString(undefined, { maximumSignificantDigits: 3, notation: value >= 10_000 ? "compact" : "standard" });
 
+// The minutes that a chart shows: it begins with one, and grows as there is more to show.
+export const minutesFor = (points) => Math.max(1, Math.ceil(points / A_MINUTE));
+
 // values: the oldest first, null where nothing was measured. most: of a scale that is fixed.
 export function chart(name, unit, values, minutes, most) {
   const known = values.filter((value) => value !== null);
   const top = most ?? roundUp(Math.max(0, ...known));
-  const x = (place) => WIDTH - ((values.length - 1 - place) * WIDTH) / (POINTS - 1);
+  const x = (place) => WIDTH - ((values.length - 1 - place) * WIDTH) / (minutes * A_MINUTE - 1);
   const y = (value) => HEIGHT - (HEIGHT * Math.min(value, top)) / top;
   const points = values.map((value, place) => (value === null ? "" : `${x(place).toFixed(1)},${y(value).toFixed(1)}`)).filter(Boolean);
   const svg = makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": t("{name} over the last minutes", { name }) });

@@ -17,6 +17,7 @@ const NEAR_END = 80; // pixels
 let current = fresh();
 let model = {};
 let device = "";
+let several = false; // models that chat
 let running = null; // the AbortController of the answer that arrives
 let readModels;
 
@@ -28,21 +29,22 @@ export async function start(read, opened) {
     current.settings = found;
     if (current.messages.length) conversations.save(current);
   });
-  byId("stop").onclick = stop;
-  byId("copy-curl").onclick = () => copyRequest(asCurl);
-  byId("copy-python").onclick = () => copyRequest(asPython);
-  byId("messages").onscroll = showWayDown;
-  byId("to-end").onclick = scrollToEnd;
+  byId("stop").addEventListener("click", stop);
+  byId("copy-curl").addEventListener("click", () => copyRequest(asCurl));
+  byId("copy-python").addEventListener("click", () => copyRequest(asPython));
+  byId("messages").addEventListener("scroll", showWayDown);
+  byId("to-end").addEventListener("click", scrollToEnd);
   await conversations.start((conversation) => (show(conversation || fresh(settings.defaults())), opened()));
   show(conversations.newest() || fresh(settings.defaults()));
 }
 
-// ears: the name of a model that transcribes, or "". where: the model's device, or "".
-export function setModel(chosen, ears, where) {
-  [model, device] = [chosen, where];
+// ears: the name of a model that transcribes, or "". where: the model's device, or "". many: whether there are others.
+export function setModel(chosen, ears, where, many) {
+  const renamed = many !== several;
+  [model, device, several] = [chosen, where, many];
   composer.setInputs((model.input_modalities || []).includes("image"), ears);
   settings.showDefaults(model);
-  if (!running && !current.messages.length) draw();
+  if (!running && (renamed || !current.messages.length)) draw();
 }
 
 export const stop = () => running?.abort();
@@ -60,6 +62,7 @@ const actions = {
   edit(message, content) {
     const { parent, failed, ...said } = message;
     ask({ ...said, content }, tree.parentOf(current, message));
+    byId("text").focus();
   },
   again(message) {
     answer(message.role === "assistant" ? tree.parentOf(current, message) : message);
@@ -80,10 +83,13 @@ const actions = {
 
 function draw() {
   const shown = tree.path(current);
-  const elements = shown.map((message) => render(message, tree.versions(current, message), running ? null : actions));
+  const elements = shown.map((message) => render(message, tree.versions(current, message), running ? null : actions, named()));
   byId("messages").replaceChildren(...(shown.length ? elements : [welcome(model, device, sendText, composer.pickFile)]));
   showWayDown();
 }
+
+// Whether an answer says which model gave it: where several chat, or did in this conversation.
+const named = () => several || new Set(current.messages.map((message) => message.model).filter(Boolean)).size > 1;
 
 function showWayDown() {
   byId("to-end").hidden = below() < 2 * NEAR_END;
@@ -160,7 +166,7 @@ function fail(message, error) {
 
 // Shows an answer that arrives, at most once a frame, and follows its end unless the reader has scrolled up.
 function painter(message, waitsFor) {
-  const { element, update } = renderGrowing(message, waitsFor);
+  const { element, update } = renderGrowing(message, waitsFor, named());
   const mine = running;
   byId("messages").append(element);
   scrollToEnd();

@@ -1,7 +1,7 @@
 // Where a message is written: it grows with its text, and takes images, text files and speech.
 
 import { explain } from "./api.js";
-import { byId, icon, iconButton, make, showProblem } from "./dom.js";
+import { byId, icon, iconButton, make, onEnter, showProblem } from "./dom.js";
 import { hasMicrophone, record, transcribe } from "./hearing.js";
 import { t } from "./i18n.js";
 
@@ -15,19 +15,15 @@ let stopRecording = null;
 // send: called when the reader wants to.
 export function start(send) {
   const [text, composer] = [byId("text"), byId("composer")];
-  composer.onsubmit = (event) => (event.preventDefault(), send());
-  text.onkeydown = (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    send();
-  };
-  text.oninput = grow;
-  text.onpaste = (event) => take([...(event.clipboardData?.files || [])]);
-  composer.ondragover = (event) => event.preventDefault();
-  composer.ondrop = (event) => (event.preventDefault(), take([...event.dataTransfer.files]));
-  byId("attach").onclick = () => byId("file-input").click();
-  byId("file-input").onchange = (event) => (take([...event.target.files]), (event.target.value = ""));
-  byId("dictate").onclick = () => dictate().catch((error) => showProblem(error.message));
+  composer.addEventListener("submit", (event) => (event.preventDefault(), send()));
+  onEnter(text, send);
+  text.addEventListener("input", grow);
+  text.addEventListener("paste", (event) => take([...(event.clipboardData?.files || [])]));
+  composer.addEventListener("dragover", (event) => event.preventDefault());
+  composer.addEventListener("drop", (event) => (event.preventDefault(), take([...event.dataTransfer.files])));
+  byId("attach").addEventListener("click", () => byId("file-input").click());
+  byId("file-input").addEventListener("change", (event) => (take([...event.target.files]), (event.target.value = "")));
+  byId("dictate").addEventListener("click", () => dictate().catch((error) => showProblem(error.message)));
 }
 
 // What the models can take. hears: the name of one for transcription, or "".
@@ -89,8 +85,8 @@ async function takeText(file) {
 function asDataUrl(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
-    reader.onerror = () => reject(reader.error);
+    reader.addEventListener("load", () => resolve(reader.result));
+    reader.addEventListener("error", () => reject(reader.error));
     reader.readAsDataURL(file);
   });
 }

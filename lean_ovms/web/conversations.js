@@ -1,6 +1,6 @@
 // The list of conversations in the drawer: search, rename, delete and take that back, export, import.
 
-import { byId, iconButton, make, showProblem, toast } from "./dom.js";
+import { byId, iconButton, make, onEnter, onEscape, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
 import * as store from "./store.js";
 
@@ -12,11 +12,11 @@ let open = () => {};
 // whenOpened: told the conversation that was chosen; null: a new one.
 export async function start(whenOpened) {
   open = whenOpened;
-  byId("new").onclick = () => open(null);
-  byId("search").oninput = draw;
-  byId("export").onclick = exportAll;
-  byId("import").onclick = () => byId("import-file").click();
-  byId("import-file").onchange = importFile;
+  byId("new").addEventListener("click", () => open(null));
+  byId("search").addEventListener("input", draw);
+  byId("export").addEventListener("click", exportAll);
+  byId("import").addEventListener("click", () => byId("import-file").click());
+  byId("import-file").addEventListener("change", importFile);
   all = await store.all().catch(() => []);
 }
 
@@ -68,8 +68,8 @@ function row(conversation) {
   const item = make("li");
   const title = make("button", { type: "button", className: "title", textContent: name });
   if (conversation === shown) title.setAttribute("aria-current", "true");
-  title.onclick = () => open(conversation);
-  title.ondblclick = () => rename(conversation, item);
+  title.addEventListener("click", () => open(conversation));
+  title.addEventListener("dblclick", () => rename(conversation, item));
   const change = iconButton("edit", t("Rename {name}", { name }), () => rename(conversation, item));
   const drop = iconButton("delete", t("Delete {name}", { name }), () => remove(conversation));
   item.append(title, make("div", { className: "change" }, change, drop));
@@ -78,14 +78,17 @@ function row(conversation) {
 
 function rename(conversation, item) {
   const field = make("input", { value: conversation.title, ariaLabel: t("Name of the conversation") });
+  let finished = false; // the field loses the focus when it goes, too
   const done = (taken) => {
-    field.onblur = null;
+    if (finished) return;
+    finished = true;
     if (taken && field.value.trim()) conversation.title = field.value.trim();
     if (taken) save(conversation);
     draw();
   };
-  field.onkeydown = (event) => (event.key === "Enter" ? done(true) : event.key === "Escape" ? done(false) : undefined);
-  field.onblur = () => done(true);
+  onEnter(field, () => done(true));
+  onEscape(field, () => done(false));
+  field.addEventListener("blur", () => done(true));
   item.replaceChildren(field);
   field.select();
 }

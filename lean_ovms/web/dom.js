@@ -20,18 +20,39 @@ export function makeSvg(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
+// A key that is pressed by itself: not while an input method still composes, which takes Enter and Escape for its own.
+export const isKey = (event, key) => event.key === key && !event.isComposing;
+
+// Enter, also with Ctrl, does what the field is for; Shift+Enter makes a line.
+export function onEnter(field, action) {
+  field.addEventListener("keydown", (event) => {
+    if (!isKey(event, "Enter") || event.shiftKey) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+// Escape leaves a part of the page, and does nothing else, such as to stop an answer.
+export function onEscape(element, action) {
+  element.addEventListener("keydown", (event) => {
+    if (!isKey(event, "Escape")) return;
+    event.stopPropagation();
+    action();
+  });
+}
+
 // One of the symbols of index.html.
 export const icon = (name) => makeSvg("svg", { class: "icon", "aria-hidden": "true" }, makeSvg("use", { href: `#icon-${name}` }));
 
 export function button(label, action, className = "") {
   const element = make("button", { type: "button", className, textContent: label });
-  element.onclick = action;
+  element.addEventListener("click", action);
   return element;
 }
 
 export function iconButton(name, label, action) {
   const element = make("button", { type: "button", className: "icon-button", title: label, ariaLabel: label }, icon(name));
-  element.onclick = action;
+  element.addEventListener("click", action);
   return element;
 }
 

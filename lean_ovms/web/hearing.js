@@ -11,8 +11,8 @@ export async function record() {
   const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
   const parts = [];
   const recorder = new MediaRecorder(stream);
-  recorder.ondataavailable = (event) => parts.push(event.data);
-  const stopped = new Promise((done) => (recorder.onstop = done));
+  recorder.addEventListener("dataavailable", (event) => parts.push(event.data));
+  const stopped = new Promise((done) => recorder.addEventListener("stop", done));
   recorder.start();
   return async () => {
     recorder.stop();

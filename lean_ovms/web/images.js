@@ -8,8 +8,8 @@ const PARTIAL = 3; // unfinished images of each
 let running = null; // the AbortController of the request in work
 
 export function start() {
-  byId("draw").onclick = run;
-  byId("draw-stop").onclick = () => running?.abort();
+  byId("draw").addEventListener("click", run);
+  byId("draw-stop").addEventListener("click", () => running?.abort());
 }
 
 async function run() {

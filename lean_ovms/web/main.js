@@ -2,7 +2,7 @@
 
 import { explain, get, startKey } from "./api.js";
 import * as chat from "./chat.js";
-import { byId, make, showProblem } from "./dom.js";
+import { byId, isKey, make, showProblem } from "./dom.js";
 import { LANGUAGES, choose, language, load, t } from "./i18n.js";
 import * as images from "./images.js";
 import * as server from "./server.js";
@@ -14,6 +14,7 @@ const VIEWS = ["chat", "texts", "speech", "images", "server"];
 const TASKS = { text_generation: "chat", embeddings: "texts", rerank: "texts", speech2text: "speech", text2speech: "speech", image_generation: "images" };
 const MODEL = "lean_ovms.model."; // and the view: the model that was chosen there
 const THEME = "lean_ovms.theme";
+const FIRST_FIELD = { chat: "text", texts: "embed-texts", speech: "speak-text", images: "image-prompt" };
 const narrow = window.matchMedia("(max-width: 56rem)");
 let models = [];
 let engines = {};
@@ -55,7 +56,7 @@ async function readModels() {
 function chosen() {
   const model = models.find((one) => one.id === byId("model").value) || {};
   const ears = models.find((one) => one.task === "speech2text")?.id || "";
-  if (current === "chat") chat.setModel(model, ears, engines[model.root]?.device || "");
+  if (current === "chat") chat.setModel(model, ears, engines[model.root]?.device || "", served("chat").length > 1);
   if (current === "texts") byId("embed-panel").hidden = model.task !== "embeddings" || model.pooling?.kind === "token_embed";
   if (current === "speech") speech.choose(model);
 }
@@ -76,28 +77,28 @@ function leaveDrawer() {
 }
 
 function startDrawer() {
-  byId("open-drawer").onclick = () => (setDrawer(true), byId("close-drawer").focus());
-  byId("close-drawer").onclick = () => (setDrawer(false), byId("open-drawer").focus());
-  byId("new-here").onclick = () => byId("new").click();
-  byId("shade").onclick = () => setDrawer(false);
-  narrow.onchange = () => setDrawer(!narrow.matches);
+  byId("open-drawer").addEventListener("click", () => (setDrawer(true), byId("close-drawer").focus()));
+  byId("close-drawer").addEventListener("click", () => (setDrawer(false), byId("open-drawer").focus()));
+  byId("new-here").addEventListener("click", () => byId("new").click());
+  byId("shade").addEventListener("click", () => setDrawer(false));
+  narrow.addEventListener("change", () => setDrawer(!narrow.matches));
   setDrawer(!narrow.matches);
 }
 
 function startChoices() {
   byId("theme").value = document.documentElement.dataset.theme;
-  byId("theme").onchange = () => {
+  byId("theme").addEventListener("change", () => {
     localStorage.setItem(THEME, byId("theme").value);
     document.documentElement.dataset.theme = byId("theme").value;
-  };
+  });
   byId("language").append(...Object.entries(LANGUAGES).map(([value, textContent]) => make("option", { value, textContent })));
   byId("language").value = language();
-  byId("language").onchange = () => choose(byId("language").value);
+  byId("language").addEventListener("change", () => choose(byId("language").value));
 }
 
 function shortcuts(event) {
   const command = event.ctrlKey || event.metaKey;
-  if (event.key === "Escape") {
+  if (isKey(event, "Escape")) {
     if (narrow.matches && !byId("drawer").hidden) setDrawer(false);
     else chat.stop();
   } else if (command && event.key === "k") {
@@ -114,12 +115,12 @@ await load();
 startDrawer();
 startChoices();
 startKey(readModels);
-document.onkeydown = shortcuts;
-byId("model").onchange = () => {
+document.addEventListener("keydown", shortcuts);
+byId("model").addEventListener("change", () => {
   localStorage.setItem(MODEL + current, byId("model").value);
   chosen();
-};
-for (const view of VIEWS) byId(`tab-${view}`).onclick = () => (show(view), leaveDrawer());
+});
+for (const view of VIEWS) byId(`tab-${view}`).addEventListener("click", () => (show(view), leaveDrawer()));
 texts.start();
 speech.start(readModels);
 images.start();
@@ -130,3 +131,5 @@ await chat.start(readModels, () => {
   if (!narrow.matches) byId("text").focus();
 });
 await readModels();
+// On a narrow screen the focus would open a keyboard over half of the page.
+if (!narrow.matches && document.activeElement === document.body) byId(FIRST_FIELD[current])?.focus();

@@ -1,16 +1,16 @@
 // A message as elements.
 
 import { costLine } from "./answer.js";
-import { button, copyButton, icon, iconButton, make } from "./dom.js";
+import { button, copyButton, icon, iconButton, make, onEnter, onEscape } from "./dom.js";
 import { t } from "./i18n.js";
 import { MarkdownView, markdown } from "./markdown.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 
 // actions: { edit(message, text), again(message), answerCall(message, call, text), choose(version) }; null while an
-// answer arrives. versions: the message and its alternatives.
-export function render(message, versions, actions) {
-  const box = frame(message);
+// answer arrives. versions: the message and its alternatives. named: whether an answer says which model gave it.
+export function render(message, versions, actions, named) {
+  const box = frame(message, named);
   box.append(...attachments(message));
   if (message.reasoning) box.append(thought(message).element);
   if (message.tokens?.length) box.append(heat(message.tokens, message.content));
@@ -24,8 +24,8 @@ export function render(message, versions, actions) {
 }
 
 // An answer that arrives: its element, and update(), which shows what message has by now. waitsFor: of the model.
-export function renderGrowing(message, waitsFor) {
-  const box = frame(message);
+export function renderGrowing(message, waitsFor, named) {
+  const box = frame(message, named);
   const wait = waiting(waitsFor);
   const thinking = thought(message);
   const view = new MarkdownView();
@@ -42,9 +42,10 @@ export function renderGrowing(message, waitsFor) {
 }
 
 // With a heading for readers that go from one to the next.
-function frame(message) {
-  const className = message.role === "tool" ? "who" : "hidden";
-  return make("article", { className: `message ${message.role}` }, make("h2", { className, textContent: t(WHO[message.role]) }));
+function frame(message, named) {
+  const model = named && message.model;
+  const className = model || message.role === "tool" ? "who" : "hidden";
+  return make("article", { className: `message ${message.role}` }, make("h2", { className, textContent: model || t(WHO[message.role]) }));
 }
 
 function attachments(message) {
@@ -107,7 +108,9 @@ function callBox(call, message, actions) {
   const box = make("div", { className: "call" }, make("strong", {}, icon("tool"), call.function.name), code);
   if (!actions || message.answered?.includes(call.id)) return box;
   const text = make("textarea", { rows: 2, ariaLabel: t("Result of {name}", { name: call.function.name }) });
-  box.append(text, button(t("Send the result"), () => actions.answerCall(message, call, text.value)));
+  const send = () => actions.answerCall(message, call, text.value);
+  onEnter(text, send);
+  box.append(text, button(t("Send the result"), send));
   return box;
 }
 
@@ -159,9 +162,12 @@ function failure(message, actions) {
 function edit(message, actions, box) {
   const before = [...box.childNodes];
   const text = make("textarea", { value: message.content, rows: 4, ariaLabel: t("Edited message") });
-  const cancel = () => box.replaceChildren(...before);
-  const row = make("div", { className: "row" }, button(t("Cancel"), cancel), button(t("Send"), () => actions.edit(message, text.value), "primary"));
-  text.onkeydown = (event) => event.key === "Escape" && cancel();
+  const opener = document.activeElement;
+  const cancel = () => (box.replaceChildren(...before), opener.focus());
+  const send = () => actions.edit(message, text.value);
+  const row = make("div", { className: "row" }, button(t("Cancel"), cancel), button(t("Send"), send, "primary"));
+  onEnter(text, send);
+  onEscape(text, cancel);
   box.replaceChildren(make("div", { className: "editor" }, text, row));
   text.focus();
 }

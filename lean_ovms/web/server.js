@@ -1,12 +1,10 @@
 // The server view: models, and charts of the load over the last minutes. It asks only while it is visible.
 
 import { explain, get, post } from "./api.js";
-import { POINTS, chart } from "./charts.js";
+import { EVERY_MS, POINTS, chart, minutesFor } from "./charts.js";
 import { button, byId, make, showProblem } from "./dom.js";
 import { t } from "./i18n.js";
 
-const EVERY_MS = 2000;
-const MINUTES = (POINTS * EVERY_MS) / 60_000;
 const STATES = { ready: "loaded", loaded: "loaded", loading: "loading", unloaded: "unloaded", sleeping: "asleep", failed: "failed" };
 const TASKS = { text_generation: "Chat", embeddings: "Embeddings", rerank: "Rerank", speech2text: "Transcription", text2speech: "Text to speech", image_generation: "Images" };
 const COLUMNS = ["Task", "Context", "Memory", "Device", "Pipeline"];
@@ -35,7 +33,8 @@ async function refresh() {
     byId("load-note").hidden = "prompt_tokens" in load;
     drawOptions(options);
     record({ ...load, at: performance.now() / 1000 });
-    byId("charts").replaceChildren(...[...history].map(([name, { unit, values, most }]) => chart(name, unit, values, MINUTES, most)));
+    const minutes = minutesFor(Math.max(...[...history.values()].map(({ values }) => values.length)));
+    byId("charts").replaceChildren(...[...history].map(([name, { unit, values, most }]) => chart(name, unit, values, minutes, most)));
     const now = JSON.stringify(models);
     if (now !== listed) known = new Map((await get("v1/models")).data.map((model) => [model.id, model]));
     listed = now;

@@ -1,7 +1,7 @@
 // The settings of the conversation that is shown, in a sheet that is closed at first. What is empty is the server's.
 
 import { get } from "./api.js";
-import { byId, toast } from "./dom.js";
+import { byId, onEscape, toast } from "./dom.js";
 import { t } from "./i18n.js";
 
 const DEFAULTS = "lean_ovms.settings"; // of new conversations
@@ -14,15 +14,15 @@ export const defaults = () => JSON.parse(localStorage.getItem(DEFAULTS) || "{}")
 // whenChanged: told the settings.
 export function start(whenChanged) {
   changed = whenChanged;
-  byId("open-settings").onclick = () => setOpen(byId("settings").hidden);
-  byId("close-settings").onclick = () => setOpen(false);
-  byId("settings").oninput = () => (mark(), changed(read()));
-  byId("settings").onkeydown = (event) => event.key === "Escape" && (event.stopPropagation(), setOpen(false));
-  byId("reset-settings").onclick = () => (fill({}), changed({}));
-  byId("keep-settings").onclick = () => {
+  byId("open-settings").addEventListener("click", () => setOpen(byId("settings").hidden));
+  byId("close-settings").addEventListener("click", () => setOpen(false));
+  byId("settings").addEventListener("input", () => (mark(), changed(read())));
+  onEscape(byId("settings"), () => (setOpen(false), byId("open-settings").focus()));
+  byId("reset-settings").addEventListener("click", () => (fill({}), changed({})));
+  byId("keep-settings").addEventListener("click", () => {
     localStorage.setItem(DEFAULTS, JSON.stringify(read()));
     toast(t("New chats begin with these settings."));
-  };
+  });
 }
 
 export function setOpen(open) {

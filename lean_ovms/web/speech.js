@@ -15,14 +15,14 @@ let readModels;
 // read: lists the models again, and calls choose.
 export function start(read) {
   readModels = read;
-  byId("speak").onclick = () => run(speak);
-  byId("speak-stop").onclick = () => running?.abort();
-  byId("record").onclick = () => toggleRecording().catch(failed);
-  byId("audio-file").onchange = (event) => {
+  byId("speak").addEventListener("click", () => run(speak));
+  byId("speak-stop").addEventListener("click", () => running?.abort());
+  byId("record").addEventListener("click", () => toggleRecording().catch(failed));
+  byId("audio-file").addEventListener("change", (event) => {
     const [file] = event.target.files;
     if (file) run((signal) => showTranscript(file, file.name, signal));
     event.target.value = "";
-  };
+  });
   byId("record").disabled = !hasMicrophone();
   if (!hasMicrophone()) byId("record").title = t("Browsers allow the microphone on https pages and localhost only.");
 }

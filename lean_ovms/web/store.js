@@ -14,9 +14,9 @@ const newId = () => (crypto.randomUUID ? crypto.randomUUID() : String(Math.rando
 function database() {
   opened ||= new Promise((resolve, reject) => {
     const asked = indexedDB.open(NAME, 1);
-    asked.onupgradeneeded = () => asked.result.createObjectStore(TABLE, { keyPath: "id" });
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
+    asked.addEventListener("upgradeneeded", () => asked.result.createObjectStore(TABLE, { keyPath: "id" }));
+    asked.addEventListener("success", () => resolve(asked.result));
+    asked.addEventListener("error", () => reject(asked.error));
   });
   return opened;
 }
@@ -25,8 +25,8 @@ async function run(mode, work) {
   const table = (await database()).transaction(TABLE, mode).objectStore(TABLE);
   return new Promise((resolve, reject) => {
     const asked = work(table);
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
+    asked.addEventListener("success", () => resolve(asked.result));
+    asked.addEventListener("error", () => reject(asked.error));
   });
 }
 

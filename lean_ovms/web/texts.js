@@ -7,8 +7,8 @@ import { t } from "./i18n.js";
 const lines = (id) => byId(id).value.split("\n").filter((line) => line.trim());
 
 export function start() {
-  byId("embed").onclick = () => run(embed);
-  byId("rerank").onclick = () => run(rerank);
+  byId("embed").addEventListener("click", () => run(embed));
+  byId("rerank").addEventListener("click", () => run(rerank));
 }
 
 async function run(work) {

@@ -72,8 +72,9 @@ def page(browser: Any, server: Process) -> Iterator[Any]:
 
 
 def ask(page: Any, text: str) -> None:
-    page.fill("#text", text)
-    page.press("#text", "Enter")
+    page.click("#text")
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
 
 
 def set_option(page: Any, name: str, value: str | bool) -> None:
@@ -86,13 +87,169 @@ def set_option(page: Any, name: str, value: str | bool) -> None:
     elif field.evaluate("field => field.tagName") == "SELECT":
         field.select_option(value)
     else:
-        field.fill(value)
+        write(field, value)
+
+
+def write(field: Any, text: str) -> None:
+    """Type a text over what a field has, as a reader does: ``fill`` sets it without a key."""
+    field.press("Control+a")
+    field.press_sequentially(text)
+
+
+TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=file])"
+
+
+def assert_takes_keys(page: Any, field: Any) -> None:
+    """Keys write into a field, Ctrl+V pastes the 7 of the clipboard, and Tab leaves."""
+    element = field.element_handle()  # it may go when the focus leaves
+    name = element.evaluate("field => field.outerHTML")
+    write(field, "7")
+    assert element.input_value() == "7", name
+    page.keyboard.press("Control+v")
+    assert element.input_value() == "77", name
+    page.keyboard.press("Tab")
+    assert not element.evaluate("field => field === document.activeElement"), name
+
+
+def test_every_text_field_takes_keys(browser: Any, server: Process) -> None:
+    """Each of each view, in the state that has most of them, and those of the page that describes the API."""
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    tested = 0
+
+    def try_all(scope: str = "body") -> None:
+        nonlocal tested
+        fields = page.locator(scope).locator(TEXT_FIELDS).locator("visible=true")
+        tested += fields.count()
+        for place in range(fields.count()):
+            assert_takes_keys(page, fields.nth(place))
+
+    page.goto(server.url + "/")
+    page.get_by_role("button", name="Tell me a joke.").wait_for()
+    page.evaluate("navigator.clipboard.writeText('7')")
+    answer_with(page, {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": "{}"}}]})
+    ask(page, "x")
+    page.locator(".call textarea").wait_for()
+    page.get_by_role("button", name="Rename x").press("Enter")
+    try_all("#conversations")
+    page.get_by_role("button", name="Edit").press("Enter")
+    set_option(page, "format", "json_schema")
+    page.evaluate("document.querySelector('#key-form').hidden = false")
+    try_all()
+    page.click("#close-settings")
+    for view in ("texts", "speech", "images"):
+        page.evaluate("(name) => { document.querySelector(`#tab-${name}`).hidden = false; }", view)
+        page.click(f"#tab-{view}")
+        page.evaluate(
+            "(name) => document.querySelectorAll(`#view-${name} [hidden]`).forEach((e) => e.hidden = false)", view
+        )
+        try_all(f"#view-{view}")
+    assert tested >= 25
+    page.goto(server.url + "/docs#post-/v1/chat/completions")
+    page.locator("details[open] textarea").wait_for()
+    try_all("details[open]")
+    for name in ("#key", "#search"):
+        assert_takes_keys(page, page.locator(name))
+    context.close()
+
+
+def test_the_field_for_a_message_has_the_focus(browser: Any, page: Any, server: Process) -> None:
+    assert page.evaluate("document.activeElement.id") == "text"
+    page.keyboard.type("Hello")
+    assert page.input_value("#text") == "Hello"
+    phone = browser.new_page(viewport={"width": 390, "height": 800})
+    phone.goto(server.url + "/")
+    phone.get_by_role("button", name="Tell me a joke.").wait_for()
+    assert phone.evaluate("document.activeElement.id") == ""
+    phone.close()
+
+
+@pytest.mark.parametrize("key", ["Enter", "Control+Enter"])
+def test_a_message_is_edited_with_the_keyboard(page: Any, key: str) -> None:
+    answer_with(page, {"content": "Yes."})
+    ask(page, "first")
+    page.get_by_text("Yes.").wait_for()
+    edit = page.get_by_role("button", name="Edit")
+    edit.press("Enter")
+    page.keyboard.type("!")
+    page.keyboard.press("Escape")
+    assert page.locator(".editor").count() == 0
+    assert edit.evaluate("button => button === document.activeElement")
+    page.keyboard.press("Enter")
+    page.keyboard.press("End")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("second")
+    with page.expect_request("**/v1/chat/completions") as asked:
+        page.keyboard.press(key)
+    assert [one["content"] for one in asked.value.post_data_json["messages"]] == ["first\nsecond"]
+    assert page.evaluate("document.activeElement.id") == "text"
+
+
+def test_escape_and_enter_in_a_field_are_of_the_field_alone(page: Any) -> None:
+    """They end what the field is for; Escape does not also stop an answer that arrives."""
+    answer_with(page, {"content": "Yes."})
+    ask(page, "x")
+    page.get_by_text("Yes.").wait_for()
+    page.unroute("**/v1/chat/completions")
+    page.route("**/v1/chat/completions", lambda route: None)
+    ask(page, "y")
+    page.get_by_text("Waiting for the first token…").wait_for()
+    rename = page.get_by_role("button", name="Rename x")
+    rename.press("Enter")
+    page.keyboard.type("other")
+    page.keyboard.press("Escape")
+    assert page.locator("#conversations .title").all_inner_texts() == ["x"]
+    rename.press("Enter")
+    page.keyboard.type("other")
+    page.keyboard.press("Enter")
+    assert page.locator("#conversations .title").all_inner_texts() == ["other"]
+    page.locator("#open-settings").press("Enter")
+    page.locator("#settings [name=system]").press("Escape")
+    assert page.locator("#settings").is_hidden()
+    assert page.evaluate("document.activeElement.id") == "open-settings"
+    assert page.locator("#stop").is_visible()
+    page.keyboard.press("Escape")
+    page.locator(".failed", has_text="Stopped.").wait_for()
+
+
+def test_a_key_that_composes_a_character_sends_nothing(page: Any) -> None:
+    """An input method of Japanese or Chinese takes Enter to choose and Escape to go back."""
+    set_option(page, "system", "x")
+    for field in ("#text", "#settings [name=system]"):
+        for key in ("Enter", "Escape"):
+            page.dispatch_event(
+                field, "keydown", {"key": key, "isComposing": True, "bubbles": True, "cancelable": True}
+            )
+    assert page.locator(".message").count() == 0
+    assert page.locator("#settings").is_visible()
+
+
+def test_answers_name_their_model_where_several_chat(page: Any) -> None:
+    answer_with(page, {"content": "Yes."})
+    ask(page, "x")
+    page.get_by_text("Yes.").wait_for()
+    assert page.locator(".message.assistant .who").count() == 0
+    models = [{"id": name, "task": "text_generation"} for name in ("one", "two")]
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
+    page.reload()
+    page.locator(".message.assistant .who", has_text="demo").wait_for()
+    page.select_option("#model", "two")
+    ask(page, "y")
+    page.locator(".message.assistant .who", has_text="two").wait_for()
+
+
+def test_a_rate_needs_some_tokens(page: Any) -> None:
+    for tokens in (31, 32):
+        usage = {"prompt_tokens": 9, "completion_tokens": tokens}
+        answer_with(page, {"content": "A"}, {"content": "b."}, usage=usage)
+        ask(page, "x")
+        line = page.locator(".message.assistant .cost", has_text=f"{tokens} completion tokens").inner_text()
+        assert ("tokens/s" in line) == (tokens == 32)
 
 
 def test_a_conversation_streams_and_survives_a_reload(page: Any) -> None:
     ask(page, "Hello!")
     page.locator(".message.assistant .cost").wait_for()
-    assert "tokens/s" in page.inner_text(".message.assistant .cost")
     before = page.inner_text(".message.assistant .body")
     assert before
     page.reload()
@@ -169,6 +326,7 @@ def test_the_server_view_shows_models_and_load(page: Any) -> None:
     assert re.fullmatch(r"[\d,]+ MiB", cells[4])
     assert cells[5:] == ["CPU", "PAGED", "Unload"]
     assert page.locator("#charts svg").count() == 10
+    assert set(page.locator("#charts .times span:first-child").all_inner_texts()) == {"1 min ago"}
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with page.expect_response("**/server_info") as first:
@@ -230,14 +388,15 @@ def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
 def test_texts_are_compared_beside_a_chat_model(page: Any) -> None:
     page.click("#tab-texts")
     assert page.locator("#model option").all_inner_texts() == ["demo-embed"]
-    page.fill("#embed-texts", "a cat\na dog")
+    write(page.locator("#embed-texts"), "a cat\na dog")
     page.click("#embed")
     page.locator("#embed-result table").wait_for()
 
 
-def answer_with(page: Any, *deltas: dict[str, Any]) -> None:
+def answer_with(page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
     """Every chat request is answered by these deltas, whatever the model would say."""
-    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks += [{"choices": [], "usage": usage}] * bool(usage)
     body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
     page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
 
@@ -396,7 +555,7 @@ def test_an_answer_that_is_made_again_and_an_edited_question_keep_what_was_there
     say("Three.")
     page.locator(".message.user").hover()
     page.get_by_role("button", name="Edit").click()
-    page.get_by_label("Edited message").fill("second")
+    write(page.get_by_label("Edited message"), "second")
     with page.expect_request("**/v1/chat/completions") as asked:
         page.locator(".editor").get_by_role("button", name="Send").click()
     assert [one["content"] for one in asked.value.post_data_json["messages"]] == ["second"]
@@ -418,14 +577,14 @@ def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> 
         page.locator("#send:enabled").wait_for()
     titles = page.locator("#conversations .title")
     assert titles.all_inner_texts() == ["about the sky", "about the sea"]
-    page.fill("#search", "SEA")
+    write(page.locator("#search"), "SEA")
     assert titles.all_inner_texts() == ["about the sea"]
-    page.fill("#search", "whales")
+    write(page.locator("#search"), "whales")
     assert titles.count() == 2
     page.fill("#search", "")
     titles.last.hover()
     page.get_by_role("button", name="Rename about the sea").click()
-    page.get_by_label("Name of the conversation").fill("Oceans")
+    write(page.get_by_label("Name of the conversation"), "Oceans")
     page.keyboard.press("Enter")
     titles.first.hover()
     page.get_by_role("button", name="Delete about the sky").click()
@@ -539,7 +698,7 @@ def test_speech_becomes_text_of_the_message(page: Any) -> None:
     event = {"type": "transcript.text.done", "text": "three one"}
     body = f"data: {json.dumps(event)}\n\n"
     page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
-    page.fill("#text", "Say:")
+    write(page.locator("#text"), "Say:")
     page.set_input_files("#file-input", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"})
     page.wait_for_function("document.querySelector('#text').value === 'Say: three one'")
 
@@ -577,7 +736,7 @@ def test_a_tool_call_is_answered_by_hand(page: Any) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "add", "arguments": '{"a": 1}'}}
     answer_with(page, {"tool_calls": [call]})
     ask(page, "x")
-    page.locator(".call textarea").fill("2")
+    write(page.locator(".call textarea"), "2")
     answer_with(page, {"reasoning_content": "hm", "content": "It is 2."})
     page.get_by_role("button", name="Send the result").click()
     page.get_by_text("It is 2.").wait_for()
@@ -693,9 +852,9 @@ def test_images_are_shown_while_they_are_made_and_saved(browser: Any, painter: P
     page.goto(painter.url + "/")
     page.locator("#view-images:visible").wait_for()
     assert page.locator("#tab-chat:visible").count() == 0
-    page.fill("#image-prompt", "a red cat")
+    write(page.locator("#image-prompt"), "a red cat")
     for name, value in (("size", "24x16"), ("n", "2"), ("seed", "7")):
-        page.fill(f"#image-{name}", value)
+        write(page.locator(f"#image-{name}"), value)
     with page.expect_request("**/v1/images/generations") as asked:
         page.click("#draw")
     fields = {"size": "24x16", "n": 2, "seed": 7, "stream": True, "partial_images": 3}
@@ -712,7 +871,7 @@ def test_images_are_shown_while_they_are_made_and_saved(browser: Any, painter: P
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     assert axe.run(page).response["violations"] == []
     assert problems == []
-    page.fill("#image-size", "25x16")
+    write(page.locator("#image-size"), "25x16")
     page.click("#draw")
     page.get_by_text("must be divisible by 8").wait_for()
     page.close()
@@ -723,7 +882,7 @@ def test_an_image_is_stopped(browser: Any, painter: Process) -> None:
     page.goto(painter.url + "/")
     page.locator("#view-images:visible").wait_for()
     page.route("**/v1/images/generations", lambda route: None)  # never answered
-    page.fill("#image-prompt", "x")
+    write(page.locator("#image-prompt"), "x")
     page.click("#draw")
     page.locator("#draw-stop:enabled").click()
     page.locator("#draw-stop:disabled").wait_for()
@@ -755,9 +914,9 @@ def test_a_text_is_spoken(speech_page: Any) -> None:
     page.locator("#speak-panel:visible").wait_for()
     assert page.locator("#tab-chat:visible").count() == 0
     assert page.locator("#voice option").all_inner_texts() == ["low", "loud"]
-    page.fill("#speak-text", "The first sentence is here. The second one is there!")
+    write(page.locator("#speak-text"), "The first sentence is here. The second one is there!")
     page.select_option("#voice", "loud")
-    page.fill("#speed", "2")
+    write(page.locator("#speed"), "2")
     with page.expect_request("**/v1/audio/speech") as asked:
         page.click("#speak")
     assert asked.value.post_data_json["voice"] == "loud"
@@ -779,7 +938,7 @@ def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_
     page.locator("#speak-panel:visible").wait_for()
     assert page.locator("#voice-field:visible").count() == 0
     page.unroute(url)
-    page.fill("#speak-text", "A sentence.")
+    write(page.locator("#speak-text"), "A sentence.")
     page.click("#speak")
     page.locator("#voice-field:visible").wait_for()
     assert page.locator("#voice option").all_inner_texts() == ["low", "loud"]
@@ -809,7 +968,7 @@ def hears(page: Any) -> list[str]:
 
 def test_a_file_is_transcribed(speech_page: Any) -> None:
     asked = hears(speech_page)
-    speech_page.fill("#audio-language", "en")
+    write(speech_page.locator("#audio-language"), "en")
     speech_page.set_input_files("#audio-file", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF...."})
     speech_page.get_by_text("three one").wait_for()
     [body] = asked
@@ -840,10 +999,10 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
         page.goto(process.url + "/")
         page.get_by_text("The server needs an API key.").wait_for()
         assert "private-one" not in page.content()
-        page.fill("#key", "guess")
+        write(page.locator("#key"), "guess")
         page.press("#key", "Enter")
         page.get_by_text("The server refused this key.").wait_for()
-        page.fill("#key", "secret")
+        write(page.locator("#key"), "secret")
         page.press("#key", "Enter")
         page.locator("#model option").first.wait_for(state="attached")
         assert page.input_value("#model") == "private-one"
@@ -918,7 +1077,7 @@ def test_operations_are_linked_found_and_take_models_that_fit(tab: Any, server: 
     assert tab.locator("details .path").first.inner_text().startswith("/v1/chat/completions")
     open_operation(tab, "POST", "/v1/chat/completions")
     tab.wait_for_function("location.hash === '#post-/v1/chat/completions'")
-    tab.fill("#search", "rerank documents")
+    write(tab.locator("#search"), "rerank documents")
     assert "/v1/rerank" in tab.locator("details:visible .path").all_inner_texts()
     assert "/v1/chat/completions" not in tab.locator("details:visible .path").all_inner_texts()
 

@@ -149,6 +149,18 @@ def test_every_text_is_translated(language: str) -> None:
         assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", translation)), text
 
 
+@pytest.mark.parametrize(
+    "file",
+    [*(path for path in page.FILES.iterdir() if path.suffix in (".js", ".html")), ROOT / "lean_ovms/api/docs.html"],
+    ids=lambda path: path.name,
+)
+def test_what_a_handler_returns_has_no_effect(file: Path) -> None:
+    """A handler that is a property or an attribute and gives false cancels the key or the click: an arrow function whose
+    body is a comparison took every key from a field. One of `addEventListener` cancels only what it says."""
+    text = file.read_text("utf-8")
+    assert re.findall(r"[\w\])]\.on[a-z]+ *=(?!=).*|\bon[a-z]+: .*|<[^>]* on[a-z]+=.*", text) == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_what_a_model_writes_stays_text(tmp_path: Path) -> None:
@@ -168,6 +180,7 @@ class Node {
     for (const child of children) if (child instanceof Node) child.parent = this;
   }
   replaceChildren(...children) { this.childNodes = []; this.append(...children); }
+  addEventListener() {}
   setAttribute(name, value) { this[name] = value; }
   remove() { this.parent.childNodes.splice(this.parent.childNodes.indexOf(this), 1); }
   get lastChild() { return this.childNodes.at(-1); }
@@ -232,7 +245,8 @@ assert.equal(quantile({ bounds: [0.5, 1], counts: [9, 2, 1] }, 0.5, before), 750
 assert.equal(quantile({ bounds: [0.5, 1], counts: [9, 0, 2] }, 0.5, before), 1000);
 assert.equal(quantile(before, 0.5, before), undefined);
 assert.equal(quantile(before, 0.25), 1000 * 0.5 * 2.5 / 9);
-const { roundUp } = await import("./web/charts.js");
+const { minutesFor, roundUp } = await import("./web/charts.js");
+assert.deepEqual([0, 1, 30, 31, 60, 150].map(minutesFor), [1, 1, 1, 2, 2, 5]);
 assert.deepEqual([0, 1, 1.1, 3, 70, 1000].map(roundUp), [1, 1, 2, 5, 100, 1000]);
 
 const tree = await import("./web/tree.js");
