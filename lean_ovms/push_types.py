@@ -31,10 +31,11 @@ class Sink(Generic[T]):
     paused: Paused = never
 
     async def send(self, piece: T) -> None:
-        """Push a piece, and wait until the next one may be pushed."""
+        """Push a piece, and wait until the next one may be pushed. Others may wait for the same future: a task that is
+        cancelled does not cancel it for them."""
         self.push(piece)
         while (paused := self.paused()) is not None:
-            await paused
+            await asyncio.shield(paused)
 
 
 def wake(waiter: asyncio.Future[None] | None) -> None:

@@ -145,7 +145,8 @@ class ModelCache:
     def _give_up(self, member: Member, waiter: Waiter) -> None:
         if waiter in member.waiters:
             member.waiters.remove(waiter)
-            waiter.granted.set_exception(all_busy())
+            if not waiter.granted.done():  # else its task has been cancelled, and has not run since
+                waiter.granted.set_exception(all_busy())
             self._pump()
 
     def _used(self, group: ModelGroup) -> None:

@@ -80,8 +80,9 @@ class Budget:
         while self._queue and self.used + self._queue[0][0] <= self._most:
             amount, turn = self._queue.popleft()
             self.waiting -= amount
-            self.used += amount
-            turn.set_result(True)
+            if not turn.done():  # else its task has been cancelled, and has not run since
+                self.used += amount
+                turn.set_result(True)
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(self._refusal, code=self._code)

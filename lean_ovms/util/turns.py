@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -25,12 +25,22 @@ class Turns(Generic[T]):
     def add(self, owner: Hashable, item: T) -> None:
         self._items.setdefault(owner, deque()).append(item)
 
-    def next(self) -> T | None:
-        """Returns the first item of the owner whose turn it is, removed."""
-        if not self._items:
+    def next(self, may: Callable[[Hashable], bool] | None = None) -> T | None:
+        """Returns the first item of the owner whose turn it is, removed. may: whether an owner may have its turn now;
+        None: each may."""
+        owner = next((one for one in self._items if may is None or may(one)), None) if self._items else None
+        if owner is None:
             return None
-        owner, items = self._items.popitem(last=False)
+        items = self._items.pop(owner)
         item = items.popleft()
         if items:
             self._items[owner] = items
         return item
+
+    def remove(self, owner: Hashable, item: T) -> None:
+        """Removes an item that `next` may have returned already; then it does nothing."""
+        items = self._items.get(owner, deque())
+        if item in items:
+            items.remove(item)
+            if not items:
+                del self._items[owner]

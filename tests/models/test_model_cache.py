@@ -353,6 +353,22 @@ async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, model_
     a.in_flight.remove()
 
 
+async def test_a_request_that_leaves_as_its_wait_ends_keeps_no_other_waiting(
+    memory: Memory, model_cache: ModelCache
+) -> None:
+    a, b, c = models(memory, model_cache, "abc", engine_load_timeout_s=1.0)
+    await model_cache.hold(a)
+    leaving, waiting = asyncio.create_task(use(model_cache, b)), asyncio.create_task(use(model_cache, c))
+    await turns()
+    member = model_cache._members[b]
+    leaving.cancel()
+    model_cache._give_up(member, member.waiters[0])  # in the same turn
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    a.in_flight.remove()
+    await waiting
+
+
 async def test_sleep_waits_for_running_requests_and_wake_up_restores(memory: Memory) -> None:
     model_cache = ModelCache()
     a, b, c = models(memory, model_cache, "abc")

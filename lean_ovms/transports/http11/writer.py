@@ -31,9 +31,9 @@ class ResponseWriter:
             self._transport.write(data)
 
     async def drain(self) -> None:
-        """Wait while the transport's buffer is full."""
+        """Wait while the transport's buffer is full. Others may wait for the same future, so it is never cancelled."""
         if self.paused is not None:
-            await self.paused
+            await asyncio.shield(self.paused)
 
     def pause(self) -> None:
         """Notes that the transport's buffer is full."""

@@ -1,0 +1,66 @@
+"""Slots that clients share: who finds none free waits, and the clients that wait take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable
+
+from .turns import Turns
+
+
+class ClientSlots:
+    """A number of slots. A client that has its share of them waits, whatever is free."""
+
+    def __init__(self, most: int, most_of_client: int | None = None) -> None:
+        """most: how many there are. most_of_client: the share of one client; None for all of them."""
+        self.free = most
+        self._share = most if most_of_client is None else most_of_client
+        self._held: Counter[Hashable] = Counter()
+        self._waiting: Turns[tuple[str, asyncio.Future[None]]] = Turns()
+
+    def held_by(self, client: str) -> int:
+        """Returns how many slots a client has."""
+        return self._held[client]
+
+    def at_share(self, client: Hashable) -> bool:
+        """Returns whether a client has as many slots as it may."""
+        return self._held[client] >= self._share
+
+    async def acquire(self, client: str) -> None:
+        """Takes a slot for a client, waiting for its turn; `release` gives it back."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(client, (client, turn))
+        self._grant()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(client, (client, turn))
+            else:  # the slot came in the same turn of the loop
+                self.release(client)
+            raise
+
+    def release(self, client: str) -> None:
+        """Gives a slot of a client back."""
+        self.free += 1
+        self._held -= Counter((client,))  # keeps no zero
+        self._grant()
+
+    @contextlib.asynccontextmanager
+    async def held(self, client: str) -> AsyncIterator[None]:
+        """Holds a slot inside the block."""
+        await self.acquire(client)
+        try:
+            yield
+        finally:
+            self.release(client)
+
+    def _grant(self) -> None:
+        while self.free and (next_one := self._waiting.next(lambda client: not self.at_share(client))) is not None:
+            client, turn = next_one
+            if not turn.done():  # else its task has been cancelled, and has not run since
+                self.free -= 1
+                self._held[client] += 1
+                turn.set_result(None)

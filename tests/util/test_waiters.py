@@ -1,0 +1,164 @@
+"""What waiters share: whoever leaves, and when, nothing is lost, nobody else fails, and the order stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lean_ovms.push_types import Sink
+from lean_ovms.transports.http11.writer import ResponseWriter
+from lean_ovms.util.budget import Budget
+from lean_ovms.util.client_slots import ClientSlots
+
+MOST = 4
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.integers(1, MOST), st.sampled_from(["alice", "bob", "carol"])),
+        st.tuples(st.just("cancel"), st.integers(0, 40), st.just("")),
+        st.tuples(st.just("release"), st.integers(0, 40), st.just("")),
+        st.tuples(st.just("turn"), st.just(0), st.just("")),
+    ),
+    max_size=40,
+)
+Steps = list[tuple[str, int, str]]
+
+
+LEAVE = [("cancel", number, "") for number in range(2, 8)]
+FLOOD = [*[("ask", 2, "alice")] * 2, ("turn", 0, ""), *[("ask", 2, "alice")] * 6, ("turn", 0, ""), *LEAVE]
+"""All that wait leave in the turn in which something is given back."""
+
+
+class Shared:
+    """Something to take amounts of. order: who got one, by number, and `asked` who asked, of each client."""
+
+    def __init__(self, acquire: Callable[[int, str], Awaitable[Callable[[], None]]]) -> None:
+        self.acquire = acquire
+        self.tasks: list[asyncio.Task[None]] = []
+        self.held: list[Callable[[], None]] = []
+        self.order: dict[str, list[int]] = {"": []}
+
+    async def play(self, steps: Steps) -> None:
+        """Asks, cancels and gives back as the steps say, with turns of the loop only where they say so; then all is
+        given back."""
+        for kind, value, client in steps:
+            if kind == "ask":
+                self.tasks.append(asyncio.ensure_future(self.take(len(self.tasks), value, client)))
+            elif kind == "cancel" and self.tasks:
+                self.tasks[value % len(self.tasks)].cancel()
+            elif kind == "release" and self.held:
+                self.held.pop(value % len(self.held))()
+            elif kind == "turn":
+                await asyncio.sleep(0)
+        while not all(task.done() for task in self.tasks):
+            while self.held:
+                self.held.pop()()
+            await asyncio.sleep(0)
+        while self.held:
+            self.held.pop()()
+        for task in self.tasks:
+            assert task.cancelled() or task.exception() is None
+
+    async def take(self, number: int, amount: int, client: str) -> None:
+        self.held.append(await self.acquire(amount, client))
+        self.order.setdefault(client, []).append(number)
+        self.order[""].append(number)
+
+
+@given(steps=STEPS)
+@example(steps=[*FLOOD, ("release", 0, "")])
+@settings(max_examples=20, deadline=None)
+def test_no_amount_of_a_budget_is_lost(steps: Steps) -> None:
+    async def run() -> None:
+        budget = Budget(MOST, 1000, "no", "full")
+
+        async def acquire(amount: int, _: str) -> Callable[[], None]:
+            lease = await budget.acquire(amount)
+            assert budget.used <= MOST
+            return lease.release
+
+        shared = Shared(acquire)
+        await shared.play(steps)
+        assert (budget.used, budget.waiting) == (0, 0)
+        assert shared.order[""] == sorted(shared.order[""])
+
+    asyncio.run(run())
+
+
+@given(steps=STEPS, share=st.integers(1, MOST))
+@example(steps=[*[("ask", 1, "bob")] * 2, *FLOOD, *[("release", 0, "")] * 4], share=MOST)
+@settings(max_examples=20, deadline=None)
+def test_no_slot_is_lost(steps: Steps, share: int) -> None:
+    async def run() -> None:
+        slots = ClientSlots(MOST, share)
+
+        async def acquire(_: int, client: str) -> Callable[[], None]:
+            await slots.acquire(client)
+            assert slots.held_by(client) <= share
+            assert slots.free >= 0
+            return lambda: slots.release(client)
+
+        shared = Shared(acquire)
+        await shared.play(steps)
+        assert (slots.free, slots.held_by("alice")) == (MOST, 0)
+        del shared.order[""]
+        assert all(numbers == sorted(numbers) for numbers in shared.order.values())
+
+    asyncio.run(run())
+
+
+async def test_the_clients_that_wait_for_a_slot_take_turns() -> None:
+    slots, order = ClientSlots(1), list[str]()
+
+    async def work(client: str) -> None:
+        async with slots.held(client):
+            order.append(client)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work("alice") for _ in range(4)), *(work(client) for client in ("bob", "carol", "bob")))
+    assert order == ["alice", "alice", "bob", "carol", "alice", "bob", "alice"]
+
+
+async def test_a_client_at_its_share_leaves_the_rest_to_others() -> None:
+    slots = ClientSlots(3, 2)
+    alices = [asyncio.ensure_future(slots.acquire("alice")) for _ in range(4)]
+    await asyncio.sleep(0)
+    assert ([task.done() for task in alices], slots.free) == ([True, True, False, False], 1)
+    await slots.acquire("bob")
+    slots.release("alice")
+    await asyncio.sleep(0)
+    assert ([task.done() for task in alices], slots.free) == ([True, True, True, False], 0)
+    alices[3].cancel()
+    await asyncio.wait(alices)
+
+
+class FullTransport(asyncio.Transport):
+    """Sends nothing."""
+
+    def get_write_buffer_size(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("waits_in", ["sink", "writer"])
+async def test_who_leaves_while_the_client_does_not_read_cancels_nobody_else(waits_in: str) -> None:
+    writer = ResponseWriter(asyncio.get_running_loop(), FullTransport())
+    writer.pause()
+    sink: Sink[int] = Sink(lambda _: None, lambda: writer.paused)
+
+    async def wait() -> None:
+        await (writer.drain() if waits_in == "writer" else sink.send(1))
+
+    leaving, staying = asyncio.ensure_future(wait()), asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    later = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    assert not staying.done()
+    assert not later.done()
+    writer.resume()
+    await asyncio.gather(staying, later)
