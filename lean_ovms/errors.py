@@ -274,6 +274,13 @@ class StoreFailure(RequestError):
     code = "store_error"
 
 
+class StoreFull(StoreFailure):
+    """507: the disk is full, or what clients may store on it is."""
+
+    status = 507
+    code = "storage_full"
+
+
 class StoreUnavailable(StoreFailure):
     """503: the response store's database is away or busy; it may be back in a moment."""
 

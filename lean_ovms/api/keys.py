@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from ..config import Config
@@ -87,7 +86,7 @@ class ApiKey:
         return self.spec.models
 
     def start_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
-        """Counts a request, until its response is closed as running; then its model is known, too. Raises
+        """Counts a request for the limits, until its response is closed as running, and for the usage. Raises
         TooManyRequests."""
         for unit, rate in self._rates.items():
             if wait_s := rate.seconds_until(1):
@@ -96,7 +95,8 @@ class ApiKey:
             if self._running >= self.spec.max_parallel_requests > 0:
                 self._refuse(f"{self.spec.max_parallel_requests} requests at a time", 1.0)
             self._running += 1
-        record.releases.append(partial(self._finish_request, record, counts_as_running=counts_as_running))
+            record.releases.append(self._end_running)
+        self.count_usage(record)
         if by_request := self._rates.get("requests"):
             by_request.use(1)
 
@@ -105,9 +105,16 @@ class ApiKey:
         text = f"The limit of this API key is reached: {limit}. Please try again in {duration(wait_s)}."
         raise TooManyRequests(text, code="rate_limit_exceeded", retry_after_s=math.ceil(wait_s))
 
-    def _finish_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
-        self._running -= counts_as_running
-        self._usages.of(self.name, record.model).requests += 1
+    def _end_running(self) -> None:
+        self._running -= 1
+
+    def count_usage(self, record: RequestRecord) -> None:
+        """Counts a request for the usage alone, when its response is closed: then its model is known."""
+
+        def count() -> None:
+            self._usages.of(self.name, record.model).requests += 1
+
+        record.releases.append(count)
 
     def generation_finished(self, generation: GenerationRecord, model: str) -> None:
         """Counts the tokens of a generation, whatever is left."""
@@ -177,8 +184,10 @@ class ApiKeys:
         if route.role and route.role not in key.spec.roles:
             text = f"This API key does not have the role {route.role}, which {safe(request.path)} needs"
             raise Forbidden(text, code="insufficient_permissions")
-        if route.role == INFERENCE:
+        if route.role == INFERENCE and (route.limited or request.websocket):
             key.start_request(record, counts_as_running=not request.websocket)
+        elif route.role == INFERENCE:
+            key.count_usage(record)
 
     def _requires_key(self, route: Route) -> bool:
         if not self._config.has_api_key or route.auth == "open":

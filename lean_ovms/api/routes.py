@@ -51,6 +51,12 @@ class Route:
         return INFERENCE if self.auth == "key" else ""
 
     @property
+    def limited(self) -> bool:
+        """Whether the limits of an API key hold for it: they do not for what reads, cancels or deletes what is there,
+        or who has reached one could not even end what uses it up."""
+        return not (self.method in ("GET", "DELETE") or self.path.endswith("/cancel"))
+
+    @property
     def module(self) -> str:
         """The name of the handler's module."""
         return self.handler.partition(":")[0]

@@ -11,6 +11,7 @@ served in turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable
@@ -53,6 +54,7 @@ class ModelCache:
         self._groups: dict[str, ModelGroup] = {}
         self._members: dict[CachedModel, Member] = {}
         self._asleep: frozenset[str] | None = None  # the groups that were in memory when it began
+        self._woken = asyncio.Event()  # it has been woken up since this was made
         self._keeps = False
         self._stopped = False
         self._waiting = 0
@@ -243,9 +245,16 @@ class ModelCache:
             changing = [one for group in groups for one in group.members if one.task is not None]
             await (settled(changing) if changing else asyncio.sleep(LINGER_S))
 
+    async def pause(self, seconds: float) -> None:
+        """Returns after this time, or as soon as the server wakes up: a request that was refused may be sent again."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+
     async def wake_up(self) -> list[str]:
         """Serves requests again and loads what was in memory before. Returns the names of models that did not load."""
         before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
+        self._woken.set()
+        self._woken = asyncio.Event()
         woken = []
         for group in self._groups.values():
             group.closing_since = None

@@ -28,7 +28,9 @@ FIELDS = FieldSet((
 
 async def prepare(services: Services) -> None:
     """Continue the batches that are not finished. Raises StartError."""
-    await services.get(BatchService).open(services.handle)
+    manager = services.manager
+    pause = manager.model_cache.pause if manager is not None else None
+    await services.get(BatchService).open(services.handle, pause)
 
 
 @RouteDoc("Start a batch, with --files_path", body=FIELDS, errors=(404, 501))

@@ -101,23 +101,38 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
     return {"code": code, "message": message, "param": param, "line": line}
 
 
-async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
-    """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
-    while True:
-        request = Request("POST", line.url, body=line.body, on_behalf_of=client)
-        if line.unsupported:
-            error = BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
-            response = error_response(error, request=request)
-        else:
-            response = await handle(request)
-        data = await whole_body(response)
-        named = dict(response.headers)
-        if response.status not in BUSY:
-            break
-        await asyncio.sleep(float(named.get("Retry-After", WAIT_S)))
+class Busy(Exception):
+    """Raised for a line that the server is too busy for. retry_after_s: seconds after which it may be sent again."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__()
+        self.retry_after_s = retry_after_s
+
+
+async def attempt(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
+    """Sends the request of a line once. Returns its row, and whether it failed. Raises Busy."""
+    request = Request("POST", line.url, body=line.body, on_behalf_of=client)
+    if line.unsupported:
+        error = BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
+        response = error_response(error, request=request)
+    else:
+        response = await handle(request)
+    data = await whole_body(response)
+    named = dict(response.headers)
+    if response.status in BUSY:
+        raise Busy(float(named.get("Retry-After", WAIT_S)))
     request_id = named.get("X-Request-Id", "")
     sent = {"status_code": response.status, "request_id": request_id, "body": orjson.Fragment(data)}
     return row(line.custom_id, response=sent), response.status >= 400
+
+
+async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
+    """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
+    while True:
+        try:
+            return await attempt(handle, line, client)
+        except Busy as busy:
+            await asyncio.sleep(busy.retry_after_s)
 
 
 def row(custom_id: str | None, response: Json | None = None, error: Json | None = None) -> Json:

@@ -9,19 +9,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ....config import Config
 from ....errors import BadRequest, RequestError, StartError, StoreFailure, Unavailable, reported
 from ....observability.records import current_client
 from ....types import Handle, Json
+from ....util.client_slots import ClientSlots
 from ...response import now
 from ...services import Services
-from .lines import Line, Results, answer, check, read_line, row
+from .lines import Busy, Line, Results, attempt, check, read_line, row
 from .storage import FILE, UNFINISHED, Entry, Storage
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -30,6 +31,8 @@ T = TypeVar("T")
 WINDOW_S = 24 * 3600
 TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 LOCK_POLL_S = 1.0
+WRITE_AGAIN_S = 5.0
+"""Seconds after which the end of a batch that could not be written is written again."""
 UNKNOWN = "unknown"
 """The client of a transport that does not know the peer."""
 PIECE_LINES = 1000
@@ -50,20 +53,26 @@ class BatchService:
         self.storage = Storage(config)
         self._config = config
         self._thread = ThreadPoolExecutor(1, "files")
-        self._slots = asyncio.Semaphore(config.batch_concurrency)
+        self._slots = ClientSlots(config.batch_concurrency)
         self._handle: Handle | None = None
+        self._pause: Callable[[float], Awaitable[object]] = asyncio.sleep
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._lines: dict[str, asyncio.Future[list[None]]] = {}  # of the batches that have got so far
         self._results: dict[str, Results] = {}
 
-    async def open(self, handle: Handle) -> None:
-        """Continue the batches in the directory; when another server uses it, once that has ended. Raises StartError.
+    async def open(self, handle: Handle, pause: Callable[[float], Awaitable[object]] | None = None) -> None:
+        """Continues the batches in the directory; when another server uses it, once that has ended.
 
-        handle: sends a request of a batch.
+        Args:
+            handle: It sends a request of a batch.
+            pause: It returns after these seconds, or earlier where the server may be less busy now.
+
+        Raises:
+            StartError: The directory cannot be used.
         """
-        self._handle = handle
+        self._handle, self._pause = handle, pause or self._pause
         try:
             self._opened = await self.in_thread(self.storage.open)
         except OSError as error:
@@ -138,9 +147,9 @@ class BatchService:
         """Deletes a batch and its files. Raises BadRequest for one that is not finished."""
         if entry.body["status"] in UNFINISHED:
             raise BadRequest(f"{entry.body['id']} is not finished; cancel it first.")
-        for name in ("id", "input_file_id", *(f"{kind}_file_id" for kind in KINDS)):
-            if entry.body[name]:
-                await self.in_thread(partial(self.storage.delete, entry.body[name]))
+        body = entry.body
+        for name in (body["id"], body["input_file_id"], *(_result_file(body, kind) for kind in KINDS)):
+            await self.in_thread(partial(self.storage.delete, name))
 
     def _start(self, entry: Entry) -> None:
         task = asyncio.get_running_loop().create_task(self._run(entry))
@@ -148,30 +157,25 @@ class BatchService:
         task.add_done_callback(lambda _: self._runs.pop(entry.body["id"], None))
 
     async def _set(self, entry: Entry, status: str) -> None:
-        entry.body["status"] = status
-        entry.body[f"{status}_at"] = now()
-        await self.in_thread(partial(self.storage.put, entry, entry.to_json()))
+        """Sets the status of a batch that is not finished. Where that cannot be written, a restart finds an earlier
+        one, which is no harm."""
+        _set_status(entry.body, status)
+        with contextlib.suppress(StoreFailure):
+            await self.in_thread(partial(self.storage.put, entry, entry.to_json()))
 
     async def _run(self, entry: Entry) -> None:
         """Runs a batch to its end, whatever happens."""
         name = entry.body["id"]
         try:
-            try:
-                await self._work(entry)
-            except Exception as failure:
-                error = reported(failure, logger, "%s failed", name)
-                await self._fail(entry, [{"code": error.code, "message": error.message, "param": None, "line": None}])
-        except StoreFailure:  # it is in the log, and the next server tries again
-            pass
+            await self._work(entry)
+        except Exception as failure:
+            _add_error(entry.body, reported(failure, logger, "%s failed", name))
+            await self._finish(entry, "failed")
         finally:
             if name in self._results:
                 with contextlib.suppress(StoreFailure):
                     await self._results.pop(name).flush()
             self._lines.pop(name, None)
-
-    async def _fail(self, entry: Entry, errors: list[Json]) -> None:
-        entry.body["errors"] = {"object": "list", "data": errors}
-        await self._finish(entry, "failed")
 
     async def _work(self, entry: Entry) -> None:
         body, storage = entry.body, self.storage
@@ -179,7 +183,8 @@ class BatchService:
             total, errors = await asyncio.to_thread(self._check, body)
             body["request_counts"]["total"] = total
             if errors:
-                await self._fail(entry, errors)
+                body["errors"] = {"object": "list", "data": errors}
+                await self._finish(entry, "failed")
                 return
         if body["status"] == "validating":
             await self._set(entry, "in_progress")
@@ -195,10 +200,14 @@ class BatchService:
         elif len(results.done) < body["request_counts"]["total"]:
             status = "expired"
         if status in UNSENT:
-            await self._add_unsent(body, results, *UNSENT[status])
+            try:
+                await self._add_unsent(body, results, *UNSENT[status])
+                await results.flush()
+            except StoreFailure as failure:  # no room even for that: it ends all the same
+                _add_error(body, failure)
         else:
             await self._set(entry, "finalizing")
-        await results.flush()
+            await results.flush()
         await self._finish(entry, status)
 
     def _check(self, body: Json) -> tuple[int, list[Json]]:
@@ -208,34 +217,60 @@ class BatchService:
     async def _send(self, entry: Entry, results: Results) -> None:
         """Returns when all lines have an outcome, or the batch is cancelled or expires."""
         left, count = self._left(entry.body, results), self._config.batch_concurrency
-        lines = asyncio.gather(*(self._send_each(left, entry, results) for _ in range(count)))
-        self._lines[entry.body["id"]] = lines
+        tasks = [asyncio.ensure_future(self._send_each(left, entry, results)) for _ in range(count)]
+        lines = self._lines[entry.body["id"]] = asyncio.gather(*tasks)
+        ended: set[asyncio.Future[Any]] = {lines, *tasks}
         try:
             await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
         finally:
-            lines.cancel()
-            await asyncio.wait({lines})
+            for task in tasks:  # where one has failed, too
+                task.cancel()
+            await asyncio.wait(ended)
         with contextlib.suppress(asyncio.CancelledError):
             lines.result()
 
-    async def _send_each(self, left: Iterator[Line], entry: Entry, results: Results) -> None:
-        """Sends one line after the other. A line is read when there is a slot for it, so that few are in memory."""
+    async def _send_each(self, left: Iterator[tuple[int, Line]], entry: Entry, results: Results) -> None:
+        """Sends one line after the other. A line is read when there is a slot for it, so that few are in memory; one
+        that the server is too busy for waits without a slot, and is read again."""
         assert self._handle is not None
+        again: int | None = None  # where the line is that waited
+        wait_s: float | None
         while True:
-            async with self._slots:
-                line = await self.in_thread(lambda: next(left, None))
+            async with self._slots.held(entry.owner):
+                place, line = await self.in_thread(partial(self._next, left, entry.body, again))
                 if line is None:
                     return
-                results.put(*await answer(self._handle, line, entry.owner))
-                await asyncio.shield(results.flush())
-                _count(entry.body, results)
+                try:
+                    outcome = await attempt(self._handle, line, entry.owner)
+                except Busy as busy:
+                    again, wait_s = place, busy.retry_after_s
+                else:
+                    results.put(*outcome)
+                    await asyncio.shield(results.flush())
+                    _count(entry.body, results)
+                    again, wait_s = None, None
+                del line
+            if wait_s is not None:
+                await self._pause(wait_s)
+
+    def _next(self, left: Iterator[tuple[int, Line]], body: Json, again: int | None) -> tuple[int, Line | None]:
+        """Returns the line at a place, or the next one that is left, with its place; None after the last."""
+        if again is None:
+            return next(left, (0, None))
+        return again, read_line(self._raw_line(body, again), (body["endpoint"],))
+
+    def _raw_line(self, body: Json, place: int) -> bytes:
+        """Returns the line at a place of the input. The file is open only for that: there may be many batches."""
+        with self.storage.open_data(body["input_file_id"]) as file:
+            file.seek(place)
+            return file.readline()
 
     async def _add_unsent(self, body: Json, results: Results, code: str, message: str) -> None:
         """Adds an error for each line without an outcome."""
 
         def add_some() -> bool:
             lines = list(islice(left, PIECE_LINES))
-            for line in lines:
+            for _, line in lines:
                 results.put(row(line.custom_id, error={"code": code, "message": message}), failed=True)
             return bool(lines)
 
@@ -243,36 +278,49 @@ class BatchService:
         while await self.in_thread(add_some):
             await results.flush()
 
-    def _left(self, body: Json, results: Results) -> Iterator[Line]:
-        """Returns the lines of a batch that have no outcome. Its file is open only while one is read: there may be
-        many batches."""
-        place, raw = 0, b"\n"
-        while raw:
+    def _left(self, body: Json, results: Results) -> Iterator[tuple[int, Line]]:
+        """Returns the lines of a batch that have no outcome, with their places in its file."""
+        place = 0
+        while raw := self._raw_line(body, place):
             if not raw.isspace() and (line := read_line(raw, (body["endpoint"],))).custom_id not in results.done:
-                yield line
-            with self.storage.open_data(body["input_file_id"]) as file:
-                file.seek(place)
-                raw = file.readline()
-                place = file.tell()
+                yield place, line
+            place += len(raw)
 
     async def _finish(self, entry: Entry, status: str) -> None:
-        """Makes files of the results, and ends the batch."""
+        """Makes files of the results, and ends the batch.
+
+        It has ended even while the disk is full: then its files can be deleted, which makes room. What is not written
+        is written again until it can be; a server that starts before that goes on with the batch.
+        """
         body, storage = entry.body, self.storage
         results = self._results.get(body["id"])
+        made: list[Entry] = []
         if results is not None:
             _count(body, results)
             for kind in KINDS:
                 name = _result_file(body, kind)
-                size = storage.data(name).stat().st_size
+                size = path.stat().st_size if (path := storage.data(name)).exists() else 0
                 if size:
-                    made = file_body(name, f"{body['id']}_{kind}.jsonl", "batch_output", size, entry.keep_s)
-                    file = Entry(entry.owner, made)
-                    await self.in_thread(partial(storage.put, file, file.to_json()))
+                    file = file_body(name, f"{body['id']}_{kind}.jsonl", "batch_output", size, entry.keep_s)
+                    made.append(Entry(entry.owner, file))
                     body[f"{kind}_file_id"] = name
                 else:
                     await self.in_thread(partial(storage.drop_data, name))
-        await self._set(entry, status)
+        _set_status(body, status)
+        made.append(entry)
+        for one in made:
+            await self.in_thread(partial(storage.keep, one))
         logger.info("%s is %s: %s", body["id"], status, body["request_counts"])
+        for one in made:
+            await self._write(one)
+
+    async def _write(self, entry: Entry) -> None:
+        """Writes what `keep` was given, as soon as it can be written."""
+        while True:
+            with contextlib.suppress(StoreFailure):  # it is in the log
+                await self.in_thread(partial(self.storage.put_kept, entry))
+                return
+            await asyncio.sleep(WRITE_AGAIN_S)
 
 
 def owner() -> str:
@@ -283,6 +331,17 @@ def owner() -> str:
 def _result_file(body: Json, kind: str) -> str:
     """Returns the id of a batch's file of answers or of errors."""
     return f"{FILE}-{body['id'].rpartition('_')[2]}-{kind}"
+
+
+def _set_status(body: Json, status: str) -> None:
+    body["status"] = status
+    body[f"{status}_at"] = now()
+
+
+def _add_error(body: Json, error: RequestError) -> None:
+    """Says in a batch why it ended."""
+    shown = {"code": error.code, "message": error.message, "param": None, "line": None}
+    body["errors"] = {"object": "list", "data": [shown]}
 
 
 def _count(body: Json, results: Results) -> None:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 import orjson
 
 from ....config import Config
-from ....errors import BadRequest, NotFound, StoreFailure
+from ....errors import BadRequest, NotFound, StoreFailure, StoreFull
 from ....media.file_slice import FileSlice
 from ....push_types import Sink
 from ....types import Json
@@ -160,7 +160,7 @@ class Storage:
     def require_room(self, size: int) -> None:
         """Raises StoreFailure if there is no room for more bytes."""
         if self.used + size > self._most_bytes:
-            raise StoreFailure("The files of this server take all the room that they may.", code="storage_full")
+            raise StoreFull("The files of this server take all the room that they may; delete some.")
 
     def add(self, entry: Entry, data: memoryview | FileSlice | None = None) -> None:
         """Stores a new batch, or a file with these bytes. Raises StoreFailure and BadRequest."""
@@ -198,6 +198,15 @@ class Storage:
             raise failure(error) from None
         self._entries[name] = entry
 
+    def keep(self, entry: Entry) -> None:
+        """Has a file or a batch in memory that is not on the disk yet; `put_kept` stores it."""
+        self._entries[entry.body["id"]] = entry
+
+    def put_kept(self, entry: Entry) -> None:
+        """Stores what `keep` was given, unless it has been deleted. Raises StoreFailure."""
+        if self._entries.get(entry.body["id"]) is entry:
+            self.put(entry, entry.to_json())
+
     def delete(self, name: str) -> None:
         """Deletes a file, or a batch that has finished. Raises BadRequest for the input of a batch that runs."""
         batch = next((one.body["id"] for one in self.unfinished() if one.body["input_file_id"] == name), None)
@@ -227,8 +236,9 @@ class Storage:
 def failure(error: OSError) -> StoreFailure:
     """Returns the error for clients; the log has the details."""
     logger.error("--files_path cannot be written: %s", error)
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return StoreFailure("A file could not be stored.", code="storage_full" if full else None)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull("The disk of this server's files is full; delete some.")
+    return StoreFailure("A file could not be stored.")
 
 
 class FileStream:

@@ -12,10 +12,6 @@ from typing import Any, ClassVar, Protocol
 from ....errors import StoreFailure
 
 
-class StoreFull(StoreFailure):
-    """The disk is full."""
-
-
 class Rows(Protocol):
     """The result of a statement. rowcount: how many rows it changed."""
 

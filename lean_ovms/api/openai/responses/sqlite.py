@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ....errors import StartError, StoreFailure, StoreUnavailable
+from ....errors import StartError, StoreFailure, StoreFull, StoreUnavailable
 from ....util.files import open_regular
-from .connection import Connection, Rows, StoreFull
+from .connection import Connection, Rows
 
 logger = logging.getLogger("lean_ovms.responses")
 

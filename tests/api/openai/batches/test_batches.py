@@ -291,9 +291,10 @@ async def test_a_disk_that_fails_ends_the_batch(make_client: MakeClient, monkeyp
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(lines.os, "fsync", full)
-    refused = await client.upload(b"x", status=500)
+    refused = await client.upload(b"x", status=507)
     assert refused["error"]["code"] == "storage_full"
-    batch = await client.create(file["id"], status=500)
+    assert "disk" in refused["error"]["message"]
+    batch = await client.create(file["id"], status=507)
     assert batch["error"]["code"] == "storage_full"
     monkeypatch.undo()
     written = lines.Results._write

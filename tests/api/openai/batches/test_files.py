@@ -54,10 +54,10 @@ async def test_lists(make_client: MakeClient) -> None:
 
 async def test_limits(make_client: MakeClient) -> None:
     client, _ = await make_client(max_files_per_client=2, max_files_mb=1)
-    refused = await client.upload(b"x" * (1 << 20 | 1), status=500)
+    refused = await client.upload(b"x" * (1 << 20 | 1), status=507)
     assert refused["error"]["code"] == "storage_full"
     await client.upload(b"x" * (1 << 20))
-    await client.upload(b"x", status=500)
+    await client.upload(b"x", status=507)
     await client.upload(b"")
     assert (await client.upload(b"", status=400))["error"]["code"] == "too_many_files"
     await client.upload(b"", peer="10.0.0.1:1")
