@@ -1,8 +1,9 @@
 """The formats of structural tags, XGrammar's notation (https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html).
 
 It is what clients send, what openvino-genai and XGrammar take, and what a request's constraint is written in on its way
-to the engine; lark.py translates it for llguidance. Two members are this server's own: `style` "python", "gemma" and
-the like of a JSON schema (notations.py), and `most` of tags with a separator.
+to the engine; lark.py translates it for llguidance. Three members are this server's own: `style` "python", "gemma" and
+the like of a JSON schema (notations.py), `most` of tags with a separator, and `special` of any text: false for the text
+of a value, in which the special tokens of a vocabulary have no place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from ..types import Json
 
 ANY_TEXT: Json = {"type": "any_text"}
+ANY_VALUE: Json = {"type": "any_text", "special": False}
+"""Text without special tokens, which are not shown in a value."""
 
 
 def text(value: str) -> Json:
@@ -33,9 +36,9 @@ def tag(begin: str, content: Json, end: str) -> Json:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def until(end: str) -> Json:
+def until(end: str, text: Json = ANY_TEXT) -> Json:
     """Any text up to this end, inclusive."""
-    return tag("", ANY_TEXT, end)
+    return tag("", text, end)
 
 
 def optional(form: Json) -> Json:

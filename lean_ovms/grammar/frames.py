@@ -198,7 +198,7 @@ class _Value:
         self._tool.ignored.update(word for word in ("pattern", "oneOf") if word in whole)
         least, most = whole.get("minLength", 0), whole.get("maxLength")
         if not least and most is None:
-            return formats.until(end)
+            return formats.until(end, formats.ANY_VALUE)
         counted = formats.regex(f"[^<]{{{int(least)},{'' if most is None else int(most)}}}")
         return formats.sequence(counted, formats.text(end))
 

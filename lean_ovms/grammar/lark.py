@@ -22,6 +22,8 @@ tool call took more than its fuel, 7 ms instead of 0.7, and `(("a"){200}){100}` 
 WHITESPACE = "[ \\n\\r\\t]{1,25}"
 """Between two tokens of JSON: enough for any indentation; without a limit a model may write blanks for ever."""
 _EMPTY = "/(?:)/"
+TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
+"""All bytes, at least one of them, and all that is UTF-8."""
 
 
 class Converters(NamedTuple):
@@ -51,7 +53,7 @@ def translate(tag: Any, converters: Converters) -> Translated:
         return Translated(writer.grammar_of(form), [])
     try:
         whole = writer.write(form, 0)
-        rules = "\n".join([f"start: {writer.in_rule(whole)}", "ANY: /(?s:.)*/", *writer.rules])
+        rules = "\n".join([f"start: {writer.in_rule(whole)}", *TERMINALS, *writer.rules])
     except RecursionError:
         raise GrammarTooComplex("The grammar is nested too deep") from None
     text = f"{HEADER}{rules}\n"
@@ -138,8 +140,8 @@ class _Writer:
         return Expression(self.converters.regex(_text(form, "pattern")), True)
 
     def _any_text(self, form: Json, depth: int) -> Expression:
-        excluded = _texts(form, "excludes")
-        return Expression(f"(ANY & ~(ANY {_any_of(excluded)} ANY))" if excluded else "ANY", True)
+        excluded, inside = _texts(form, "excludes"), _inside(form)
+        return Expression(f"({inside} & ~(ANY {_any_of(excluded)} ANY))" if excluded else inside, True)
 
     def _sequence(self, form: Json, depth: int) -> Expression:
         return self._series([self.write(part, depth) for part in _list(form, "elements")])
@@ -168,7 +170,7 @@ class _Writer:
             raise GrammarInvalid("end of the format tag is not a string")
         content = form.get("content")
         if isinstance(content, dict) and content.get("type") == "any_text" and all(texts):
-            return Expression(until(texts, _texts(content, "excludes")), True)
+            return Expression(until(texts, _texts(content, "excludes"), inside=_inside(content)), True)
         return self._series([self.write(content, depth), Expression(_any_of(texts), True)])
 
     def _triggered_tags(self, form: Json, depth: int) -> Expression:
@@ -248,11 +250,23 @@ _KINDS = (
 )
 
 
-def until(ends: Sequence[str], excluded: Sequence[str] = (), others: Sequence[str] = ()) -> str:
-    """Any text up to the first of these ends. others: ends of other kinds, which may not come before."""
+def until(ends: Sequence[str], excluded: Sequence[str] = (), others: Sequence[str] = (), *, inside: str = "ANY") -> str:
+    """Writes any text up to the first of some ends.
+
+    Args:
+        ends: Texts of which one has to follow.
+        excluded: Texts that may not be in the text.
+        others: Ends of other kinds, which may not come before.
+        inside: The terminal of the text.
+    """
     every = _any_of((*ends, *(text for text in others if text not in ends)))
     without = f" & ~(ANY {_any_of(excluded)} ANY)" if excluded else ""
-    return f"((ANY {_any_of(ends)}) & ~(ANY {every} /(?s:.)+/){without})"
+    return f"(({inside} {_any_of(ends)}) & ~(ANY {every} SOME){without})"
+
+
+def _inside(form: Json) -> str:
+    """The terminal of a format of any text: TEXT has no place for special tokens (formats.py)."""
+    return "TEXT" if form.get("special") is False else "ANY"
 
 
 def literal(text: str) -> str:

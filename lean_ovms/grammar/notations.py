@@ -199,7 +199,7 @@ class _Gemma(_Values):
         least, most = schema.get("minLength", 0), schema.get("maxLength")
         quote = json.dumps(self.quote)
         if not least and most is None:
-            return self.writer.named("T", f"{quote} ((ANY {quote}) & ~(ANY {quote} /(?s:.)+/))")
+            return self.writer.named("T", f"{quote} ((TEXT {quote}) & ~(ANY {quote} SOME))")
         counted = f"/[^<]{{{int(least)},{'' if most is None else int(most)}}}/"
         return self.writer.named("T", f"{quote} {counted} {quote}")
 
@@ -231,6 +231,12 @@ STYLES: dict[str, type[_Values]] = {
     "gemma": _Gemma,
     "functiongemma": _FunctionGemma,
 }
+
+
+def quote(style: object) -> str | None:
+    """Returns the quote of strings in a notation that has its own; None for others."""
+    values = STYLES.get(style) if isinstance(style, str) else None
+    return values.quote if values is not None and issubclass(values, _Gemma) else None
 
 
 def _kinds(schema: Any) -> list[str]:

@@ -72,6 +72,7 @@ class Lowered:
             return self._schema(form)
         done = {key: self._written(part) if key != "json_schema" else part for key, part in form.items()}
         done.pop("most", None)
+        done.pop("special", None)
         if form.get("type") == "const_string" and form.get("value") == "":
             return _NOTHING
         if self._within_genai and form.get("type") == "optional":

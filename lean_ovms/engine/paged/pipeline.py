@@ -16,6 +16,7 @@ from pathlib import Path
 import openvino_genai as genai
 
 from ...config import EngineConfig
+from ...engine_types import Vocabulary
 from ...errors import BadRequest, EngineFailure, StartError
 from ...repository import gguf_names
 from ...repository.gguf import is_gguf
@@ -42,7 +43,7 @@ from .disk_cache.slots import SlotFiles
 from .disk_cache.tier import DiskTier
 from .drafting.draft_model import DraftModel
 from .engine import Engine
-from .grammar.matcher import Library, Matcher, Prepare, padded
+from .grammar.matcher import Library, Matcher, Prepare
 from .lora.adapters import Adapter, AdapterTable, fits
 from .model import PagedModel
 from .network import NotPageable
@@ -272,7 +273,7 @@ class PagedPipeline(Engine):
                 raise NotPageable(f"no structured output with it: {unknown}")
             log.warning("no structured output with this model: %s", unknown)
             return None
-        return self._library(config, words.pieces, self._model.vocab_size, eos)
+        return self._library(config, words, self._model.vocab_size, eos)
 
     def _load_vision(self, config: EngineConfig, settings: PipelineSettings, wake: Callable[[], None]) -> Vision:
         """Raises NotPageable."""
@@ -355,8 +356,8 @@ class PagedPipeline(Engine):
         self.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)
 
 
-def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], int, Seq[int]], Library], Prepare]:
-    """Returns what makes a grammar library from (config, pieces, width, ends), and what computes a step's masks.
+def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Vocabulary, int, Seq[int]], Library], Prepare]:
+    """Returns what makes a grammar library from (config, words, width, ends), and what computes a step's masks.
 
     Only the library that is used is imported. Raises StartError.
     """
@@ -375,17 +376,22 @@ def _library(config: EngineConfig) -> tuple[Callable[[EngineConfig, Seq[bytes], 
     return _xgrammar, xgrammar_matcher.prepare
 
 
-def _guidance(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
+def _guidance(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
     from .grammar.guidance import Guidance
 
-    return Guidance(pieces, width, eos, ProcessGrammarChecker(_checker_settings(config, width), GRAMMAR_PROCESS))
+    reader = ProcessGrammarChecker(_checker_settings(config, width), GRAMMAR_PROCESS)
+    return Guidance(words.pieces, width, eos, reader, special=words.special)
 
 
-def _xgrammar(config: EngineConfig, pieces: Seq[bytes], width: int, eos: Seq[int]) -> Library:
+def _xgrammar(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
     from .grammar.xgrammar_matcher import XGrammar
 
-    settings = replace(_checker_settings(config, width), pieces=padded(pieces, width), eos=sorted(eos), probe_s=1.0)
-    return XGrammar(pieces, width, eos, ProcessGrammarChecker(settings, XGRAMMAR_PROCESS))
+    settings = replace(_checker_settings(config, width), eos=sorted(eos), probe_s=1.0)
+
+    def checker(pieces: Seq[bytes]) -> ProcessGrammarChecker:
+        return ProcessGrammarChecker(replace(settings, pieces=pieces), XGRAMMAR_PROCESS)
+
+    return XGrammar(words.pieces, width, eos, checker, special=words.special)
 
 
 def _checker_settings(config: EngineConfig, width: int) -> CheckerSettings:

@@ -27,10 +27,10 @@ def xgrammar_library(pieces, width, eos, **options):
     """XGrammar for a vocabulary; skips the test without the packages."""
     if not pipeline_choice.has_xgrammar():
         pytest.skip(f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}")
-    from lean_ovms.engine.paged.grammar.xgrammar_matcher import XGrammar, padded
+    from lean_ovms.engine.paged.grammar.xgrammar_matcher import XGrammar
     from lean_ovms.engine.paged.grammar.xgrammar_process import XGrammarCompiler
 
-    found = XGrammar(pieces, width, eos, Here(XGrammarCompiler(padded(pieces, width), eos)), **options)
+    found = XGrammar(pieces, width, eos, lambda known: Here(XGrammarCompiler(known, eos)), **options)
     try:
         yield found
     finally:

@@ -9,7 +9,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import llguidance
@@ -26,6 +26,7 @@ from ...generation.grammar_limits import GrammarBounds
 from ...generation.pipeline import GrammarCost
 from ..sampling.logits_processors import NoToken
 from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
+from .special_tokens import Needed
 
 log = logging.getLogger(__name__)
 
@@ -83,25 +84,36 @@ class Guidance:
     """
 
     def __init__(
-        self, pieces: Sequence[bytes], width: int, eos: Sequence[int], reader: ProcessGrammarChecker | None = None
+        self,
+        pieces: Sequence[bytes],
+        width: int,
+        eos: Sequence[int],
+        reader: ProcessGrammarChecker | None = None,
+        *,
+        special: Collection[int] = (),
     ) -> None:
-        """pieces: the bytes of each token. width: of the logits.
+        """Keeps the vocabulary.
 
-        reader: of grammars that may be costly to compile (grammar_process); None reads them here.
+        Args:
+            pieces: The bytes of each token.
+            width: Of the logits.
+            eos: Tokens that end a text.
+            reader: Of grammars that may be costly to compile (grammar_process); None reads them here.
+            special: Tokens that an answer does not show.
         """
         self._reader = reader
         self._read: dict[str, Reading] = {}
         self._read_bytes = 0
-        self._pieces, self._eos = padded(pieces, width), sorted(eos)
+        self._width, self._eos = width, sorted(eos)
         self._tokenizer: Any = None
         self._lock = threading.Lock()
-        self._compiled: dict[str, Any] = {}
-        self._tokens = GrammarTokens(self._pieces, self._eos)
+        self._compiled: dict[str, tuple[Any, Needed]] = {}
+        self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
 
     def compile(self, tag: str) -> None:
         """Makes a grammar ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
         if tag not in self._compiled:
-            self._compiled[tag], _ = self._built(tag)
+            self._compiled[tag] = self._built(tag)[0], self._tokens.special.needed(_parsed(tag))
 
     def clear(self) -> None:
         with self._lock:
@@ -127,7 +139,8 @@ class Guidance:
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
         """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end."""
         self.compile(tag)
-        return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), self._tokens)
+        built, needed = self._compiled[tag]
+        return GuidanceMatcher(built.deep_copy(), stops | frozenset(self._eos), self._tokens, needed)
 
     def _built(self, tag: str) -> tuple[Any, tuple[str, ...]]:
         """Compiles a grammar; returns llguidance's matcher, and what it does not impose."""
@@ -135,7 +148,7 @@ class Guidance:
         with self._lock:
             if self._tokenizer is None:
                 wrapper = llguidance.TokenizerWrapper(self._tokens)
-                self._tokenizer = llguidance.LLTokenizer(wrapper, len(self._pieces), self._eos)
+                self._tokenizer = llguidance.LLTokenizer(wrapper, len(self._tokens.tokens), self._eos)
         built = llguidance.LLMatcher(self._tokenizer, reading.text, log_level=0, limits=LIMITS)
         _raise_for(built)
         return built, (*reading.notices, *map(_notice, built.get_grammar_warnings()))
@@ -179,7 +192,7 @@ class Guidance:
 
     def _any_token(self, mask: bytes, rng: random.Random) -> int | None:
         """Returns a random token of a mask that does not end the text; not all of them need be equally likely."""
-        allowed = np.frombuffer(mask, np.uint8).copy()
+        allowed = np.frombuffer(mask, np.uint8)[: self._width // 8 + 1].copy()
         for end in self._eos:
             allowed[end >> 3] &= ~np.uint8(1 << (end & 7))
         filled = np.flatnonzero(allowed)
@@ -253,10 +266,11 @@ def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
 class GuidanceMatcher:
     """A grammar.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
 
-    __slots__ = ("_ready", "_slow", "_stops", "_tokens", "mask", "state")
+    __slots__ = ("_needed", "_ready", "_slow", "_stops", "_tokens", "mask", "state")
 
-    def __init__(self, state: Any, stops: frozenset[int], tokens: GrammarTokens) -> None:
+    def __init__(self, state: Any, stops: frozenset[int], tokens: GrammarTokens, needed: Needed) -> None:
         self.state = state
+        self._needed = needed
         self._stops = stops
         self._tokens = tokens
         self.mask = np.zeros(-(-len(tokens.tokens) // 32), np.uint32)
@@ -284,7 +298,10 @@ class GuidanceMatcher:
         if self._slow or self.state.is_error():
             raise NoToken(TOO_COMPLEX)
         ends = self._stops if self.state.is_accepting() else ()
-        forbid(row, self.mask if self._ready else None, ends)
+        if not self._ready:
+            forbid(row, None, ends)
+        else:
+            forbid(row, self.mask, ends, self._tokens.special.forbidden(self.mask, self._needed))
 
     def consume(self, token: int) -> bool:
         """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""
@@ -302,4 +319,4 @@ class GuidanceMatcher:
             return []
 
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self.state.deep_copy(), self._stops, self._tokens)
+        return GuidanceMatcher(self.state.deep_copy(), self._stops, self._tokens, self._needed)

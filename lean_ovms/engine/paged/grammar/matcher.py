@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...generation.pipeline import Compiler, GrammarChecker
+from .special_tokens import SpecialTokens
 
 MAX_FORCED_BYTES = 128
 """The most bytes of text without a choice that become draft tokens in one step."""
@@ -21,11 +22,12 @@ FORBIDDEN = _BITS.astype(np.float32)
 class GrammarTokens:
     """A vocabulary in the form that llguidance reads, which tokenizes for both libraries.
 
-    It tokenizes by the longest pieces; no mask depends on that.
+    It tokenizes by the longest pieces; no mask depends on that. special: what is known of its special tokens.
     """
 
-    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
-        self.tokens = list(pieces)
+    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int], special: Collection[int] = ()) -> None:
+        self.special = SpecialTokens(pieces, special, eos)
+        self.tokens = self.special.pieces
         self.eos_token_id = eos[0]
         self.bos_token_id = None
         self.special_token_ids = list(eos)
@@ -94,12 +96,26 @@ def padded(pieces: Sequence[bytes], width: int) -> list[bytes]:
     return [*pieces, *[b""] * (width - len(pieces))][:width]
 
 
-def forbid(row: NDArray[np.float32], mask: NDArray[np.uint32] | None, ends: Collection[int]) -> None:
-    """Forbids, in a logits row [vocab], all tokens whose bit in a mask is 0 (None: all), but the ends."""
+def forbid(
+    row: NDArray[np.float32],
+    mask: NDArray[np.uint32] | None,
+    ends: Collection[int],
+    also: NDArray[np.int64] | None = None,
+) -> None:
+    """Forbids tokens in a logits row.
+
+    Args:
+        row: Logits [vocab], which are changed.
+        mask: The bits of the tokens that are left; None for none of them.
+        ends: Tokens that are left in any case.
+        also: Tokens that are forbidden although their bit is 1.
+    """
     kept_ids = list(ends)
     kept = row[kept_ids]
     if mask is None:
         row[:] = -np.inf
     else:
-        row += FORBIDDEN[mask.view(np.uint8)].reshape(-1)[: len(row)]
+        row += FORBIDDEN[mask.view(np.uint8)[: -(-len(row) // 8)]].reshape(-1)[: len(row)]
+    if also is not None:
+        row[also] = -np.inf
     row[kept_ids] = kept

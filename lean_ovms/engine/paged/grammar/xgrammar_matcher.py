@@ -8,10 +8,11 @@ from then on.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..sampling.logits_processors import NoToken
 from . import xgrammar_core
 from .bounded_calls import LIMIT_S, CallThread
 from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
+from .special_tokens import Needed
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +45,10 @@ GUESS_S = 0.005
 
 @dataclass(slots=True)
 class _Compiled:
-    """grammar: the library's. slow: a mask took too long."""
+    """grammar: the library's. needed: of special tokens. slow: a mask took too long."""
 
     grammar: Any
+    needed: Needed
     slow: bool = False
 
 
@@ -61,15 +64,28 @@ class XGrammar:
         pieces: Sequence[bytes],
         width: int,
         eos: Sequence[int],
-        checker: ProcessGrammarChecker,
+        checker: Callable[[Sequence[bytes]], ProcessGrammarChecker],
         limit_s: float = LIMIT_S,
+        *,
+        special: Collection[int] = (),
     ) -> None:
-        """pieces: bytes of each token. width: of the logits. checker: xgrammar_process for the same tokens. limit_s:
-        CPU time of a mask. Raises NotUsable."""
+        """Loads the library.
+
+        Args:
+            pieces: The bytes of each token.
+            width: Of the logits.
+            eos: Tokens that end a text.
+            checker: Makes xgrammar_process for the pieces that the library is to know.
+            limit_s: CPU time of a mask.
+            special: Tokens that an answer does not show.
+
+        Raises:
+            NotUsable: The library cannot be loaded.
+        """
         self._core = xgrammar_core.load()
-        self._pieces, self._eos = padded(pieces, width), sorted(eos)
-        self._tokens = GrammarTokens(self._pieces, self._eos)
-        self._checker = checker
+        self._eos = sorted(eos)
+        self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
+        self._checker = checker(self._tokens.tokens)
         self._threads = MaskThreads(limit_s)
         self._lock = threading.Lock()
         self._asking = threading.Lock()
@@ -97,10 +113,10 @@ class XGrammar:
         text = answer["compiled"]
         with self._lock:
             if self._vocabulary is None:
-                self._vocabulary = self._core.vocabulary(self._pieces, self._eos)
+                self._vocabulary = self._core.vocabulary(self._tokens.tokens, self._eos)
         grammar = self._core.compiled(text, self._vocabulary)
         with self._lock:
-            self._compiled.setdefault(tag, _Compiled(grammar))
+            self._compiled.setdefault(tag, _Compiled(grammar, self._tokens.special.needed(json.loads(tag))))
         return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
@@ -216,7 +232,9 @@ class XGrammarMatcher:
         self.prepare()
         if self._failed:
             raise NoToken(TOO_COMPLEX)
-        forbid(row, self._mask[0].view(np.uint32), self._stops if self._ends else ())
+        mask = self._mask[0].view(np.uint32)
+        also = self._tokens.special.forbidden(mask, self._compiled.needed)
+        forbid(row, mask, self._stops if self._ends else (), also)
 
     def consume(self, token: int) -> bool:
         """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""
