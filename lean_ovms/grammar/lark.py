@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..types import Json
 from . import formats, notations
+from .name_patterns import Match, merged
 
 MAX_NESTING = 64
 HEADER = '%llguidance {"no_forcing": true}\n'
@@ -27,13 +28,15 @@ TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
 
 
 class Converters(NamedTuple):
-    """What the library has for notations other than its own; both raise GrammarInvalid.
+    """What the library has for notations other than its own; all raise GrammarInvalid.
 
     regex: writes a regular expression as Lark's, between slashes. ebnf: translates XGrammar's and llama.cpp's notation.
+    match: matches the pattern of a schema with names.
     """
 
     regex: Callable[[str], str]
     ebnf: Callable[[str], str]
+    match: Match
 
 
 class Translated(NamedTuple):
@@ -125,7 +128,7 @@ class _Writer:
         if not isinstance(schema, dict | bool):
             raise GrammarInvalid("json_schema is not an object")
         if style == "json":
-            return Expression(self.json(schema), False)
+            return Expression(self.json(merged(schema, self.converters.match)), False)
         return Expression(notations.write(style, schema, self), False)
 
     def _grammar(self, form: Json, depth: int) -> Expression:

@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import llguidance
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....grammar import lark
+from ....grammar.name_patterns import PatternNames
+from ....types import Json
 from ....util.resources import allowed_cores
 from ...generation import grammar_limits
 from ...generation.grammar_checker import ProcessGrammarChecker
@@ -66,7 +69,7 @@ class Reading(NamedTuple):
 
 def read(tag: Any) -> Reading:
     """Translates a structural tag into Lark. Raises GrammarInvalid and GrammarTooComplex."""
-    done = lark.translate(tag, lark.Converters(_regex, _ebnf))
+    done = lark.translate(tag, lark.Converters(_regex, _ebnf, _match))
     return Reading(done.text, tuple(done.notices))
 
 
@@ -221,6 +224,33 @@ def _ebnf(grammar: str) -> str:
         raise GrammarTooComplex("The grammar is nested too deep") from None
     except Exception as error:  # it raises Exception itself
         raise GrammarInvalid(f"The grammar cannot be read: {str(error)[:300]}") from None
+
+
+def _match(pattern: str, names: Sequence[str]) -> PatternNames:
+    """Matches the pattern of a schema with names, and tells whether there is another name that it matches."""
+    one = _in_bytes({"type": "string", "pattern": pattern})
+    declared = tuple(name for name in names if _fits(one, json.dumps(name, ensure_ascii=False)))
+    rest = dict.fromkeys(names, False)
+    named = {"type": "object", "properties": rest, "patternProperties": {pattern: True}, "additionalProperties": False}
+    return PatternNames(declared, _in_bytes(named).validate_tokens(_bytes().tokenize_str('{"')) == 2)
+
+
+def _in_bytes(schema: Json) -> Any:
+    """Returns a matcher of a schema whose tokens are single bytes."""
+    matcher = llguidance.LLMatcher(_bytes(), f"start: %json {json.dumps(schema)}\n", log_level=0, limits=LIMITS)
+    _raise_for(matcher)
+    return matcher
+
+
+@cache
+def _bytes() -> Any:
+    return llguidance.LLTokenizer("byte")
+
+
+def _fits(matcher: Any, text: str) -> bool:
+    """Whether the whole text is one of the grammar."""
+    state, ids = matcher.deep_copy(), _bytes().tokenize_str(text)
+    return bool(state.validate_tokens(ids) == len(ids) and state.consume_tokens(ids) and state.is_accepting())
 
 
 def _notice(warning: str) -> str:

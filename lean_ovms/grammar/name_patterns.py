@@ -1,0 +1,72 @@
+"""Patterns of names that only declared or required properties have: `properties` k beside `patternProperties` "^k$".
+
+llguidance imposes both on k, but where nothing else is allowed it lets a comma follow for a name that cannot come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..types import Json
+from .schema import Schema
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_VALUES = ("enum", "const", "default", "examples")
+
+
+class PatternNames(NamedTuple):
+    """declared: the names of a list that a pattern matches. others: whether it matches any other name."""
+
+    declared: tuple[str, ...]
+    others: bool
+
+
+Match = Callable[[str, Sequence[str]], PatternNames]
+"""Finds what a pattern matches of a list of names."""
+
+
+def merged(schema: Schema, match: Match) -> Schema:
+    """Returns the schema with each pattern that matches declared or required properties only written into these."""
+    done: Schema = _merged(schema, match)
+    return done
+
+
+def _merged(schema: Any, match: Match) -> Any:
+    if isinstance(schema, list):
+        return [_merged(part, match) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    done = {key: part if key in _VALUES else _part(key, part, match) for key, part in schema.items()}
+    patterns, properties = done.get("patternProperties"), done.get("properties")
+    if isinstance(patterns, dict) and isinstance(properties, dict) and done.get("additionalProperties") is False:
+        _write_in(done, match, patterns, dict(properties))
+    return done
+
+
+def _part(key: str, part: Any, match: Match) -> Any:
+    if key in _MAPS and isinstance(part, dict):
+        return {name: _merged(one, match) for name, one in part.items()}
+    return _merged(part, match)
+
+
+def _write_in(done: Json, match: Match, patterns: Json, properties: Json) -> None:
+    left: Json = {}
+    for pattern, part in patterns.items():
+        found = match(pattern, tuple(dict.fromkeys([*properties, *done.get("required", ())])))
+        if found.others:
+            left[pattern] = part
+            continue
+        for name in found.declared:
+            properties[name] = _both(properties.get(name, True), part)
+    done["properties"] = properties
+    done["patternProperties"] = left
+    if not left:
+        del done["patternProperties"]
+
+
+def _both(one: Schema, other: Schema) -> Schema:
+    """Returns a schema of the values that both allow."""
+    if one is True or one == other:
+        return other
+    return one if other is True else {"allOf": [one, other]}
