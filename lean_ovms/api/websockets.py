@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import BadRequest, TooManyRequests, Unavailable, UpgradeRequired
 from ..observability.records import current_client
 from ..types import Json, Request
+from ..util.client_slots import share
 from ..websocket_types import Close, Upgrade, WebSocket, WebSocketMessage
 from .services import Services
 
@@ -67,7 +68,7 @@ class OpenWebSockets(Generic[S]):
         if self.stopping.is_set():
             raise Unavailable("the server is shutting down", code="shutting_down")
         client = current_client()
-        if self._clients.total() >= self._most or self._clients[client] >= max(1, self._most - self._most // 4):
+        if self._clients.total() >= self._most or self._clients[client] >= share(self._most):
             raise TooManyRequests(self._refusal, code="too_many_sessions")
         self._clients[client] += 1
         upgrade = Upgrade(serve, **options)

@@ -179,7 +179,10 @@ class ServerOptions(Options):
     )
     max_tool_calls: int = _tools(32, "most calls of MCP tools in a response", low=1)
     max_tool_sessions: int = _tools(
-        16, "most responses that are connected to tool servers at a time; further ones wait", low=1
+        16,
+        "most responses that are connected to tool servers at a time, three quarters of them of one client; further "
+        "ones wait, at most 30 s",
+        low=1,
     )
     max_tool_output: int = _tools(32768, "most characters of a tool's output; the rest is cut off", low=100)
     tool_timeout_s: float = _tools(

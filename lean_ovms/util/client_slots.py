@@ -10,6 +10,11 @@ from collections.abc import AsyncIterator, Hashable
 from .turns import Turns
 
 
+def share(most: int) -> int:
+    """Returns how many of so many slots, each held for a long time, one client may have: others find one at once."""
+    return max(1, most - most // 4)
+
+
 class ClientSlots:
     """A number of slots. A client that has its share of them waits, whatever is free."""
 

@@ -10,11 +10,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....config import Config
-from ....errors import RequestError, WrongOptions, install_command
+from ....errors import RequestError, TooManyRequests, Unavailable, WrongOptions, install_command
+from ....observability.records import current_client
 from ....types import Json
+from ....util.budget import MAX_WAIT_S
+from ....util.client_slots import ClientSlots, share
+from ....util.concurrency import InFlight
 from ...fields import parsed_object
 from .mcp_tools import McpTool, error_text, execution_error
 from .tool_origin import ToolOrigin
@@ -26,6 +31,8 @@ logger = logging.getLogger("lean_ovms.tools")
 T = TypeVar("T")
 EXTRA = "mcp"
 MAX_TOOLS = 1000
+BUSY_RETRY_S = 5
+"""Seconds until a response that found no slot for its tools may be tried again."""
 
 
 class ToolFailed(Exception):
@@ -50,7 +57,8 @@ class ToolServers:
     def __init__(self, config: Config) -> None:
         self.timeout_s = config.tool_timeout_s
         self.max_output = config.max_tool_output
-        self.slots = asyncio.Semaphore(config.max_tool_sessions)
+        self.most = config.max_tool_sessions
+        self.slots = ClientSlots(self.most, share(self.most))
         self.connections: set[_Connection] = set()
 
     async def prepare(self) -> None:
@@ -71,16 +79,23 @@ class ToolServers:
 
 
 class ToolSessions:
-    """The connections of one response, each opened by its first use. Close it in any case."""
+    """The connections of one response, each opened by its first use. Close it in any case.
+
+    They share a slot of the server, which is taken before the first one and given back after the last one has ended.
+    """
 
     def __init__(self, servers: ToolServers, tools: list[McpTool]) -> None:
         self._servers = servers
         self._tools = {tool.label: tool for tool in tools}
-        self._open: dict[str, _Connection] = {}
-        self._turn = asyncio.Event()  # the first connection has a slot
+        self._client = current_client()
+        self._connections: dict[str, _Connection] = {}
+        self._running = InFlight()
+        self._slot: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def list_tools(self, label: str) -> list[Json]:
-        """The tools of a server that the request allows. Raises ListingFailed."""
+        """Returns the tools of a server that the request allows. Raises ListingFailed, and what `_take_slot` raises."""
+        await self._take_slot()
         try:
             found = await self._ask(label, _list_tools)
         except ToolFailed as failed:
@@ -89,11 +104,15 @@ class ToolSessions:
         return [tool for tool in found if self._tools[label].is_allowed(tool)]
 
     async def call(self, tool: ToolOrigin, arguments: str) -> str:
-        """The output of a call. Raises ToolFailed."""
+        """Returns the output of a call. Raises ToolFailed."""
         assert tool.namespace is not None
         values = parsed_object(arguments)
         if values is None:
             raise ToolFailed(execution_error("The arguments are not a JSON object."))
+        try:
+            await self._take_slot()
+        except RequestError as busy:  # the model can answer without the call
+            raise ToolFailed({"type": "http_error", "code": busy.status, "message": busy.message}) from None
         result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
         text = "\n".join(map(_text, result.content)) or str(result.structured_content or "")
         if len(text) > self._servers.max_output:
@@ -102,11 +121,30 @@ class ToolSessions:
             raise ToolFailed(execution_error(text))
         return text
 
+    async def _take_slot(self) -> None:
+        """Waits until the response has a slot: that time is no part of what a tool server may take.
+
+        Raises:
+            TooManyRequests: The client has its share of them.
+            Unavailable: All are taken.
+        """
+        slots, most = self._servers.slots, self._servers.most
+        if self._slot is None:
+            self._slot = asyncio.ensure_future(slots.acquire(self._client))
+        slot = self._slot
+        await asyncio.wait({slot}, timeout=MAX_WAIT_S)
+        if slot.done() and not slot.cancelled():
+            return
+        if slots.at_share(self._client):
+            text = f"{share(most)} responses of this client use tool servers already, which is its share of {most}"
+            raise TooManyRequests(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
+        text = f"{most} responses use tool servers already, as many as this server allows"
+        raise Unavailable(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
+
     async def _ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
-        connection = self._open.get(label)
+        connection = self._connections.get(label)
         if connection is None:
-            first = not self._open
-            connection = self._open[label] = _Connection(self._tools[label], self._servers, self._turn, first=first)
+            connection = self._connections[label] = _Connection(self._tools[label], self._servers, self._running)
 
         async def run() -> T:
             return await ask(await asyncio.shield(connection.client))
@@ -124,33 +162,39 @@ class ToolSessions:
             raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
 
     def close(self) -> None:
-        """Lets the connections end. Idempotent."""
-        for connection in self._open.values():
+        """Lets the connections end, and gives the slot back. Idempotent."""
+        for connection in self._connections.values():
             connection.close()
+        slot = self._slot
+        if self._closed or slot is None:
+            return
+        self._closed = True
+        if not slot.cancel() and not slot.cancelled():  # it has been taken
+            self._running.on_none = partial(self._servers.slots.release, self._client)
+            with self._running:  # there may be no connection
+                pass
 
 
 class _Connection:
     """One connection. client: when it is open."""
 
-    def __init__(self, tool: McpTool, servers: ToolServers, turn: asyncio.Event, *, first: bool) -> None:
-        """first: of its response, for all of whose connections it takes a slot; then turn is set."""
+    def __init__(self, tool: McpTool, servers: ToolServers, running: InFlight) -> None:
+        """running: counts it until it has ended."""
         loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = loop.create_future()
         self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
         self._unused = asyncio.Event()
         self._tool = tool
-        self._task = loop.create_task(self._run(servers, turn, first))
+        self._task = loop.create_task(self._run(servers.timeout_s))
         servers.connections.add(self)
         self._task.add_done_callback(lambda _: servers.connections.discard(self))
+        running.add()
+        self._task.add_done_callback(lambda _: running.remove())
 
-    async def _run(self, servers: ToolServers, turn: asyncio.Event, first: bool) -> None:
+    async def _run(self, timeout_s: float) -> None:
         try:
             async with contextlib.AsyncExitStack() as stack:
-                if first:
-                    await stack.enter_async_context(servers.slots)
-                    turn.set()
-                await turn.wait()
-                self.client.set_result(await stack.enter_async_context(_connected(self._tool, servers.timeout_s)))
+                self.client.set_result(await stack.enter_async_context(_connected(self._tool, timeout_s)))
                 await self._unused.wait()
         except Exception as error:
             if not self.client.done():
