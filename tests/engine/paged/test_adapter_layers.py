@@ -48,6 +48,26 @@ def test_layers_with_one_input_share_a_product_and_each_token_has_its_own_scales
         assert request.get_output_tensor(place).data.reshape(TOKENS, -1) == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_product_that_overflows_reaches_no_token_of_another_adapter(precision):
+    """Rank 0 is another adapter's than the tokens'; its A is far beyond what a file may have."""
+    model, weights = network(np.random.default_rng(1), [])
+    (group,), _ = insert(model, ov.Type.f32)
+    request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": precision}).create_infer_request()
+    down = np.ones((2 * RANKS, WIDTH), np.float32)
+    down[::RANKS] = 3.3e38
+    choice = np.tile(np.array([0, 1], np.float32), (TOKENS, 1))
+    values = {down_name(next(iter(group))): down, CHOICE: choice}
+    values |= {up_name(f"layers.0.{name}"): np.ones((height, RANKS), np.float32) for name, height in HEIGHTS.items()}
+    for name, value in values.items():
+        request.set_tensor(name, ov.Tensor(value))
+    request.set_input_tensor(0, ov.Tensor(np.full((TOKENS, WIDTH), 8, np.float32)))
+    request.infer()
+    for place, matrix in enumerate(weights.values()):
+        wanted = 8 * matrix.sum(axis=1) + 8 * WIDTH
+        assert request.get_output_tensor(place).data == pytest.approx(np.tile(wanted, (TOKENS, 1)), rel=2.0**-5)
+
+
 def test_weights_are_inputs_of_the_type_that_is_asked_for():
     model, _ = network(np.random.default_rng(1), [1])
     insert(model, ov.Type.bf16)
