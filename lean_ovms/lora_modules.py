@@ -13,13 +13,37 @@ from typing import Any
 from .errors import StartError
 
 
+MOST_NAME, MOST_PATH = 256, 4096
+"""Characters of an adapter's name, and of its path."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoraModule:
-    """One adapter. alpha: factor of its weights; None: from its adapter_config.json, else 1."""
+    """One adapter. alpha: factor of its weights; None: from its adapter_config.json, else 1.
+
+    Raises StartError for a name or a path that none can have, however it was told.
+    """
 
     name: str
     path: str
     alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        if problem := wrong_name(self.name):
+            raise invalid(problem)
+        if len(self.path) > MOST_PATH or not self.path.isprintable():
+            raise invalid(f"a path has at most {MOST_PATH} characters, none of which is a control character")
+
+
+def wrong_name(name: str) -> str:
+    """Returns why an adapter cannot have a name; "" if it can. Names are in URLs, logs, headers and metrics."""
+    if not 0 < len(name) <= MOST_NAME:
+        return f"the name of an adapter has 1 to {MOST_NAME} characters, and this one {len(name)}"
+    if not name.isprintable() or name != name.strip():
+        return f"the name of an adapter has no control characters and no blanks around it, as {name!r} has"
+    if not {"", ".", ".."}.isdisjoint(name.split("/")):
+        return f"the name of an adapter is no path: {name!r} has an empty part, a . or a .. between its slashes"
+    return ""
 
 
 def parse(text: str) -> list[LoraModule]:
@@ -79,7 +103,7 @@ def _from_object(value: Any) -> LoraModule:
 
 def _number(value: Any) -> float | None:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = float("true" if isinstance(value, bool) else value)
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

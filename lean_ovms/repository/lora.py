@@ -11,19 +11,36 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..lora_modules import LoraModule, invalid
 from ..util.files import read_text
 from . import json_file, safetensors
+from .model_dir import LANGUAGE_MODEL
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
 """First part of peft's tensor names; GenAI finds no others in a language model."""
+MOST = 32768
+"""All weights are below it, either sign: half precision has numbers up to twice as many, and what is above comes from a
+training that diverged. Of a step's tokens, which share products, all would get numbers that are not finite."""
+NOT_FINITE = f"has a weight that is not finite, or not below {MOST}"
+MOST_SCALE = 1000.0
+NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
 IMAGE_MODEL = "model_index.json"
 """File of a model that makes images: its adapters have the names of kohya or of diffusers, which GenAI resolves."""
 _LAYER = re.compile(rf"{re.escape(PREFIX)}(.+)\.lora_[AB](?:\.\w+)?\.weight")
 _KNOWN = re.compile(r'"(?:self|__module)\.([\w.]+?)(?:\.weight)?[/"]')
+_LINEAR = re.compile(
+    r'<layer [^>]*\bname="__module\.([\w.]+)/[^"]*" type="MatMul".*?<input>(.*?)</port>.*?<output>(.*?)</output>',
+    re.DOTALL,
+)
+_DIMENSION = re.compile(r"<dim>(-?\d+)</dim>")
+_TOP_BYTES = {kind: bytes(byte for byte in range(256) if byte & 0x7F < least) for kind, least in
+    (("F32", 0x47), ("BF16", 0x47), ("F16", 0x78))}  # fmt: skip
+"""The highest bytes of the numbers below MOST, by the name of their type."""
 
 
 def weights(path: Path) -> Path:
@@ -39,34 +56,101 @@ def weights(path: Path) -> Path:
 
 def scale(module: LoraModule) -> float:
     """Returns the factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
-    if module.alpha is not None:
-        return module.alpha
+    factor = _settings_scale(module) if module.alpha is None else module.alpha
+    if not abs(factor) <= MOST_SCALE:
+        raise invalid(f"the scale of {module.name}, {factor:g}, is not between -{MOST_SCALE:g} and {MOST_SCALE:g}")
+    return factor
+
+
+def _settings_scale(module: LoraModule) -> float:
     settings = weights(Path(module.path)).parent / SETTINGS
     if not settings.is_file():
         return 1.0
     try:
         found = json_file.read(settings)
-        rank = float(found["r"])
-        return float(found["lora_alpha"]) / (math.sqrt(rank) if found.get("use_rslora") else rank)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        alpha, rank = _number(found["lora_alpha"]), _number(found["r"])
+        return alpha / (math.sqrt(rank) if found.get("use_rslora") else rank)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise invalid(f"{settings} has no valid lora_alpha and r") from None
 
 
+def _number(value: Any) -> float:
+    """Returns a finite number that is not negative. Raises ValueError, OverflowError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= float(value) < math.inf:
+        raise ValueError(value)
+    return float(value)
+
+
 def check(module: LoraModule, model_dir: Path) -> None:
-    """Raise StartError for an adapter that is missing, broken, or has no layer of this model."""
+    """Raise StartError for an adapter that is missing, broken, not of finite numbers, or of another model."""
     file = weights(Path(module.path))
     scale(module)
-    names = tensors(file)
     if (model_dir / IMAGE_MODEL).is_file():
-        if not any("lora" in name for name in names):
+        if not any("lora" in name for name in tensors(file)):
             raise invalid(f"{file} has no tensors of a LoRA adapter")
+        _check_numbers(file, lambda name: True)
         return
-    layers = {layer(name) for name in names} - {""}
-    if not layers:
+    found = pairs(file)
+    if not found:
         raise invalid(f"{file} has no tensors named {PREFIX}<layer>.lora_A.weight")
-    model = model_dir / "openvino_model.xml"
-    if model.is_file() and not layers & set(_KNOWN.findall(read_text(model, "utf-8", "replace"))):
-        raise invalid(f"{file} belongs to another model: it adapts {min(layers)}, which this model does not have")
+    _check_numbers(file, layer)
+    network = next(filter(Path.is_file, (model_dir / name for name in NETWORKS)), None)
+    if network is None:
+        return
+    text = read_text(network, "utf-8", "replace")
+    if found.keys().isdisjoint(_KNOWN.findall(text)):
+        raise invalid(f"{file} belongs to another model: it adapts {min(found)}, which this model does not have")
+    for name, widths in linear_layers(text).items():
+        if name in found and found[name] != widths:
+            raise invalid(f"{file} belongs to another model: {misfit(name, widths)}")
+
+
+def misfit(name: str, widths: tuple[int, int]) -> str:
+    """Returns what is wrong with an adapter of a layer whose x and y have other widths than these of the model's."""
+    return f"its {name} is not of {widths[0]} to {widths[1]}"
+
+
+def linear_layers(network: str) -> dict[str, tuple[int, int]]:
+    """Returns the widths of x and y of a network's linear layers by their names in peft, where the file tells them."""
+    found = {}
+    for name, x, y in _LINEAR.findall(network):
+        widths = tuple(int(_DIMENSION.findall(part)[-1]) for part in (x, y) if _DIMENSION.search(part))
+        if len(widths) == 2 and min(widths) > 0:
+            found[name] = widths
+    return found
+
+
+def pairs(file: Path) -> dict[str, tuple[int, int]]:
+    """Returns the widths of x and y of the layers that an adapter adapts, by name. Raises StartError where a layer has
+    not one matrix A and one B of the same rank."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, row in _rows(file).items():
+        if not (adapted := layer(name)):
+            continue
+        part = "A" if ".lora_A." in name else "B"
+        if row["dtype"] not in safetensors.FLOATS or len(row["shape"]) != 2 or 0 in row["shape"]:
+            kinds = ", ".join(safetensors.FLOATS)
+            raise invalid(f"{file}: {name} is {row['dtype']} of the shape {row['shape']}, no matrix of {kinds}")
+        if part in found.setdefault(adapted, {}):
+            raise invalid(f"{file} has two tensors {part} of {adapted}")
+        found[adapted][part] = row["shape"]
+    for adapted, shapes in found.items():
+        if len(shapes) < 2:
+            raise invalid(f"{file}: {adapted} has no lora_{'B' if 'A' in shapes else 'A'}")
+        if shapes["A"][0] != shapes["B"][1]:
+            raise invalid(f"{file}: A and B of {adapted} have different ranks")
+    return {adapted: (shapes["A"][1], shapes["B"][0]) for adapted, shapes in found.items()}
+
+
+def _check_numbers(file: Path, wanted: Callable[[str], object]) -> None:
+    """Raises StartError for a weight that is not finite, or not below MOST."""
+    try:
+        for kind, part in safetensors.parts(file, wanted):
+            size = safetensors.FLOATS[kind]
+            if part[size - 1 :: size].translate(None, _TOP_BYTES[kind]):
+                raise invalid(f"{file} {NOT_FINITE}")
+    except (OSError, ValueError) as error:
+        raise invalid(f"{file} cannot be read: {error}") from None
 
 
 def layer(name: str) -> str:
@@ -78,8 +162,12 @@ def layer(name: str) -> str:
 def tensors(file: Path) -> list[str]:
     """Returns the tensor names of a .safetensors file, its header checked against the file's size. Raises
     StartError."""
+    return [*_rows(file)]
+
+
+def _rows(file: Path) -> dict[str, Any]:
     try:
-        return [*safetensors.header(file)]
+        return safetensors.header(file)
     except OSError as error:
         raise invalid(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -1,6 +1,7 @@
 """--lora_modules, and looking into adapters."""
 
 import json
+import math
 import struct
 
 import numpy as np
@@ -87,7 +88,10 @@ def test_an_adapter_of_this_model_passes(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "word"),
     [
-        (["base_model.model.model.layers.77.self_attn.q_proj.lora_A.weight"], "belongs to another model"),
+        (
+            [f"base_model.model.model.layers.77.self_attn.q_proj.lora_{part}.weight" for part in "AB"],
+            "belongs to another model",
+        ),
         (["model.layers.0.self_attn.q_proj.lora_A.weight"], "has no tensors named"),
         (["foo"], "has no tensors named"),
         ([], "has no tensors named"),
@@ -131,6 +135,127 @@ def test_a_file_that_is_not_whole_stops_the_start(adapter, change):
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(StartError, match=r"not a whole \.safetensors file"):
         lora.tensors(file)
+
+
+WIDE, HIGH = 160, 192  # of the demo model's q_proj
+
+
+def rewritten(tmp_path, change, kind="F32"):
+    """A good adapter of one layer with its parts (header, data) changed; its module."""
+    size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I32": 4}[kind]
+    numbers = np.linspace(-0.1, 0.1, 2 * (WIDE + HIGH), dtype=np.float32)
+    raw = {"F16": numbers.astype("<f2"), "BF16": (numbers.view(np.uint32) >> 16).astype("<u2")}.get(kind, numbers)
+    data = bytearray(raw.tobytes().ljust(size * numbers.size, b"\0"))
+    middle = 2 * WIDE * size
+    header = {
+        f"{LAYER}.lora_A.weight": {"dtype": kind, "shape": [2, WIDE], "data_offsets": [0, middle]},
+        f"{LAYER}.lora_B.weight": {"dtype": kind, "shape": [HIGH, 2], "data_offsets": [middle, len(data)]},
+    }
+    change(*header.values(), data)
+    text = json.dumps(header).encode()
+    (tmp_path / lora.WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return LoraModule("a", str(tmp_path))
+
+
+def put(kind, value, at=200):
+    size, code = {"F32": (4, "<f"), "F16": (2, "<e"), "BF16": (2, "<f")}[kind]
+    raw = struct.pack(code, value)[-size:]
+    return lambda a, b, data: data.__setitem__(slice(size * at, size * at + size), raw)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_every_weight_is_finite_and_of_half_precision_s_size(tmp_path, kind):
+    from lean_ovms.engine.loading.lora import read
+
+    most = {"F32": 32767.9, "F16": 32752.0, "BF16": 32640.0}[kind]
+    for value in (0.0, -0.5, most, -most):
+        module = rewritten(tmp_path, put(kind, value), kind)
+        lora.check(module, DEMO_MODEL)
+        assert read(lora_modules.dumps(module))
+    for value in (math.nan, -math.nan, math.inf, -math.inf, 32768.0, -65504.0, *([3e38] if kind != "F16" else [])):
+        for at in (0, 2 * WIDE - 1, 2 * (WIDE + HIGH) - 1):
+            module = rewritten(tmp_path, put(kind, value, at), kind)
+            for look in (lambda one: lora.check(one, DEMO_MODEL), lambda one: read(lora_modules.dumps(one))):
+                with pytest.raises(StartError, match="a weight that is not finite, or not below 32768"):
+                    look(module)
+            (tmp_path / "image").mkdir(exist_ok=True)
+            (tmp_path / "image" / "model_index.json").write_text("{}")
+            with pytest.raises(StartError, match="not finite"):
+                lora.check(module, tmp_path / "image")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda a, b, data: a.update(data_offsets=[8, 4]), "lies outside of the file, or ends before it begins"),
+        (lambda a, b, data: a.update(data_offsets=[-8, 1272]), "no valid dtype, shape and data_offsets"),
+        (lambda a, b, data: a.update(data_offsets=[0, 1 << 70]), "lies outside"),
+        (lambda a, b, data: a.update(data_offsets=[0, 1276]), "is not what its shape"),
+        (lambda a, b, data: a.update(data_offsets=[0.0, 1280.0]), "no valid dtype"),
+        (lambda a, b, data: a.update(data_offsets=[0]), "no valid dtype"),
+        (lambda a, b, data: a.update(data_offsets="ab"), "no valid dtype"),
+        (lambda a, b, data: a.update(dtype=7), "no valid dtype"),
+        (lambda a, b, data: a.update(shape=[2, "160"]), "no valid dtype"),
+        (lambda a, b, data: a.update(shape=[True, 320]), "no valid dtype"),
+        (lambda a, b, data: a.update(shape=[2, 80, 2]), "no matrix of F32, F16, BF16"),
+        (lambda a, b, data: a.update(shape=[320]), "no matrix"),
+        (lambda a, b, data: a.update(shape=[160, 2]), "different ranks"),
+        (lambda a, b, data: b.update(shape=[2, 192]), "different ranks"),
+        (lambda a, b, data: (a.update(shape=[4, 80]), b.update(shape=[96, 4])), "its model.* is not of 160 to 192"),
+        (lambda a, b, data: (a.update(dtype="I32"), b.update(dtype="I32")), "no matrix"),
+        (lambda a, b, data: a.clear(), "no valid dtype"),
+    ],
+)
+def test_a_tensor_that_cannot_be_read_or_does_not_fit_stops_the_start(tmp_path, change, word):
+    with pytest.raises(StartError, match=word):
+        lora.check(rewritten(tmp_path, change), DEMO_MODEL)
+
+
+@pytest.mark.parametrize("names", [["lora_A.weight"], ["lora_B.weight"], ["lora_A.weight", "lora_A.x.weight"]])
+def test_each_layer_has_one_a_and_one_b(adapter, names):
+    with pytest.raises(StartError, match="has no lora_|has two tensors A"):
+        lora.check(LoraModule("a", str(adapter([f"{LAYER}.{name}" for name in names]))), DEMO_MODEL)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"r": 1e-300, "lora_alpha": 1e308},
+        {"r": 1, "lora_alpha": 1001},
+        {"r": 1e-3, "lora_alpha": 8},
+        {"r": 8, "lora_alpha": math.nan},
+        {"r": math.nan, "lora_alpha": 8},
+        {"r": 8, "lora_alpha": math.inf},
+        {"r": math.inf, "lora_alpha": math.inf},
+        {"r": -4, "lora_alpha": 8},
+        {"r": True, "lora_alpha": 8},
+        {"r": "8", "lora_alpha": 8},
+        {"r": 10**400, "lora_alpha": 8},
+        {"r": 0, "lora_alpha": 8, "use_rslora": True},
+    ],
+)
+def test_a_scale_is_finite_and_bounded(adapter, settings):
+    path = adapter(**settings)
+    with pytest.raises(StartError, match="is not between -1000 and 1000|no valid lora_alpha and r"):
+        lora.check(LoraModule("a", str(path)), DEMO_MODEL)
+    with pytest.raises(StartError, match="is not between"):
+        lora.check(LoraModule("a", str(path), -1e30), DEMO_MODEL)
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/../b", "..", ".", "/a", "a/", "a//b", "a\r\nb", "a\tb", "\0", " a", "a" * 257, "x" * 100_000]
+)
+def test_a_name_is_short_and_no_path_and_has_no_control_characters(name):
+    with pytest.raises(StartError, match="the name of an adapter "):
+        Config(lora_modules=json.dumps({"name": name, "path": "x"}))
+    for good in ("a b", "org/model-7b_v1.5:latest", "größe", "..a"):
+        assert LoraModule(good, "x").name == good
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\nb", "x" * 5000])
+def test_a_path_is_one_that_a_file_can_have(path):
+    with pytest.raises(StartError, match="a path has at most 4096 characters"):
+        lora_modules.parse(json.dumps({"name": "a", "path": path}))
 
 
 def test_several_values_of_the_flag_are_kept_together():

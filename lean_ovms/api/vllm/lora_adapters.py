@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
-from ...lora_modules import LoraModule
+from ...lora_modules import LoraModule, wrong_name
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
@@ -36,7 +36,13 @@ UNLOAD_FIELDS = FieldSet((NAME,))
 @RouteDoc("Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
 async def handle_load(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, partial(_read, FIELDS))
-    module = LoraModule(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
+    name, path = _required(values, "lora_name"), _required(values, "lora_path")
+    if problem := wrong_name(name):
+        raise BadRequest(f"The adapter cannot be loaded: {problem}", param="lora_name")
+    try:
+        module = LoraModule(name, path, values["alpha"])
+    except StartError as error:
+        raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
     model = _base_model(services, values["model"])
     replaces = module.name in model.adapters.models and values["load_inplace"]
     if not replaces and module.name in services.registry.names:

@@ -11,7 +11,7 @@ from ...models.text_model import TextModel
 from ...types import Request, Response
 from ..fields import Field, FieldSet
 from ..forms import read_query
-from ..response import json
+from ..response import json, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
 
@@ -25,11 +25,14 @@ QUERY = FieldSet((
     "Forget the cached prompts of all loaded models, which PAGED has to serve", query=QUERY, errors=(503,), answer=""
 )
 async def handle(request: Request, services: Services) -> Response:
-    disk = read_query(QUERY, request.query)["reset_external"]
+    disk, kept = read_query(QUERY, request.query)["reset_external"], []
     for model in _text_models(services):
         if model.loaded:
             await model.engine.prefix_cache_action("reset", disk=disk)
-    return Response(200)
+        if model.config.prefix_cache_path and not (disk and model.loaded):
+            why = "the model is not loaded" if disk else "reset_external=true removes them, too"
+            kept.append(f"the blocks of {model.name} in --prefix_cache_path are kept: {why}")
+    return Response(200, warning_headers(kept))
 
 
 @RouteDoc("Write what loaded models have cached of prompts to `--prefix_cache_path` now", errors=(501, 503))

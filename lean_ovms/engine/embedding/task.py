@@ -273,13 +273,13 @@ class PoolingTask(Task):
                 # Where the batch is this request's alone, no index by a list: that is another path through numpy.
                 raw = output[: len(rows)] if len(places) == 1 else output[rows]
                 counts = [1] * len(rows)
+            if not np.isfinite(raw).all():  # also where what is made of it would be: the sigmoid of infinity is 1
+                log.error("request %d: the model computed a value that is not a number", request.id)
+                self._end(request, EngineFailure(NOT_A_NUMBER))
+                continue
             self._send(request, own, finished(raw, self.info, request.params), counts)
 
     def _send(self, request: QueuedPooling, items: list[QueuedText], values: Array, counts: list[int]) -> None:
-        if not np.isfinite(values).all():
-            log.error("request %d: the model computed a value that is not a number", request.id)
-            self._end(request, EngineFailure(NOT_A_NUMBER))
-            return
         tokens = [len(item.ids) for item in items]
         data = values.astype(LITTLE, copy=False).tobytes()
         self.out.append(Pooled(request.id, [item.index for item in items], tokens, counts, int(values.shape[1]), data))
@@ -319,7 +319,10 @@ def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 
 
 def _normalized(rows: Array) -> Array:
-    lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
+    if not np.isfinite(lengths).all():  # squares have half of float32's range
+        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     return rows / np.maximum(lengths, 1e-12)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino_genai as genai
 
 from ... import lora_modules
@@ -21,6 +22,8 @@ def adapters(config: EngineConfig) -> Any:
     and pipelines for images that share their networks lose it.
     """
     modules = lora_modules.parse(config.lora_modules)
+    for module in modules:
+        lora.check(module, config.model_dir)  # it may be another file than when the front end read it
     found = [(genai.Adapter(str(lora.weights(Path(m.path)))), lora.scale(m)) for m in modules]
     return genai.AdapterConfig(found, genai.AdapterConfig.Mode.MODE_STATIC)
 
@@ -36,13 +39,15 @@ def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
     the layer. Raises StartError."""
     [module] = lora_modules.parse(text)
     file = lora.weights(Path(module.path))
-    found: dict[str, dict[str, Floats]] = {}
+    adapted = lora.pairs(file)
+    found: dict[str, dict[str, Floats]] = {name: {} for name in adapted}
     try:
         for name, tensor in safetensors.tensors(file, lora.layer):
-            found.setdefault(lora.layer(name), {})["A" if ".lora_A." in name else "B"] = floats(tensor)
+            values = floats(tensor)
+            if not (np.abs(values) < lora.MOST).all():
+                raise ValueError(lora.NOT_FINITE)
+            found[lora.layer(name)]["A" if ".lora_A." in name else "B"] = values
         layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
-        if any(down.shape[0] != up.shape[1] for down, up in layers.values()):
-            raise ValueError("A and B of a layer have different ranks")
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise StartError(f"{file} is not an adapter that can be read: {error}") from error
     return lora.scale(module), layers

@@ -31,6 +31,9 @@ class Watcher(Protocol):
     def evicted(self, block: int, serial: int) -> None:
         """Is told of a block that leaves the prefix cache; its content is there still."""
 
+    def spoiled(self, serial: int) -> None:
+        """Is told of a block that leaves the prefix cache because its content is wrong; it is nowhere to be kept."""
+
     def clearing(self) -> None:
         """Is told that all blocks leave the prefix cache, each of which follows; they are not to be kept."""
 
@@ -182,12 +185,26 @@ class BlockManager:
         self._free += idle
         return len(idle)
 
-    def _unregister(self, block: int) -> None:
+    def spoil(self, serials: Sequence[int]) -> None:
+        """Drops blocks with wrong content from the prefix cache, and those that come after them in any text."""
+        gone = set[int | str | tuple[str, str]](serials)
+        for (parent, _), (block, serial) in list(self._found.items()):  # a parent is before its children
+            if serial in gone or parent in gone:
+                gone.add(serial)
+                self._unregister(block, spoiled=True)
+                if block in self._idle:
+                    del self._idle[block]
+                    self._free.append(block)
+
+    def _unregister(self, block: int, *, spoiled: bool = False) -> None:
         key = self._keys[block]
         if key is not None:
             _, serial = self._found.pop(key)
             self._keys[block] = None
             self._serials.remove(serial)
             for watcher in self.watchers:
-                watcher.evicted(block, serial)
+                if spoiled:
+                    watcher.spoiled(serial)
+                else:
+                    watcher.evicted(block, serial)
             self._evicted(serial)

@@ -88,6 +88,9 @@ class KvEvents:
         stored["extra_keys"].append(extra or None)
 
     def evicted(self, block: int, serial: int) -> None:
+        self.spoiled(serial)
+
+    def spoiled(self, serial: int) -> None:
         if (known := self._blocks.pop(serial, None)) is None:
             return
         self._cached[known[0]] -= 1

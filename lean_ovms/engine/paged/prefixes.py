@@ -89,6 +89,12 @@ class Prefixes:
             self.tables.num_blocks[sequence.row] = need
         self._drop_written(sequence)
 
+    def spoil(self, sequence: Sequence) -> None:
+        """Drops what was computed of a sequence from the prefix cache, for good: it is not finite."""
+        for member in sequence.members:
+            member.spoiled = True
+            self.blocks.spoil(member.chain)
+
     def lacks(self, blocks: int) -> bool:
         """Returns whether fewer blocks can be allocated, also after those were given up that are read from disk."""
         if self.disk is not None and self.disk.reading and self.blocks.available < blocks:
@@ -126,6 +132,8 @@ class Prefixes:
         Without a prefix cache the choices of one request still share its prompt.
         """
         params, request = sequence.params, sequence.request
+        if sequence.spoiled:
+            return None
         salt = params.salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
         if not (self.caching or salt):
             return None

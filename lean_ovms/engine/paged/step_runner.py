@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError
 from ..errors import last_line
@@ -27,6 +28,9 @@ from .scheduler import Scheduler, Step
 from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 
 log = logging.getLogger(__name__)
+
+NOT_FINITE = "The model computed numbers that are not finite for this request: its weights, or its adapter's, are at fault."
+NOT_FINITE_CODE = "not_finite"
 
 
 class StepRunner:
@@ -84,11 +88,13 @@ class StepRunner:
         if scheduler.proposer is not None:
             scheduler.proposer.computed(len(step.decoding), step.chunks)
         self._remove_cancelled()
+        finite = reductions.finite(logits)
+        unsure = set() if finite.all() else self._end_spoiled(step, logits, finite)
         scheduler.decoded(step.rows)
         counted = self.drafts.drafted or 0, self.drafts.accepted
         drafting = all(c.sequence.state == "decode" and not c.sequence.jump_forward for c in step.chunks)
         if step.chunks or self._batch.searching:
-            self._process(step, logits)
+            self._process(step, logits, unsure)
         else:
             self._append_tokens(self._batch, sample(logits, self._batch))
             self._outputs.news += step.decoding
@@ -161,10 +167,33 @@ class StepRunner:
         self._remove(request.sequences)
         self._outputs.out.append(Failed(request.id, error.to_wire()))
 
+    def _end_spoiled(self, step: Step, logits: Logits, finite: NDArray[np.bool_]) -> set[Sequence]:
+        """Ends the requests whose logits are not finite, however they are sampled, before anything of them is cached.
+
+        finite: which rows of the logits are; the others are replaced. Returns the sequences that go on without their
+        draft tokens: the logits behind their newest token are finite, but not those behind a draft token.
+        """
+        logits[~finite] = 0
+        spoiled = [sequence for sequence, good in zip(step.decoding, finite.tolist(), strict=False) if not good]
+        unsure, at = set[Sequence](), len(step.decoding)
+        for chunk in step.chunks:
+            rows, at = finite[at : at + chunk.wanted], at + chunk.wanted
+            if not rows.all():
+                drafted = chunk.sequence.state == "decode" and rows[0]
+                (unsure.add if drafted else spoiled.append)(chunk.sequence)
+        for sequence in spoiled:
+            if sequence.row >= 0:
+                log.error("request %d: the model's logits are not finite", sequence.request.id)
+                for each in sequence.request.sequences:
+                    self.scheduler.spoil(each)
+                self._fail(sequence.request, EngineFailure(NOT_FINITE, code=NOT_FINITE_CODE))
+        return unsure
+
     # --- results of a step
 
-    def _process(self, step: Step, logits: Logits) -> None:
-        """Processes the logits of a step with prompts, draft tokens or beams."""
+    def _process(self, step: Step, logits: Logits, unsure: set[Sequence]) -> None:
+        """Processes the logits of a step with prompts, draft tokens or beams. unsure: sequences that lose their draft
+        tokens."""
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
         for chunk in step.chunks:
@@ -174,6 +203,8 @@ class StepRunner:
                 continue  # cancelled meanwhile
             if sequence.state == "decode":
                 self.scheduler.accept(sequence, len(sequence.ids))
+                if sequence in unsure:
+                    self.scheduler.reject(sequence)
                 owners.append(sequence)
                 places.append(first)
             elif self._prompt_computed(chunk, logits[first:at]):

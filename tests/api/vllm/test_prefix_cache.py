@@ -33,6 +33,25 @@ async def test_what_is_wrong_is_said(make_app: MakeApp) -> None:
     assert (response.status, engine.resets) == (400, [])
 
 
+@pytest.mark.parametrize(
+    ("options", "query", "loaded", "warning"),
+    [
+        ({}, "", True, None),
+        ({"prefix_cache_path": "x"}, "", True, "the blocks of m in --prefix_cache_path are kept: reset_external=true"),
+        ({"prefix_cache_path": "x"}, "reset_external=true", True, None),
+        ({"prefix_cache_path": "x"}, "reset_external=true", False, "are kept: the model is not loaded"),
+    ],
+)
+async def test_blocks_that_stay_on_disk_are_told(
+    options: dict[str, str], query: str, loaded: bool, warning: str | None, make_app: MakeApp
+) -> None:
+    app, _ = await make_app(**options)
+    app.registry.get("m").loaded = loaded
+    response = await app.handle(Request("POST", PATH, query))
+    assert response.status == 200
+    assert (warning is None) is not any(warning or "" in value for name, value in response.headers if name == "Warning")
+
+
 @pytest.mark.parametrize(("path", "blocks"), ON_DISK)
 async def test_the_blocks_on_disk_are_counted(path: str, blocks: int, make_app: MakeApp) -> None:
     app, _ = await make_app(prefix_cache_path="x")

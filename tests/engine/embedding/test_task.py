@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding import task as task_module
-from lean_ovms.engine.embedding.fake_pooler import FakePooler
+from lean_ovms.engine.embedding.fake_pooler import FakePooler, _info
 from lean_ovms.engine.embedding.network import PaddedLength
 from lean_ovms.engine.embedding.vision import ImagesAlone
 from lean_ovms.engine.paged.vision.pixels import SquareProcessor
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
-from lean_ovms.pooling_types import PER_TOKEN, TextWithImages
+from lean_ovms.pooling_types import PER_TOKEN, PoolingParams, TextWithImages
 from lean_ovms.types import Image
 from tests.engine.embedding.rig import LIMITS, Rig, texts, with_info
 
@@ -246,21 +247,30 @@ def test_a_batch_that_fails_is_computed_again_request_by_request(rig: Rig) -> No
     assert rig.stats().recoveries == 2
 
 
-def test_what_is_not_a_number_is_an_error_and_never_sent() -> None:
-    pooler = FakePooler(Config(fake_engine=True, task="embeddings"))
+@pytest.mark.parametrize("task", ["embeddings", "rerank", "classify", "token_classify"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_a_number_is_an_error_and_never_sent(task: str, value: float) -> None:
+    pooler = FakePooler(Config(fake_engine=True, task=task))
     wait = pooler.wait
 
     def broken() -> Any:
         batch, output = wait()
-        output[0, 3] = np.nan
+        output[0, ..., 0] = value
         return batch, output
 
     pooler.wait = broken  # type: ignore[method-assign]
-    rig = Rig(pooler=pooler)
-    first, second = rig.submit("a"), rig.submit("b")
+    rig = Rig(task, pooler=pooler)
+    asked = [("a", "b"), ("c", "d")] if task == "rerank" else ["a", "b"]
+    first, second = map(rig.submit, asked)
     rig.run()
     assert "not a number" in rig.error(first)
     assert len(rig.rows(second)) == 1
+
+
+def test_long_vectors_have_the_length_1_too() -> None:
+    rows = np.array([[3e30, 4e30], [3, 4], [0, 0]], np.float32)
+    found = task_module.finished(rows, _info(Config(task="embeddings")), PoolingParams())
+    assert np.allclose(found, [[0.6, 0.8], [0.6, 0.8], [0, 0]])
 
 
 # --- kinds of results

@@ -116,6 +116,9 @@ class Texts:
     def evicted(self, block, serial):
         pass
 
+    def spoiled(self, serial):
+        pass
+
     def clearing(self):
         pass
 

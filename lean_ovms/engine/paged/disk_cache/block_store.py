@@ -120,6 +120,17 @@ class BlockStore:
         self._places[key] = place
         return True
 
+    def discard(self, key: bytes) -> None:
+        """Removes a block with the whole segment in which it is, which another process may be writing: then this one
+        does not use it any more."""
+        place = self._places.get(key)
+        if place is None:
+            return
+        if self._writer is not None and self._writer.segment is place.segment:
+            self.close()
+        if not self._remove(place.segment.path):
+            self._lose(place.segment)
+
     def clear(self) -> None:
         """Removes this network's blocks, but for those that other processes are writing."""
         self.close()

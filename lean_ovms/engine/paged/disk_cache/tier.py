@@ -75,6 +75,12 @@ class DiskTier:
         if key is not None and key not in self.store:
             self.writer.copy(key, self._network.block_buffers(block))
 
+    def spoiled(self, serial: int) -> None:
+        self.writer.evicted(serial)
+        if (key := self._keys.pop(serial, None)) is not None:
+            self.writer.discard(key)
+            self.writer.discard(state_key(key))
+
     def state_evicted(self, serial: int) -> None:
         """Is told that the state behind a block, if there is one, leaves memory."""
         key, slot = self._keys.get(serial), self._states.checkpoint(serial)

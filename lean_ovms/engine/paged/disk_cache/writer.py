@@ -36,7 +36,9 @@ LEAVING = 8
 REST_S = 1.0
 """Time without a step after which blocks are written that stay in memory."""
 CLEAR_S = 30.0
-NOTHING = b"", np.zeros(0, np.uint8)
+NO_BYTES = np.zeros(0, np.uint8)
+"""The copy of a block that is to be removed."""
+NOTHING = b"", NO_BYTES
 """A copy that only wakes the thread."""
 
 
@@ -81,6 +83,10 @@ class BlockWriter:
             return
         self._copied += size
         self._copies.put((key, np.concatenate(buffers)))
+
+    def discard(self, key: bytes) -> None:
+        """Removes a block with wrong content from disk, also if its copy waits to be written."""
+        self._copies.put((key, NO_BYTES))
 
     def evicted(self, serial: int) -> None:
         """Is told of a block that is not in memory any more."""
@@ -129,6 +135,8 @@ class BlockWriter:
             try:
                 if self._clearing:
                     self._clear()
+                elif key and not copy.nbytes:
+                    self._store.discard(key)
                 elif key:
                     self._write(key, copy)
                 else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ....repository.lora import misfit
 from ..network import Network, Part
 
 Weights = NDArray[np.float32]
@@ -54,7 +55,7 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
             return f"it adapts {name}, which is possible with --pipeline_type LM_CB alone"
         shapes = (down.shape[1:], up.shape[:1])
         if name in layers and shapes != tuple((size,) for size in layers[name]):
-            return f"it belongs to another model: its {name} is not of {layers[name][0]} to {layers[name][1]}"
+            return f"it belongs to another model: {misfit(name, layers[name])}"
     return ""
 
 

@@ -99,6 +99,15 @@ def column_sums(weights: Floats) -> Floats:
     return sums
 
 
+def finite(logits: Floats) -> NDArray[np.bool_]:
+    """Returns which rows [n] can be sampled from: no logit is NaN or infinitely large, and not all are forbidden.
+
+    The greatest of a row is not finite otherwise, whichever of its numbers is at fault.
+    """
+    rows: NDArray[np.bool_] = np.isfinite(logits.max(axis=-1))
+    return rows
+
+
 def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np.float64]:
     """Returns log(sum(exp(factor * logit))) of each row, [n, vocab] to [n]. highest: the rows' greatest logits.
 
