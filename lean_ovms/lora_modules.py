@@ -12,7 +12,6 @@ from typing import Any
 
 from .errors import StartError
 
-
 MOST_NAME, MOST_PATH = 256, 4096
 """Characters of an adapter's name, and of its path."""
 

@@ -213,7 +213,7 @@ def test_a_tensor_that_cannot_be_read_or_does_not_fit_stops_the_start(tmp_path, 
 
 @pytest.mark.parametrize("names", [["lora_A.weight"], ["lora_B.weight"], ["lora_A.weight", "lora_A.x.weight"]])
 def test_each_layer_has_one_a_and_one_b(adapter, names):
-    with pytest.raises(StartError, match="has no lora_|has two tensors A"):
+    with pytest.raises(StartError, match=r"has no lora_|has two tensors A"):
         lora.check(LoraModule("a", str(adapter([f"{LAYER}.{name}" for name in names]))), DEMO_MODEL)
 
 
@@ -236,7 +236,7 @@ def test_each_layer_has_one_a_and_one_b(adapter, names):
 )
 def test_a_scale_is_finite_and_bounded(adapter, settings):
     path = adapter(**settings)
-    with pytest.raises(StartError, match="is not between -1000 and 1000|no valid lora_alpha and r"):
+    with pytest.raises(StartError, match=r"is not between -1000 and 1000|no valid lora_alpha and r"):
         lora.check(LoraModule("a", str(path)), DEMO_MODEL)
     with pytest.raises(StartError, match="is not between"):
         lora.check(LoraModule("a", str(path), -1e30), DEMO_MODEL)

@@ -60,8 +60,8 @@ class Sequence(generation.QueuedSequence):
     first of these. drafting: it may have some in the next step.
     ngrams: proposes draft tokens, None before the first. jump_forward: the draft tokens are its grammar's.
     drafted, accepted: tokens of each draft that was verified so far, but a grammar's, and how many were kept.
-    jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once. spoiled: its
-    keys and values are not finite, and no block of it is cached.
+    jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
+    spoiled: its keys and values are not finite, and no block of it is cached.
     echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.
     search: what the text is a beam of; score, logprobs: of a beam, cumulative and token by token.
     new_ids, new_details: not sent yet. reason: why it has ended. repetition: as in SamplingParams.

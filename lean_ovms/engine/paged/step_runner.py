@@ -29,7 +29,9 @@ from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 
 log = logging.getLogger(__name__)
 
-NOT_FINITE = "The model computed numbers that are not finite for this request: its weights, or its adapter's, are at fault."
+NOT_FINITE = (
+    "The model computed numbers that are not finite for this request: its weights, or its adapter's, are at fault."
+)
 NOT_FINITE_CODE = "not_finite"
 
 
