@@ -16,13 +16,17 @@ MAX_BLANKS = 25
 """Between two tokens of JSON. The version inside openvino-genai has no such limit."""
 _NOTHING: Json = {"type": "grammar", "grammar": 'root ::= ""\n'}
 _IGNORED = frozenset(("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"))
-_IGNORED |= frozenset(("dependentRequired", "dependentSchemas", "unevaluatedItems"))
+_IGNORED |= frozenset(("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "$dynamicRef"))
 _BESIDE = ("$ref", "anyOf", "oneOf", "allOf", "enum", "const")
 """With one of these in a schema XGrammar reads no other keyword."""
 _BOUNDS = frozenset(("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
 _BOUNDS |= frozenset(("multipleOf", "pattern", "format", "properties", "required", "items", "minItems", "maxItems"))
 _SHAPES = frozenset(("properties", "required", "items"))
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_LITERALS = ("enum", "const", "default", "examples")
+_FRACTIONS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_FORMATS = frozenset(("email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri"))
+_FORMATS |= frozenset(("uri-reference", "uri-template", "json-pointer", "relative-json-pointer"))
 _VALUES = """value ::= %s | number | string | "[" (value (comma value)*)? "]" | "{" (member (comma member)*)? "}"
 number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
 """
@@ -97,6 +101,8 @@ class Lowered:
             return {"type": "grammar", "grammar": NOTATIONS[form["style"]]}
         for part in schemas(form.get("json_schema")):
             self._ignored |= _IGNORED & set(part)
+            self._note_names(part)
+            self._note_strings(part)
             if "oneOf" in part:
                 self._ignored.add("oneOf (it is taken as anyOf)")
             if len(part.get("allOf", ())) > 1:
@@ -105,11 +111,94 @@ class Lowered:
                 self._ignored.add(f"what stands beside {first}")
             if not {"type", *_BESIDE} & set(part) and _BOUNDS - _SHAPES & set(part):
                 self._ignored.add("bounds without a type")
-            if "pattern" in part and {"minLength", "maxLength"} & set(part):
-                self._ignored.add("lengths beside a pattern")
             if "multipleOf" in part and (self._within_genai or part.get("type") != "integer"):
                 self._ignored.add("multipleOf")
-        return form if self._within_genai else {"max_whitespace_cnt": MAX_BLANKS, **form}
+        done = {**form, "json_schema": self._rewritten(form.get("json_schema"))}
+        return done if self._within_genai else {"max_whitespace_cnt": MAX_BLANKS, **done}
+
+    def _note_names(self, part: Json) -> None:
+        """Notes what is not imposed of the names of an object and of the values that patterns of names have."""
+        if "patternProperties" in part and set(part.get("required", ())) - set(part.get("properties", ())):
+            self._ignored.add("required beside patternProperties")
+        if part.get("patternProperties") and part.get("properties"):
+            self._ignored.add("patternProperties beside properties")
+        if "propertyNames" in part:
+            own = ("properties", "patternProperties", "required")
+            beside = (*own, "additionalProperties") if self._within_genai else own
+            told = [key for key in beside if part.get(key) not in (None, True, False, {}, [])]
+            self._ignored.update(f"{key} beside propertyNames" for key in told)
+
+    def _note_strings(self, part: Json) -> None:
+        """Notes what is not imposed of strings and of references."""
+        lengths = bool({"minLength", "maxLength"} & set(part))
+        if lengths and "pattern" in part:
+            self._ignored.add("lengths beside a pattern")
+        if isinstance(name := part.get("format"), str):
+            if name not in _FORMATS:
+                self._ignored.add(f"format {name[:40]}")
+            elif lengths:
+                self._ignored.add("lengths beside a format")
+        if isinstance(ref := part.get("$ref"), str) and ref != "#" and not ref.startswith("#/"):
+            self._ignored.add("$ref to elsewhere")
+
+    def _rewritten(self, schema: Any) -> Any:
+        """A schema with what XGrammar reads otherwise than meant in words that it reads as meant."""
+        if isinstance(schema, list):
+            return [self._rewritten(part) for part in schema]
+        if not isinstance(schema, dict):
+            return schema
+        done: Json = {key: part if key in _LITERALS else self._part(key, part) for key, part in schema.items()}
+        if "|" in str(done.get("pattern", "")):
+            done["pattern"] = f"({done['pattern']})"
+        if "type" in done and isinstance(listed := done.get("enum"), list):
+            done["enum"] = [value for value in listed if has_type(value, done["type"])] or listed
+        if not {"patternProperties", "propertyNames", *_BESIDE} & set(done):
+            _declare_required(done)
+        return self._for_genai(done) if self._within_genai else done
+
+    def _part(self, key: str, part: Any) -> Any:
+        if key in _MAPS and isinstance(part, dict):
+            return {name: self._rewritten(one) for name, one in part.items()}
+        if key == "propertyNames" and isinstance(part, dict) and not set(_BESIDE) & set(part):
+            return {"type": "string", **part}
+        return self._rewritten(part)
+
+    def _for_genai(self, schema: Json) -> Json:
+        """A schema for the version inside openvino-genai.
+
+        With patterns of names it forgets the properties, and it writes the point of a fraction as any character.
+        """
+        if schema.get("properties"):
+            schema.pop("patternProperties", None)
+        for key in _FRACTIONS:
+            if isinstance(bound := schema.get(key), float) and not bound.is_integer():
+                self._ignored.add(f"{key} with a fraction")
+                del schema[key]
+        return schema
+
+
+def _declare_required(schema: Json) -> None:
+    """Declares the required properties of an object that are not, which would not be required either."""
+    other = schema.get("additionalProperties", True)
+    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
+    if missing and other is not False:
+        schema["properties"] = {**schema.get("properties", {}), **dict.fromkeys(missing, other)}
+        schema["additionalProperties"] = other
+
+
+def has_type(value: Any, kinds: Any) -> bool:
+    """Tells whether a value of JSON has one of the types that a schema names."""
+    names = {
+        bool: ("boolean",),
+        int: ("integer", "number"),
+        float: ("number",),
+        str: ("string",),
+        type(None): ("null",),
+    }
+    own = names.get(type(value), ("array",) if isinstance(value, list) else ("object",))
+    if isinstance(value, float) and value.is_integer():
+        own = ("integer", "number")
+    return bool(set(own) & set(kinds if isinstance(kinds, list) else [kinds]))
 
 
 def schemas(schema: Any) -> Iterator[Json]:
@@ -124,5 +213,7 @@ def schemas(schema: Any) -> Iterator[Json]:
             for key, part in one.items():
                 if key in _MAPS and isinstance(part, dict):
                     todo += part.values()
-                elif key not in ("enum", "const", "default", "examples"):
+                elif key == "propertyNames" and isinstance(part, dict):
+                    todo.append({"type": "string", **part})
+                elif key not in _LITERALS:
                     todo.append(part)
