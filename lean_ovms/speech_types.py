@@ -72,9 +72,10 @@ class TranscribeParams:
     temperature: 0: greedy. fallback: higher temperatures where the text is improbable or repeats itself (Whisper's
     ladder); the text of a window then comes in one TextDelta at its end, and without it token by token.
     beams: width; 1: none. max_tokens: of the whole request, 0: no limit of its own. logprobs: of each token.
-    turns: utterances are found by voice activity, and each is transcribed by itself (realtime); None: the audio is
-    one text, cut into windows at quiet places. partials: text of an utterance before it has ended. live: comes before
-    files. vad: windows without speech are skipped. priority: lower is sooner.
+    turns: utterances are found by voice activity, and each is transcribed by itself (realtime), with times in several
+    windows where the model leaves a part of it; None: the audio is one text, cut into windows at quiet places.
+    partials: text of an utterance before it has ended. live: comes before files. vad: windows without speech are
+    skipped. priority: lower is sooner.
     """
 
     task: str = TRANSCRIBE

@@ -36,12 +36,12 @@ def word_times(
         return []
     head = [files.sot, *row.opening(), files.no_timestamps]
     weights = attention([*head, *tokens, files.eot])
-    used = max(1, min(weights.shape[2], round(len(row.job.samples) / HOP / 2)))
+    start, end = row.job.start, row.job.end if row.read_to is None else row.read_to
+    used = max(1, min(weights.shape[2], round((end - start) / POSITION_S)))
     places, frames = align(weights[:, :, :used], len(head))
     jumps = np.flatnonzero(np.diff(places, prepend=-1))
     times = frames[jumps] * POSITION_S  # where each token begins
     bounds = np.cumsum([0, *(len(ids) for _, ids in words)])
-    start, end = row.job.start, row.job.end
     found: list[Word] = []
     for (text, _), first, last in zip(words, bounds[:-1], bounds[1:], strict=True):
         begin, until = (min(start + float(times[place]), end) for place in (first, last))

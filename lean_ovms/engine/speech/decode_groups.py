@@ -13,38 +13,40 @@ from .logits import Rules, probability
 from .whisper_files import WhisperFiles
 
 
-def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles, width: int = 1) -> NDArray[np.float32]:
+def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> NDArray[np.float32]:
     """Read the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
 
-    width: copies of each row. The logits of the first token, [rows * width, vocabulary].
+    The logits of the first token of each text, [texts, vocabulary]: each row has as many as its width.
     """
+    widths = [row.width for row in rows]
     heads = np.array([[*row.prompt, files.sot] for row in rows], np.int64)
-    logits = decoding.step(np.repeat(heads, width, axis=0))[:, -1]
-    for row, of_row in zip(rows, logits[::width], strict=True):
-        row.no_speech = probability(of_row, files.no_speech)
+    logits = decoding.step(np.repeat(heads, widths, axis=0))[:, -1]
+    for row, place in zip(rows, np.cumsum([0, *widths[:-1]]), strict=True):
+        row.no_speech = probability(logits[place], files.no_speech)
         if files.languages and not row.language:
-            row.detect_language(of_row)
+            row.detect_language(logits[place])
     rest = np.array([row.opening() + ([] if row.job.times else [files.no_timestamps]) for row in rows], np.int64)
     if rest.shape[1]:
-        logits = decoding.step(np.repeat(rest, width, axis=0))[:, -1]
+        logits = decoding.step(np.repeat(rest, widths, axis=0))[:, -1]
     found: NDArray[np.float32] = logits
     return found
 
 
 class DecodeGroup:
-    """Rows that are decoded together, with the decoder's state."""
+    """Rows that are decoded together, with the decoder's state. places: texts of that, ended ones too."""
 
     def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = rows  # that have not ended
-        self._places = rows
+        self._texts = [(row, attempt) for row in rows for attempt in row.attempts]
+        self.places = len(self._texts)
         self._decoding = decoding
         self._files = files
         self._rules = rules
-        self._next = np.full((len(rows), 1), files.eot, np.int64)
+        self._next = np.full((self.places, 1), files.eot, np.int64)
         self._started = False
 
     def step(self) -> list[DecodeRow]:
-        """Decodes a token of each row. Returns the rows that have ended, which are in the group no more.
+        """Decodes a token of each text. Returns the rows that have ended, which are in the group no more.
 
         What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
         more: openvino (2026.4) fails in the next group after a state was set.
@@ -63,9 +65,9 @@ class DecodeGroup:
 
     def _choose(self, logits: NDArray[np.float32]) -> None:
         logits = np.array(logits, np.float32)
-        for place, row in enumerate(self._places):
-            if row in self.rows:
-                self._next[place] = row.choose(logits[place], self._rules)
+        for place, (row, attempt) in enumerate(self._texts):
+            if row in self.rows and not attempt.ended:
+                self._next[place] = row.choose(attempt, logits[place], self._rules)
 
 
 class BeamGroup:
@@ -73,6 +75,7 @@ class BeamGroup:
 
     def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = [row]
+        self.places = row.width
         self._decoding = decoding
         self._files = files
         params = row.job.params
@@ -86,7 +89,7 @@ class BeamGroup:
             logits = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
         else:
             self._started = True
-            logits = first_logits(self._decoding, self.rows, self._files, self._beams.width)
+            logits = first_logits(self._decoding, self.rows, self._files)
         if not self._beams.advance(np.array(logits, np.float32)) and not row.job.cancelled:
             return []
         row.finish_beam_search(self._beams.best)
@@ -111,6 +114,11 @@ class DecodeQueue:
     @property
     def decoding(self) -> list[DecodeRow]:
         return [row for group in self.groups for row in group.rows if not row.job.cancelled]
+
+    @property
+    def places(self) -> int:
+        """The number of texts that the decoder's states hold."""
+        return sum(group.places for group in self.groups)
 
     @property
     def size(self) -> int:

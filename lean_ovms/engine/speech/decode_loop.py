@@ -29,7 +29,7 @@ from .whisper_files import HOP, WhisperFiles
 log = logging.getLogger(__name__)
 
 SLOTS = 8
-"""Windows in work."""
+"""Windows in work, and texts of files that are decoded at once: each has a state of its own in memory."""
 SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 
 
@@ -103,9 +103,9 @@ class DecodeLoop:
             row.hidden = self._network.encode(self._mel(row.job.samples))
             queue.encoded.append(row)
             return
-        if queue.encoded:
-            queue.groups += self._grouped(queue.encoded)
-            queue.encoded = []
+        if fitting := self._fitting(queue):
+            queue.groups += self._grouped(fitting)
+            queue.encoded = queue.encoded[len(fitting) :]
         for group in queue.groups:
             for row in group.step():
                 if not row.job.cancelled:
@@ -131,6 +131,17 @@ class DecodeLoop:
         ids = [int(token) for one in self._tokenizer.encode(wanted) for token in one if token < files.eot]
         return [files.prev, *ids[-(files.positions // 2 - 1) :]]
 
+    def _fitting(self, queue: DecodeQueue) -> list[DecodeRow]:
+        """Returns the encoded rows that are begun now, the first ones: one at least, if none is in work."""
+        found: list[DecodeRow] = []
+        places = queue.places
+        for row in queue.encoded:
+            if places and places + row.width > SLOTS:
+                break
+            places += row.width
+            found.append(row)
+        return found
+
     def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
         """Returns groups of rows that have equally long prompts; one with beams is alone."""
         kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
@@ -143,13 +154,12 @@ class DecodeLoop:
                 continue
             kinds.setdefault((len(row.prompt), row.job.times), []).append(row)
         for members in kinds.values():
-            hidden = np.concatenate([row.hidden for row in members if row.hidden is not None])
+            hidden = np.concatenate([row.hidden for row in members for _ in row.attempts if row.hidden is not None])
             found.append(DecodeGroup(members, self._network.begin(hidden), self._files, self._rules))
         return found
 
     def _ended(self, row: DecodeRow, queue: DecodeQueue) -> None:
-        if not row.credible():
-            row.retry()
+        if not row.settle():
             queue.encoded.append(row)
             return
         words = None

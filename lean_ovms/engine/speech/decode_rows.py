@@ -18,14 +18,52 @@ from .whisper_files import TIME_STEP, WhisperFiles
 
 LADDER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Whisper's temperatures: the next one where the text is not credible."""
+DRAWS = 5
+"""Texts that are drawn at each temperature of the ladder but the first, together; the likeliest one counts."""
 MAX_COMPRESSION = 2.4
 MIN_LOGPROB = -1.0
 NO_SPEECH = 0.6
 """Whisper's thresholds."""
+LOOP_TOKENS = 40
+LOOP_TIMES = 4
+"""A text has come into a loop when it ends with as many tokens that are a block as often."""
+
+
+class Attempt:
+    """One text of a window at one temperature, as far as it has come. logprobs: of its tokens."""
+
+    def __init__(self, files: WhisperFiles, temperature: float = 0.0, seed: Sequence[int] = (0,)) -> None:
+        self.temperature = temperature
+        self.rng = np.random.default_rng(seed)
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.ended = False
+        self.total = 0.0
+        self._eot = files.eot
+
+    def add(self, token: int, logprob: float, limit: int) -> None:
+        """Adds a token. limit: the most of them."""
+        self.total += logprob
+        if token == self._eot:
+            self.ended = True
+            return
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.ended = len(self.tokens) >= limit
+
+    @property
+    def avg_logprob(self) -> float:
+        """The average log probability, as Whisper computes it: the end counts as a token."""
+        return self.total / (len(self.tokens) + 1)
+
+    @property
+    def text_tokens(self) -> list[int]:
+        return [token for token in self.tokens if token < self._eot]
 
 
 class DecodeRow:
-    """One job's decoding at one temperature. prompt: tokens before <|startoftranscript|>.
+    """One job's decoding. prompt: tokens before <|startoftranscript|>. attempts: the texts that are being decoded, all
+    at one temperature. chosen: the one that counts, which is the first of them until all have ended.
 
     language: "" until it is known. hidden: what the encoder made of the window.
     """
@@ -39,29 +77,34 @@ class DecodeRow:
         self.no_speech = 0.0
         self._files = files
         self._pieces = pieces
-        self._seed = job.params.seed if job.params.seed is not None else 0
         fixed = job.params.temperature
         self._ladder = LADDER if job.params.fallback and not fixed and job.params.beams == 1 else (fixed,)
-        self._rung = -1
+        self._rung = 0
+        self._tried: list[Attempt] = []
         room = files.positions - self.prompt_length - 1
         self.limit = max(1, min(job.max_tokens or room, room))
-        self._streams = job.stream and len(self._ladder) == 1 and job.params.beams == 1
-        self.retry()
-
-    def retry(self) -> None:
-        """Begin at the next temperature."""
-        self._rung += 1
-        self.tokens: list[int] = []
-        self.logprobs: list[float] = []
-        self.ended = False
-        self._sum = 0.0
-        self._rng = np.random.default_rng([self._seed & (1 << 63) - 1, self._rung])
+        self._single = len(self._ladder) == 1 and job.params.beams == 1  # its first text is its last
+        self._streams = job.stream and self._single
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unsent: list[tuple[str, float]] = []
+        self.attempts = self._begin()
+        self.chosen = self.attempts[0]
+
+    def _begin(self) -> list[Attempt]:
+        """Returns the texts that are decoded at this temperature, without tokens."""
+        seed = (self.job.params.seed or 0) & (1 << 63) - 1
+        draws = DRAWS if self._rung else 1
+        return [Attempt(self._files, self._ladder[self._rung], (seed, self._rung, draw)) for draw in range(draws)]
 
     @property
-    def temperature(self) -> float:
-        return self._ladder[self._rung]
+    def width(self) -> int:
+        """The number of texts that are decoded together."""
+        return max(len(self.attempts), self.job.params.beams)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all texts of this temperature have."""
+        return all(attempt.ended for attempt in self.attempts)
 
     @property
     def prompt_length(self) -> int:
@@ -85,32 +128,27 @@ class DecodeRow:
 
     # --- decoding
 
-    def choose(self, logits: NDArray[np.float32], rules: Rules) -> int:
-        """Chooses and returns the next token by these logits, which may be changed."""
+    def choose(self, attempt: Attempt, logits: NDArray[np.float32], rules: Rules) -> int:
+        """Chooses and returns the next token of a text by these logits, which may be changed."""
         params = self.job.params
-        penalize(logits, self.tokens, params)
-        rules.apply(logits, self.tokens, self.job.times)
-        token = sample(logits, self.temperature, params, self._rng)
-        self.add(token, float(logits[token]) - log_sum(logits))
+        penalize(logits, attempt.tokens, params)
+        rules.apply(logits, attempt.tokens, self.job.times)
+        token = sample(logits, attempt.temperature, params, attempt.rng)
+        logprob = float(logits[token]) - log_sum(logits)
+        attempt.add(token, logprob, self.limit)
+        if token < self._files.eot:
+            if self._streams:
+                self._stream(token, logprob)
+            if self._single and loops(attempt.text_tokens) and not self._is_varied(attempt):
+                attempt.ended = True  # there is no other temperature that could do better
         return token
-
-    def add(self, token: int, logprob: float) -> None:
-        self._sum += logprob
-        if token == self._files.eot:
-            self.ended = True
-            return
-        self.tokens.append(token)
-        self.logprobs.append(logprob)
-        if self._streams and token < self._files.eot:
-            self._stream(token, logprob)
-        if len(self.tokens) >= self.limit:
-            self.ended = True
 
     def finish_beam_search(self, beam: Beam) -> None:
         """Takes the result of a beam search, which ends the row."""
-        self.tokens, self.logprobs = list(beam.tokens), list(beam.logprobs)
-        self._sum = beam.total
-        self.ended = True
+        [attempt] = self.attempts
+        attempt.tokens, attempt.logprobs = list(beam.tokens), list(beam.logprobs)
+        attempt.total = beam.total
+        attempt.ended = True
 
     def _stream(self, token: int, logprob: float) -> None:
         text = self._decoder.decode(self._pieces[token])
@@ -121,42 +159,65 @@ class DecodeRow:
 
     # --- the end
 
+    def settle(self) -> bool:
+        """Chooses a text, after all of this temperature have ended: the likeliest that is credible, and after the last
+        temperature the likeliest of all that do not repeat themselves. Returns whether it is chosen; else those of the
+        next temperature are to be decoded."""
+        best = max(self.attempts, key=self._order)
+        self._tried.append(best)
+        self._rung += 1
+        if self._is_credible(best):
+            self.chosen = best
+        elif self._rung == len(self._ladder):
+            self.chosen = max(self._tried, key=self._order)
+        else:
+            self.attempts = self._begin()
+            return False
+        return True
+
+    def _order(self, attempt: Attempt) -> tuple[bool, float]:
+        return self._is_varied(attempt), attempt.avg_logprob
+
+    def _is_varied(self, attempt: Attempt) -> bool:
+        """Returns False if the text repeats itself."""
+        return compression_ratio(text_of(self._pieces, attempt.text_tokens)) <= MAX_COMPRESSION
+
+    def _is_credible(self, attempt: Attempt) -> bool:
+        if self._is_silence(attempt):
+            return True
+        return attempt.avg_logprob >= MIN_LOGPROB and self._is_varied(attempt)
+
+    def _is_silence(self, attempt: Attempt) -> bool:
+        return self.job.params.fallback and self.no_speech > NO_SPEECH and attempt.avg_logprob < MIN_LOGPROB
+
     @property
-    def avg_logprob(self) -> float:
-        """The average log probability, as Whisper computes it: the end counts as a token."""
-        return self._sum / (len(self.tokens) + 1)
+    def tokens(self) -> list[int]:
+        """The tokens of the text that counts: none where there is no speech."""
+        return [] if self._is_silence(self.chosen) and not self._streams else self.chosen.tokens
 
     @property
     def text_tokens(self) -> list[int]:
         return [token for token in self.tokens if token < self._files.eot]
 
-    def credible(self) -> bool:
-        """Returns False if the next temperature should be tried, and there is one."""
-        if self._rung + 1 >= len(self._ladder):
-            return True
-        if self._is_silence:
-            return True
-        text = text_of(self._pieces, self.text_tokens)
-        return compression_ratio(text) <= MAX_COMPRESSION and self.avg_logprob >= MIN_LOGPROB
-
     @property
-    def _is_silence(self) -> bool:
-        return self.job.params.fallback and self.no_speech > NO_SPEECH and self.avg_logprob < MIN_LOGPROB
+    def read_to(self) -> float | None:
+        """Where the text ends, as in Job."""
+        read = read_to(self.tokens, self._files) if self.job.times else None
+        return None if read is None else min(self.job.start + read, self.job.end)
 
     def finish(self, words: Any = None) -> None:
         """Set the job's result. words: the times of these tokens, if wanted."""
-        job, files = self.job, self._files
-        tokens = [] if self._is_silence and not self._streams else self.tokens
-        texts = [token for token in tokens if token < files.eot]
-        text = text_of(self._pieces, texts)
+        job, files, chosen = self.job, self._files, self.chosen
+        text = text_of(self._pieces, self.text_tokens)
         if job.stream:
             self._send_rest(text)
-        segments = segments_of(tokens, files, self._pieces, job.start, job.end) if job.times else []
+        segments = segments_of(self.tokens, files, self._pieces, job.start, job.end) if job.times else []
         for segment in segments:
-            segment.avg_logprob = round(self.avg_logprob, 4)
+            segment.avg_logprob = round(chosen.avg_logprob, 4)
             segment.no_speech_prob = round(self.no_speech, 4)
-            segment.temperature = self.temperature
+            segment.temperature = chosen.temperature
             segment.compression_ratio = round(compression_ratio(text), 4)
+        job.read_to = self.read_to
         job.result = WindowDone(
             text=text,
             language=self.language or "en",
@@ -164,8 +225,8 @@ class DecodeRow:
             segments=segments if job.params.segments else [],
             words=words or [],
             prompt_tokens=self.prompt_length + (not job.times),
-            tokens=len(self.tokens),
-            stopped="length" if len(self.tokens) >= self.limit else "stop",
+            tokens=len(chosen.tokens),
+            stopped="length" if len(chosen.tokens) >= self.limit else "stop",
         )
 
     def _send_rest(self, text: str) -> None:
@@ -177,7 +238,7 @@ class DecodeRow:
             return
         logprobs = None
         if self.job.params.logprobs:
-            rows = zip(self.tokens, self.logprobs, strict=True)
+            rows = zip(self.tokens, self.chosen.logprobs, strict=False)  # no tokens where there is no speech
             logprobs = [
                 (self._pieces[token].decode("utf-8", "replace"), round(logprob, 4))
                 for token, logprob in rows
@@ -199,6 +260,28 @@ def compression_ratio(text: str) -> float:
     """Returns how much a text repeats itself: its bytes by those of its compressed form."""
     data = text.encode()
     return len(data) / len(zlib.compress(data)) if data else 1.0
+
+
+def loops(tokens: Sequence[int]) -> bool:
+    """Returns whether a text ends with a block of tokens again and again."""
+    for length in range(1, len(tokens) // LOOP_TIMES + 1):
+        count = max(LOOP_TOKENS, length * LOOP_TIMES)
+        if count > len(tokens):
+            return False
+        if tokens[-1] == tokens[-1 - length] and tokens[-count:-length] == tokens[length - count :]:
+            return True
+    return False
+
+
+def read_to(tokens: Sequence[int], files: WhisperFiles) -> float | None:
+    """Returns where the last segment ends, in seconds, if another one begins behind it that has no text.
+
+    Of a segment that the window cuts Whisper writes its beginning alone, a second timestamp behind the end of the last
+    whole one: it wants to hear it in the next window.
+    """
+    if len(tokens) < 3 or min(tokens[-2:]) < files.first_time:
+        return None
+    return (tokens[-2] - files.first_time) * TIME_STEP
 
 
 def segments_of(

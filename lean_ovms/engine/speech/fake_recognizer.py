@@ -1,7 +1,8 @@
 """What --fake_engine selects for speech2text: a word for each half second of sound, and no model.
 
 The half seconds are those of the request's audio; a word is the tenth of its peak as a number ("zero" is silence), so
-the text does not depend on how the audio is cut into windows. Some hotwords make it fail, as in the fake pipeline.
+the text does not depend on how the audio is cut into windows. With times a long window ends with its last whole
+segment, of LEFT seconds before its end, as Whisper's do. Some hotwords make it fail, as in the fake pipeline.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ LANGUAGES = ["en", "de"]
 RATE = SAMPLE_RATE // 2
 """Samples of a word."""
 WINDOW = 30 * SAMPLE_RATE
+LEFT = 3
+"""Seconds that a window of more than half the longest leaves to the next one, if times are wanted."""
 FAIL, HANG, DIE, DIE_TIMED = "<|raise|>", "<|hang|>", "<|die|>", "<|die_timed|>"
 
 
@@ -79,7 +82,11 @@ def _work(job: Job) -> Iterator[None]:
     tokenizer.fail(raises=FAIL in hotwords, hangs=HANG in hotwords, dies=dies)
     words: list[Word] = []
     stopped = "stop"
+    if job.times and len(job.samples) > WINDOW // 2:
+        job.read_to = float(int(job.end) - LEFT)
     for word in _words(job):
+        if job.read_to is not None and word.start >= job.read_to:
+            break
         if job.max_tokens and len(words) == job.max_tokens:
             stopped = "length"
             break

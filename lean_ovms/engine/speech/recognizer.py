@@ -23,8 +23,9 @@ class Job:
     language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
     words are wanted and may be computed. stream: `pieces` are wanted before the result. soon: as
     in Recognizer.room.
-    pieces: new text, until the task removes it. result: without start, end and skipped. One of result and error is set
-    when the job is done; it is never touched again after `cancelled` is set. begun: a backend notes that it has
+    pieces: new text, until the task removes it. result: without start, end and skipped. read_to: where the text ends,
+    in seconds, if what follows in the window is to be read again with the audio after it. One of result and error is
+    set when the job is done; it is never touched again after `cancelled` is set. begun: a backend notes that it has
     sent some of the text.
     """
 
@@ -39,6 +40,7 @@ class Job:
     soon: bool = False
     pieces: list[TextDelta] = field(default_factory=list)
     result: WindowDone | None = None
+    read_to: float | None = None
     error: RequestError | None = None
     cancelled: bool = False
     begun: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ...speech_types import SAMPLE_RATE, TranscribeParams, TurnDetection, WindowDone
@@ -16,6 +16,10 @@ LONG = 30 * SAMPLE_RATE
 """Samples from which on a request is a long one."""
 AHEAD_CUTS = 2
 MIN_SAMPLES = SAMPLE_RATE // 10
+MIN_READ = SAMPLE_RATE // 2
+"""Samples by which each window gets on at least, whatever the model makes of it."""
+MIN_REST = SAMPLE_RATE // 4
+"""Samples at the end of a window that are not read again: less than a word."""
 REPORT = SAMPLE_RATE
 """Samples without speech after which a record reports that they are not needed."""
 
@@ -114,7 +118,7 @@ class Transcription:
     def _free(self) -> None:
         cuts = self.cutter.cuts
         self._used = min(cuts[0].start - cuts[0].skipped if cuts else self.cutter.needed, self.cutter.needed)
-        self.cutter.buffer.forget(self._used)
+        self.cutter.forget(self._used)
 
     # --- windows
 
@@ -177,7 +181,17 @@ class Transcription:
         if job.result is not None:
             cut, self.job, self.care = self._cut, None, 0
             assert cut is not None
+            if job.read_to is not None:
+                cut = self._read(cut, round(job.read_to * SAMPLE_RATE))
             self._report(cut, job.result, out, self._clock() - self._started_at)
+
+    def _read(self, cut: Cut, at: int) -> Cut:
+        """Has what is behind `at` cut again, as the text of this window ends there. Returns what was read of it."""
+        at = max(at, cut.start + MIN_READ)
+        if cut.end - at < MIN_REST or self.exhausted:
+            return cut
+        self.cutter.resume(at, cut.end)
+        return replace(cut, end=at)
 
     def _end_partial(self, job: Job, out: list[Record]) -> None:
         """Send the words on which two results in a row agree, which are not the last ones."""

@@ -57,6 +57,7 @@ class Buffer:
         return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
 
     def forget(self, before: int) -> None:
+        """Drop what is before this sample."""
         if before - self.start > SAMPLE_RATE:  # not for every frame
             self._data = self._data[before - self.start :].copy()
             self.start = before
@@ -108,6 +109,17 @@ class Cutter:
             self._finish()
         return done
 
+    def forget(self, before: int) -> None:
+        """Drops what is needed for no cut that begins at this sample or later."""
+        self.buffer.forget(before)
+
+    def resume(self, at: int, end: int) -> None:
+        """Cuts again from `at` on: the window that ended at `end`, the last one that was taken, was read up to there.
+
+        The rest of an utterance is a window of its own.
+        """
+        self.cuts.appendleft(Cut(at, end))
+
     def _finish(self) -> None:
         rest = self.buffer.samples(self._position, self.buffer.end)
         if len(rest):
@@ -148,9 +160,31 @@ class FileCutter(Cutter):
         self._skip_silence = skip_silence
         self._gap = min(GAP, window // 3)
         self._last_sound = start
+        self._heard: deque[tuple[int, bool]] = deque()  # the end of each frame that is kept, and whether it has sound
+
+    def forget(self, before: int) -> None:
+        super().forget(before)
+        while self._heard and self._heard[0][0] <= before:
+            self._heard.popleft()
+
+    def resume(self, at: int, end: int) -> None:
+        """Cuts again from `at` on: the next window begins there, and is as long as any."""
+        self.cuts.clear()
+        self._cursor = self._last_sound = at
+        self.speech_since = None
+        for frame_end, sound in self._heard:
+            if frame_end > at:
+                self._advance(sound, frame_end)
+        if self.finished:
+            self._close(self.buffer.end)
 
     def _frame(self, frame: Samples, end: int) -> None:
         sound = not self._skip_silence or rms(frame) >= SILENCE
+        self._heard.append((end, sound))
+        self._advance(sound, end)
+
+    def _advance(self, sound: bool, end: int) -> None:
+        """Goes on by a frame that ends here."""
         if sound:
             self._last_sound = end
         if self.speech_since is None:

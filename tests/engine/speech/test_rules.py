@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.engine.speech.alignment import split_words, warp
-from lean_ovms.engine.speech.decode_rows import compression_ratio, segments_of
+from lean_ovms.engine.speech.decode_rows import compression_ratio, read_to, segments_of
 from lean_ovms.engine.speech.logits import Rules, penalize, sample
 from lean_ovms.engine.speech.mel import LogMel, filters
 from lean_ovms.engine.speech.whisper_files import WhisperFiles
@@ -96,6 +96,22 @@ def test_segments_stay_within_the_window() -> None:
     found = segments_of([5, 6], FILES, pieces, 1.0, 2.0)
     assert [(one.start, one.end, one.text) for one in found] == [(1.0, 2.0, "fg")]
     assert segments_of([T, T + 2], FILES, pieces, 0.0, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds"),
+    [
+        ([T, 0, T + 5, T + 5], 0.1),  # the next segment is cut by the window
+        ([T, 0, T + 5, T + 5, 1, T + 9, T + 12], 0.18),
+        ([T, 0, T + 5], None),  # nothing is said behind it
+        ([T, 0, T + 5, T + 5, 1], None),  # all that is said is there
+        ([T, 0], None),
+        ([T], None),
+        ([], None),
+    ],
+)
+def test_a_window_is_read_to_its_last_whole_segment(tokens: list[int], seconds: float | None) -> None:
+    assert read_to(tokens, FILES) == (seconds and pytest.approx(seconds))
 
 
 def test_a_text_that_repeats_itself_compresses_well() -> None:

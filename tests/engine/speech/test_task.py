@@ -59,6 +59,47 @@ def test_long_audio_is_cut_into_windows_and_long_silence_is_in_none(rig: Rig) ->
     assert times == sorted(times)
 
 
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(
+    parts=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.0, 0.35, 0.55, 0.72]), st.integers(1, 70)), min_size=1, max_size=8
+    ),
+    turns=st.booleans(),
+)
+def test_the_words_with_times_are_those_without(parts: list[tuple[float, int]], turns: bool) -> None:
+    """Although the model leaves the end of a window to the next one, which begins where the last segment ended."""
+    audio = sound(*((level, halves / 2) for level, halves in parts))
+    params: dict[str, Any] = {"turns": TurnDetection(prefix_padding_ms=500)} if turns else {}
+    rig = Rig()
+    plain, timed = rig.submit(audio, **params), rig.submit(audio, segments=True, words=True, **params)
+    rig.run()
+    text, windows = rig.text(timed), rig.windows(timed)
+    assert text.split() == rig.text(plain).split()
+    assert "".join(segment["text"] for window in windows for segment in window["segments"]) == text
+    assert [word["word"] for window in windows for word in window["words"]] == text.split()
+    bounds = [time for window in windows for time in (window["start"], window["end"])]
+    assert bounds == sorted(bounds)
+    if not turns:
+        heard = sum(window["end"] - window["start"] + window["skipped"] for window in windows)
+        assert heard == pytest.approx(len(audio) / 32000)
+
+
+def test_what_a_window_leaves_is_read_with_the_audio_after_it(rig: Rig) -> None:
+    number = rig.submit(sound((0.5, 66)), segments=True)
+    rig.run()
+    assert rig.text(number).split() == ["five"] * 132
+    assert [round(window["start"]) for window in rig.windows(number)] == [0, 26, 52]
+
+
+def test_a_model_that_reads_nothing_of_a_window_still_gets_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.engine.speech.fake_recognizer.LEFT", 30)
+    number = rig.submit(sound((0.5, 20)), segments=True)
+    rig.run()
+    assert rig.finals(number) == ["transcribed"]
+    assert rig.windows(number)[0]["end"] == 0.5
+
+
 def test_a_window_is_cut_at_the_quietest_place_of_its_last_second(rig: Rig) -> None:
     number = rig.submit(sound((0.5, 29.4), (0.05, 0.2), (0.5, 5)))
     rig.run()
