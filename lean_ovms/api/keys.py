@@ -17,6 +17,7 @@ from ..observability.logging import safe
 from ..observability.records import GenerationRecord, KeyUsage, RequestRecord
 from ..types import Request
 from ..util.files import file_stat
+from ..util.plurals import counted
 from ..websocket_types import PROTOCOLS_HEADER
 from .key_file import INFERENCE, KeySpec, KeyTable, read_keys
 from .key_usage import KeyUsages
@@ -90,10 +91,10 @@ class ApiKey:
         TooManyRequests."""
         for unit, rate in self._rates.items():
             if wait_s := rate.seconds_until(1):
-                self._refuse(f"{rate.limit} {unit} a minute", wait_s)
+                self._refuse(f"{counted(rate.limit, unit.removesuffix('s'))} a minute", wait_s)
         if counts_as_running:
             if self._running >= self.spec.max_parallel_requests > 0:
-                self._refuse(f"{self.spec.max_parallel_requests} requests at a time", 1.0)
+                self._refuse(f"{counted(self.spec.max_parallel_requests, 'request')} at a time", 1.0)
             self._running += 1
             record.releases.append(self._end_running)
         self.count_usage(record)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..config import GROUPS, Config, listed, shown
+from ..config import DEMO_EMBED, DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..repository import json_file
@@ -37,6 +37,8 @@ https://kubernetes.io/docs/concepts/services-networking/service/#environment-var
 """
 WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
 """Commands that are made of options, and the options that they set."""
+DEMOS = {"demo": DEMO_MODEL, "demo-embed": DEMO_EMBED}
+"""The models of the package by their names in the API."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 """Options that select the models."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
@@ -58,6 +60,7 @@ ALL = "all"
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
+    _check_command(without_program(argv))
     given = vars(parser().parse_intermixed_args(_normalized(argv)))
     _check_foreign_flags(given)
     _read_words(given)
@@ -70,6 +73,21 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in texts.items()}
     return Config(**values)
+
+
+def _check_command(argv: Sequence[str]) -> None:
+    """Raise StartError for a first word that is nearly a command, before its arguments are taken for options."""
+    word = argv[0] if argv else ""
+    if word and not word.startswith("-") and "/" not in word and word not in (*COMMANDS, *DEMOS):
+        near = hint(word, COMMANDS, "")
+        if near and not os.path.exists(word):
+            raise StartError(f"there is no command {word} ({near})")
+
+
+def names_model(options: Sequence[str]) -> bool:
+    """Returns whether options of a server name the model, so that no word does. Raises StartError."""
+    given = vars(parser().parse_intermixed_args(_normalized(options)))
+    return any(given.get(name) for name in ("model", "model_path", "source_model", "config_path"))
 
 
 def _read_words(given: dict[str, Any]) -> None:
@@ -86,7 +104,10 @@ def _read_words(given: dict[str, Any]) -> None:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
     if before := [name for name in POINTERS if given.get(name) and name != "model_repository_path"]:
         raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
-    given.update(_model_of(model, command))
+    found = _model_of(model, command)
+    if given.get("model_name"):
+        found.pop("model_name", None)
+    given.update(found)
 
 
 def _model_among_names(given: dict[str, Any]) -> str:
@@ -107,8 +128,14 @@ def _model_of(text: str, command: str) -> dict[str, str]:
     path = os.path.expanduser(text)
     if command != "pull" and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
+    if text in DEMOS:
+        if command == "pull":
+            raise StartError(f"{text} is part of the package: there is nothing to pull")
+        return {"model_path": str(DEMOS[text]), "model_name": text}
     if text in COMMANDS:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
+    if command != "pull" and text.lower().endswith(".gguf"):
+        raise StartError(f"there is no file {text}")
     if foreign_flags.HUB_MODEL.fullmatch(text):
         return foreign_flags.hub_model(text)
     near = hint(text, COMMANDS, "a hub's model has the form organisation/name")

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from ..errors import StartError
 from ..server import exit_status
 from .arguments import own, parse
-from .client import CommandFailed, ServerClient, connect, url_of
+from .client import CommandFailed, ServerClient, connect, is_url, url_of
 from .command_table import CommandParser, parser
 
-NOTES = """Without URL: of the server with these options on this machine, such as --rest_port 9000. TTFT: time to the
-first token. TPOT: time per token after the first, of a request. ITL: time between two pieces of a stream."""
+NOTES = """MODEL: a name that the server has; its first model otherwise. Without URL: of the server with these options
+on this machine, such as --rest_port 9000. TTFT: time to the first token. TPOT: time per token after the first, of a
+request. ITL: time between two pieces of a stream."""
 PATIENCE_S = 3600.0
 WIDTH = 50
 IDS = range(100, 1000)
@@ -51,12 +52,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if argv[:1] == ["serve"]:  # as in vllm bench serve
         argv = argv[1:]
     given, words, options = own(_arguments(), argv)
-    url = url_of(words)
+    url = words.pop(0) if words and is_url(words[0]) else ""
     wrong = next((name for name in COUNTS if getattr(given, name) < 1), None)
     if wrong:
         raise StartError(f"--{wrong} must be at least 1")
-    client = connect(url or given.base_url, parse(options, environ))
-    model = client.model(given.model)
+    config = parse(options, environ)
+    client = connect(url or given.base_url, config)
+    model = client.asked_for(config, given.model, words)
+    url_of(words)
     client.timeout_s = PATIENCE_S
     source = random.Random(given.seed)
     prompts = [source.choices(IDS, k=given.random_input_len) for _ in range(given.num_prompts + 1)]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.options import read_object
+from ..errors import StartError
 from ..server import exit_status
 from .arguments import own, parse
 from .client import CommandFailed, ServerClient, connect, is_url
@@ -42,8 +43,9 @@ HELP = f"""/system TEXT           set the system prompt, and begin anew
 A backslash at the end of a line continues the message; so does {QUOTES} until the next {QUOTES}.
 Ctrl-C stops an answer."""
 COMMANDS = ("/system", "/image", "/clear", "/help", "/bye")
-NOTES = """PROMPT, or text at stdin, is answered once. Without URL: by the server with these options on this machine,
-such as --rest_port 9000. --temp, --top-p, --top-k, --min-p, --seed and the like go with each message."""
+NOTES = """PROMPT, or text at stdin, is answered once. MODEL: a name that the server has; its first model otherwise.
+Without URL: by the server with these options on this machine, such as --rest_port 9000. --temp, --top-p, --top-k,
+--min-p, --seed and the like go with each message."""
 
 
 def arguments(name: str, notes: str) -> CommandParser:
@@ -55,6 +57,7 @@ def arguments(name: str, notes: str) -> CommandParser:
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chat_parser = arguments("chat", NOTES)
     chat_parser.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
     given, words, options = own(chat_parser, argv)
@@ -62,21 +65,31 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     config = parse(options, environ)
     client = connect(url, config)
     fields = read_object("override_generation_config", config.override_generation_config)
-    return talk(Conversation(client, client.model(given.model), given.system, fields), " ".join(words), environ)
+    model = client.asked_for(config, given.model, words)
+    return talk(Conversation(client, model, given.system, fields), prompt_of(words), environ)
+
+
+def prompt_of(words: Sequence[str]) -> str:
+    """Returns the prompt of these words and of stdin; "" for a chat on a terminal. Raises StartError where neither has
+    a text."""
+    prompt = " ".join(words)
+    if sys.stdin.isatty():
+        return prompt
+    text = "\n\n".join(filter(None, [prompt, sys.stdin.read()]))
+    if not text.strip():
+        raise StartError("there is no prompt: give it behind the model, or as text at stdin")
+    return text
 
 
 def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) -> int:
-    """Answers one prompt, with the text of stdin unless that is a terminal, or chats. Raises CommandFailed or
-    KeyboardInterrupt."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Answers one prompt, or chats without one. Raises CommandFailed or KeyboardInterrupt."""
     conversation.client.timeout_s = PATIENCE_S
-    if not prompt and sys.stdin.isatty():
+    if not prompt:
         print(f"{conversation.model}: /help shows the commands, Ctrl-D ends")
         with _history(environ):
             _loop(conversation)
         return exit_status.OK
-    given = [prompt] if sys.stdin.isatty() else [prompt, sys.stdin.read()]
-    conversation.ask("\n\n".join(filter(None, given)))
+    conversation.ask(prompt)
     return exit_status.OK
 
 

@@ -71,6 +71,26 @@ class ServerClient:
         with self._answer("POST", path, {**body, "stream": True}) as answer:
             yield _events(answer)
 
+    def asked_for(self, config: Config, name: str, words: list[str]) -> str:
+        """Returns the model of the server that a command is about: the one of `model` unless it is named.
+
+        Args:
+            config: The options, where a flag such as -hf names it.
+            name: The command's own option; "" if it is not given.
+            words: The words without a flag, of which the first may name it; then it is taken away.
+
+        Raises:
+            CommandFailed: The server cannot be reached, or has no such model.
+        """
+        named = name or config.model_name or config.source_model
+        if not named and words and words[0] in self.names():
+            named = words.pop(0)
+        return self.model(named)
+
+    def names(self) -> list[str]:
+        """Returns the names of the server's models. Raises CommandFailed."""
+        return [row["id"] for row in self.get("/v1/models")["data"]]
+
     def model(self, wanted: str = "") -> str:
         """Returns the wanted model of the server, or the first one that chats. Raises CommandFailed."""
         rows = self.get("/v1/models")["data"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..errors import StartError
 
@@ -26,7 +27,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("[MODEL]", "serve a model; without a command, too"),
     "run": Command("MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run"),
-    "chat": Command("[URL] [PROMPT]", "the same with a server that runs already", "chat"),
+    "chat": Command("[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat"),
     "pull": Command("ORG/NAME", "download a model of a hub"),
     "list": Command("", "show the models that were pulled", "list"),
     "show": Command("MODEL", "say how a model would be served, and whether it can be", "show"),
@@ -34,7 +35,7 @@ COMMANDS = {
     "ps": Command("[URL]", "show the models of a running server", "ps"),
     "stop": Command("NAME [URL]", "unload a model of a running server", "stop"),
     "run-batch": Command("-i FILE -o FILE [MODEL]", "answer the requests of a file", "run_batch"),
-    "bench": Command("[URL]", "measure a running server with a small load", "bench"),
+    "bench": Command("[URL] [MODEL]", "measure a running server with a small load", "bench"),
     "healthcheck": Command("", "exit with status 0 if the server with these options is ready", "healthcheck"),
     "version": Command("", "show the versions of this program and of its libraries", "version"),
     "help": Command("[COMMAND | TOPIC]", "explain a command or a group of options", "help"),
@@ -43,6 +44,11 @@ COMMANDS = {
 
 class CommandParser(argparse.ArgumentParser):
     """A parser of arguments that raises StartError with the nearest flag."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Reads arguments. -h is no flag of its own, or -hf, a flag of llama.cpp, would be one with a value."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(["--help" if word == "-h" else word for word in words], namespace)
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: --(\w+)", message)
@@ -60,14 +66,17 @@ def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> s
 def parser(name: str, notes: str = "") -> CommandParser:
     """Returns the parser of a command's own arguments. notes: behind its help."""
     row = COMMANDS[name]
-    return CommandParser(
+    result = CommandParser(
         prog=f"lean_ovms {name}",
         usage=f"%(prog)s {row.usage} [--option VALUE ...]".replace("  ", " "),
         description=f"{row.help[0].upper()}{row.help[1:]}.",
         epilog=notes,
         allow_abbrev=False,
+        add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    result.add_argument("--help", action="help", help="show this, as -h does")
+    return result
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..server import exit_status
+from ..util.plurals import counted
 from .arguments import own, parse
 from .client import CommandFailed, connect, url_of
 from .command_table import parser, table
@@ -24,7 +25,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         load = client.get("/server_info")["load"]
     except (CommandFailed, KeyError):  # another server
         return exit_status.OK
-    print(f"{load['running']} requests running, {load['waiting']} waiting, KV cache {load['kv_cache_usage']:.0%} used")
+    running = counted(load["running"], "request")
+    print(f"{running} running, {load['waiting']} waiting, KV cache {load['kv_cache_usage']:.0%} used")
     return exit_status.OK
 
 

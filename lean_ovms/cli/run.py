@@ -19,13 +19,13 @@ from ..server import exit_status
 from ..server.checks import checked
 from ..util import child_process
 from . import chat
-from .arguments import own, parse
+from .arguments import names_model, own, parse
 from .client import READY, CommandFailed, ServerClient, is_url
 from .commands import pull, with_repository
 
-NOTES = """MODEL is a directory, a GGUF file, or a model of a hub, which is pulled if it is missing; without MODEL, the
-demo model. PROMPT, or text at stdin, is answered once. All other options are the server's, such as --cache_size or
---temp."""
+NOTES = """MODEL is a directory, a GGUF file, demo, or a model of a hub, which is pulled if it is missing; without
+MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered once. All other
+options are the server's, such as --cache_size or --temp."""
 POLL_S, STOP_S = 0.05, 10.0
 CLEAR_LINE = "\r\x1b[K"
 
@@ -37,7 +37,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     given, words, options = own(chat.arguments("run", NOTES), argv)
     if words and is_url(words[0]):
         return chat.main(argv, environ)
-    model, prompt = words[:1], " ".join(words[1:])
+    model = [] if names_model(options) else words[:1]
+    prompt = chat.prompt_of(words[len(model) :])
     config = with_repository(checked(parse(["serve", *model, *options], environ)))
     if config.source_model:
         log.setup(config.log_level, config.log_format)

@@ -22,6 +22,7 @@ from ..observability import logging as log
 from ..server import exit_status
 from ..types import Json
 from ..util.files import open_regular
+from ..util.plurals import counted
 from .arguments import own, parse
 from .client import CommandFailed
 from .command_table import CommandParser, parser
@@ -48,7 +49,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         raise CommandFailed(f"{error.filename or files.output_file}: {error.strerror}") from None
     except StartError as error:
         raise CommandFailed(str(error)) from None
-    print(f"{files.output_file}: {answers} answers, {errors} errors", file=sys.stderr)
+    print(f"{files.output_file}: {counted(answers, 'answer')}, {counted(errors, 'error')}", file=sys.stderr)
     return exit_status.OK
 
 

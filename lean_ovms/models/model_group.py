@@ -16,6 +16,7 @@ from ..config import Config
 from ..errors import RequestError, StartError, TooManyRequests, Unavailable
 from ..observability.records import current_record
 from ..util.concurrency import InFlight
+from ..util.plurals import counted
 
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
 
@@ -101,7 +102,7 @@ class Member:
         config, waiting = self.model.config, len(self.waiters)
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0
         if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
-            why = f"{waiting} requests are waiting for this model to be loaded already"
+            why = f"{counted(waiting, 'request is', 'requests are')} waiting for this model to be loaded already"
             raise TooManyRequests(why, retry_after_s=bounded(self.group.load_s))
 
     def answer(self, result: bool | Callable[[], RequestError]) -> None:

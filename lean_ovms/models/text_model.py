@@ -21,7 +21,7 @@ from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
-from ..repository import model_config, model_dir, weights
+from ..repository import gguf_names, model_config, model_dir, weights
 from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from .collect import collect
 from .generation import Generation
@@ -362,7 +362,7 @@ def _check_draft(path: Path) -> None:
     wrong = f"--draft_model_path {path}"
     try:
         if not path.exists():
-            raise WrongOptions(f"{wrong}: there is no such directory")
+            raise WrongOptions(f"{wrong}: there is {gguf_names.absent(path)}")
         if path.is_dir() and not (path / model_dir.WEIGHTS[0]).is_file():
             raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")
     except OSError as error:

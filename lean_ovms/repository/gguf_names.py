@@ -22,6 +22,11 @@ def parts(path: P) -> list[P]:
     ]
 
 
+def absent(path: PurePath) -> str:
+    """Returns what is not at a path that should have been a model: its name says which kind was meant."""
+    return "no such file" if path.suffix.lower() == ".gguf" else "no such directory"
+
+
 def models_in(folder: Path) -> list[Path]:
     """Returns the GGUF models of a folder, also of those in it: whole files and first parts."""
     names = (str(file.relative_to(folder)) for pattern in ("*.gguf", "*/*.gguf") for file in folder.glob(pattern))

@@ -149,10 +149,10 @@ def check(path: Path, task: str = "") -> None:
 
 def _check(path: Path, task: str) -> None:
     if not path.exists():
-        hub = "give a model's directory, or the name of a hub's model with --source_model ORGANISATION/NAME"
+        hub = "give a model's directory, a GGUF file, or the name of a hub's model, ORGANISATION/NAME, as source_model"
         if HUB_NAME.fullmatch(str(path)):
-            hub = f"a model of the hub is pulled with --source_model {path}"
-        raise StartError(f"there is no model at {path}: no such directory; {hub}", reason=MISSING)
+            hub = f"if {path} is a model of the hub, give it as source_model"
+        raise StartError(f"there is no model at {path}: {gguf_names.absent(path)}; {hub}", reason=MISSING)
     if not path.is_dir():
         raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
     found = task or model_task.detect(path)

@@ -246,7 +246,7 @@ def test_tokens_of_a_minute_are_counted_when_they_are_known() -> None:
 def test_requests_at_a_time() -> None:
     key = key_at([0.0], max_parallel_requests=1, rpm_limit=9)
     record = start(key)
-    with pytest.raises(TooManyRequests, match="1 requests at a time"):
+    with pytest.raises(TooManyRequests, match="1 request at a time"):
         start(key)
     assert dict(key.headers())["x-ratelimit-remaining-requests"] == "8"  # what is refused uses nothing
     while record.releases:
@@ -260,10 +260,10 @@ def test_a_changed_limit_applies_at_once_and_the_same_one_is_not_filled_again() 
     start(key)
     key.change(KeySpec(digest=b"", name="alice", rpm_limit=1, max_parallel_requests=1))
     assert [name for name, _ in key.headers()] == [f"x-ratelimit-{n}-requests" for n in ("limit", "remaining", "reset")]
-    with pytest.raises(TooManyRequests, match="1 requests a minute"):
+    with pytest.raises(TooManyRequests, match="1 request a minute"):
         start(key)
     key.change(KeySpec(digest=b"", name="alice", max_parallel_requests=1))
-    with pytest.raises(TooManyRequests, match="1 requests at a time"):  # the first one still runs
+    with pytest.raises(TooManyRequests, match="1 request at a time"):  # the first one still runs
         start(key)
 
 
@@ -302,7 +302,7 @@ async def test_other_apis_get_their_own_form_of_the_error(make_app: MakeApp, tmp
     ollama = await post(app, "/api/chat", HELLO, **ALICE)
     assert ollama.status == 429
     assert isinstance(ollama.body, bytes)
-    assert orjson.loads(ollama.body)["error"].startswith("The limit of this API key is reached: 1 requests a minute.")
+    assert orjson.loads(ollama.body)["error"].startswith("The limit of this API key is reached: 1 request a minute.")
     assert len(limits(ollama)) == 3
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
-from lean_ovms.config import Config
+from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config
 from lean_ovms.errors import StartError
 from lean_ovms.text import parsers
 
@@ -83,8 +83,8 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile go together"),
         (["--ssl-ca-certs", "x"], "--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile"),
         (["stray"], "there is no directory or file stray (a hub's model has the form organisation/name)"),
-        (["sreve", "a/b"], "unrecognized arguments: a/b"),
-        (["lst"], "there is no directory or file lst (did you mean list?)"),
+        (["sreve", "a/b"], "there is no command sreve (did you mean serve?)"),
+        (["lst"], "there is no command lst (did you mean list?)"),
         (["serve", "a/b", "c/d"], "unrecognized arguments: c/d"),
         (["serve", "a/b", "--model_path", "x"], "a/b and --model_path exclude each other"),
         (["serve", ""], "the model is empty"),
@@ -119,6 +119,11 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--no-such.member", "1"], "unrecognized arguments: --no_such"),
         (["--temp", "warm"], "--temp takes a number, not 'warm'"),
         (["--pooling", "sum"], "--pooling must be one of CLS, LAST, MEAN"),
+        (["serv", "x"], "there is no command serv (did you mean serve?)"),
+        (["chta", "http://h", "--system", "x"], "there is no command chta (did you mean chat?)"),
+        (["serve", "a.gguf"], "there is no file a.gguf"),
+        (["serve", "org/a.GGUF"], "there is no file org/a.GGUF"),
+        (["pull", "demo"], "demo is part of the package: there is nothing to pull"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_options_name(argv: list[str], message: str) -> None:
@@ -340,6 +345,10 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
             "default_chat_template_kwargs": '{"reasoning_effort": "low", "enable_thinking": false}'}),
         ("-m /m --reasoning-format auto --reasoning-budget -1 --spec-ngram-mod-n-min 8", {"model_path": "/m"}),
         ("-m /m --n-predict 64", {"model_path": "/m", "max_tokens_limit": 64, "clamp_max_tokens": True}),
+        ("demo", {"model_path": str(DEMO_MODEL), "model_name": "demo"}),
+        ("serve demo-embed", {"model_path": str(DEMO_EMBED), "model_name": "demo-embed"}),
+        ("serve demo --model_name x", {"model_path": str(DEMO_MODEL), "model_name": "x"}),
+        ("pull -hf org/m:Q8_0", {"pull": True, "source_model": "org/m", "gguf_filename": "Q8_0"}),
         ("/m --response-role assistant --trust-request-chat-template", {"model_path": "/m",
             "trust_request_chat_template": True}),
     ],

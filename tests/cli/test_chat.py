@@ -58,6 +58,26 @@ def test_a_prompt_is_answered_once(
     assert script.headers[0]["Authorization"] == "Bearer k"
 
 
+@pytest.mark.parametrize(
+    ("argv", "model", "prompt"),
+    [
+        (["URL", "other", "Hi"], "other", "Hi"),
+        (["URL", "another", "Hi"], "m", "another Hi"),
+        (["URL", "-hf", "org/m:Q4_0", "other"], "org/m", "other"),
+        (["URL", "--model", "other", "other"], "other", "other"),
+        (["URL", "--served-model-name", "other", "--temp", "1", "Hi"], "other", "Hi"),
+    ],
+)
+def test_a_model_of_the_server_is_named(
+    argv: list[str], model: str, prompt: str, script: ScriptedServer, chat: Callable[..., int]
+) -> None:
+    rows = [{"id": name, "task": "text_generation"} for name in ("m", "other", "org/m")]
+    script.answers["/v1/models"] = deque([{"data": rows}])
+    script.stream(CHAT, {"content": "Yes."})
+    assert chat(*(word.replace("URL", script.url) for word in argv), terminal=True) == 0
+    assert (script.bodies[0]["model"], script.bodies[0]["messages"][-1]["content"]) == (model, prompt)
+
+
 def test_text_at_stdin_goes_behind_the_prompt(
     script: ScriptedServer, chat: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

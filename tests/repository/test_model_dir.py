@@ -129,8 +129,8 @@ def complaint(path) -> str:
 
 def test_no_such_directory(tmp_path):
     assert complaint(tmp_path / "typo") == (
-        f"there is no model at {tmp_path / 'typo'}: no such directory; give a model's directory, or the name of a "
-        "hub's model with --source_model ORGANISATION/NAME"
+        f"there is no model at {tmp_path / 'typo'}: no such directory; give a model's directory, a GGUF file, or "
+        "the name of a hub's model, ORGANISATION/NAME, as source_model"
     )
 
 

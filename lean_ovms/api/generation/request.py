@@ -14,6 +14,7 @@ from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
+from ...util.plurals import counted
 from ..fields import Values, read
 from ..response import warning_headers
 from ..services import Services
@@ -232,5 +233,6 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
     check_many(sampling.top_logprobs, sampling, "logprobs", stream=False, prompts=prompts)
     each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
     if prompts * each > limit:
-        why = f"{prompts} prompts of {each} sequences each: this server takes {limit} sequences in one request"
+        asked = f"{counted(prompts, 'prompt')} of {counted(each, 'sequence')} each"
+        why = f"{asked}: this server takes {counted(limit, 'sequence')} in one request"
         raise BadRequest(why, param="best_of" if sampling.beams > sampling.n else "n" if each > 1 else param)

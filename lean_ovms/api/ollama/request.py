@@ -9,6 +9,7 @@ from ...models.generation import Generation
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Prompt, TextPrompt
+from ...util.plurals import counted
 from ..fields import FieldSet, Values, read
 from ..generation import unsupported
 from ..generation.common_fields import KEEP_ALIVE
@@ -92,7 +93,8 @@ class OllamaRequest:
             if len(shorter.messages) == len(self.prompt.messages):
                 raise
         left_out = len(self.prompt.messages) - len(shorter.messages)
-        self.warnings.append(f"{left_out} messages were left out: the conversation is longer than the context")
+        said = counted(left_out, "message was", "messages were")
+        self.warnings.append(f"{said} left out: the conversation is longer than the context")
         return await self.generation.start(shorter)
 
     async def _fill_in(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from ...config import Config
 from ...errors import BadRequest
 from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
+from ...util.plurals import counted
 from ..fields import Field, Values
 from ..generation.common_fields import ANSWERING, NUM_LOGPROBS, PROMPT_LOGPROBS
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
@@ -117,7 +118,7 @@ def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
     parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]
     size = n * sum(parts)
     if size > MAX_ECHOED:
-        what = f"{len(parts)} prompts in {n} answers each"
+        what = f"{counted(len(parts), 'prompt')} in {counted(n, 'answer')} each"
         param = "echo" if echo else "return_token_ids"
         raise BadRequest(f"{what} would be {size} bytes; the limit is {MAX_ECHOED}", param=param)
     return size

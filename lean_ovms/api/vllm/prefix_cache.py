@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...errors import NotSupported, StoreFailure
 from ...models.text_model import TextModel
 from ...types import Request, Response
+from ...util.plurals import counted
 from ..fields import Field, FieldSet
 from ..forms import read_query
 from ..response import json, warning_headers
@@ -58,7 +59,7 @@ async def _on_disk(services: Services, action: str) -> Response:
             found = await model.engine.prefix_cache_action(action)
             if found.failed:
                 raise StoreFailure(
-                    f"{found.failed} blocks of {model.name} cannot be written; the server's log says why"
+                    f"{counted(found.failed, 'block')} of {model.name} cannot be written; the server's log says why"
                 )
             data.append({"model": model.name, "blocks": found.blocks, "bytes": found.bytes})
     return json({"object": "list", "data": data})

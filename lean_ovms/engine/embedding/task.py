@@ -15,6 +15,7 @@ import numpy as np
 from ...config import EngineConfig
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
+from ...util.plurals import requests_waiting
 from ..errors import for_client
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Record, Refused
 from ..task import Task
@@ -132,7 +133,7 @@ class PoolingTask(Task):
         """Check what can be checked before tokenizing. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.config.max_queued_requests:
-            text = f"{self.config.max_queued_requests} requests are waiting already; please try again later"
+            text = f"{requests_waiting(self.config.max_queued_requests)}; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         params = PoolingParams(**command.params)
         inputs = with_images(command)

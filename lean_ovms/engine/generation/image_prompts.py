@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
+from ...util.plurals import counted
 from ..protocol import Submit
 from .pipeline import ImagePrompt
 
@@ -40,7 +41,9 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
 
 def _images(submit: Submit) -> tuple[Image, ...]:
     if len(submit.images) != len(submit.pixels):
-        raise BadRequest(f"{len(submit.images)} images with the pixels of {len(submit.pixels)}", param="messages")
+        raise BadRequest(
+            f"{counted(len(submit.images), 'image')} with the pixels of {len(submit.pixels)}", param="messages"
+        )
     times = submit.image_times or [[]] * len(submit.images)
     params = submit.image_params or ["messages"] * len(submit.images)
     digests = submit.image_digests or [""] * len(submit.images)

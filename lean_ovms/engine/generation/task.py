@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
+from ...util.plurals import counted, requests_waiting
 from .. import protocol
 from ..task import Task
 from . import grammar_limits, validation
@@ -200,16 +201,17 @@ class GenerationTask(Task):
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
         mine += sum(other.waiting_of(name) for other in self._other_queues if other.waiting)
         if mine >= self.config.max_queued_requests_per_client:
-            return self._too_many(f"{mine} requests of this client are waiting already", mine)
+            return self._too_many(requests_waiting(mine, " of this client"), mine)
         if tokens >= self.config.max_queued_tokens_per_client:
             return self._too_many_tokens(tokens, mine)
         share = max(1, most // (len(queue.clients) + (client is None)))
         if total >= (most if mine >= share else 2 * most):
-            return self._too_many(f"{most} requests are waiting already", most)
+            return self._too_many(requests_waiting(most), most)
         return None
 
     def _too_many_tokens(self, tokens: int, queued: int) -> TooManyRequests:
-        return self._too_many(f"{tokens} prompt tokens of this client are waiting already", queued)
+        said = counted(tokens, "prompt token of this client is", "prompt tokens of this client are")
+        return self._too_many(f"{said} waiting already", queued)
 
     def _too_many(self, why: str, queued: int) -> TooManyRequests:
         # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.

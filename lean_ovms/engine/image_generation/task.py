@@ -18,6 +18,7 @@ from ...engine_types import ModelInfo
 from ...errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
 from ...image_types import ImageParams
 from ...types import Image
+from ...util.plurals import requests_waiting
 from ..protocol import Cancel, GeneratedImage, GenerateImage, PartialImage, Record
 from ..task import Task
 
@@ -100,10 +101,10 @@ class ImageTask(Task):
         waiting = [one.client for one in self._queue]
         if not command.begun:
             if len(waiting) >= self.max_queued:
-                text = f"{self.max_queued} requests are waiting already; please try again later"
+                text = f"{requests_waiting(self.max_queued)}; please try again later"
                 raise TooManyRequests(text, retry_after_s=1)
             if waiting.count(command.client) >= self.max_queued_per_client:
-                text = f"{self.max_queued_per_client} requests of this client are waiting already"
+                text = requests_waiting(self.max_queued_per_client, " of this client")
                 raise TooManyRequests(text, retry_after_s=1)
         # A client that comes with new work begins at the least of the others, so that nobody saves up turns.
         least = min((self._work[client] for client in waiting), default=0)

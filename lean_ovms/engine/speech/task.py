@@ -13,6 +13,7 @@ import numpy as np
 
 from ...config import EngineConfig
 from ...errors import RequestError, TooManyRequests
+from ...util.plurals import counted
 from .. import protocol
 from ..errors import EngineLost, for_client
 from ..task import Task
@@ -97,7 +98,8 @@ class SpeechTask(Task):
     def _open(self, command: protocol.Transcribe) -> None:
         """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
         if len(self._sessions) >= self._most:
-            text = f"{self._most} requests are being transcribed already; please try again later"
+            running = counted(self._most, "request is being transcribed", "requests are being transcribed")
+            text = f"{running} already; please try again later"
             raise TooManyRequests(text, retry_after_s=1)
         session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn

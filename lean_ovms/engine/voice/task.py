@@ -18,6 +18,7 @@ from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import BadRequest, EngineFailure, TooManyRequests, install_command
 from ...speech_types import SpeakParams
+from ...util.plurals import requests_waiting
 from ..protocol import Cancel, Record, Speak, Spoken
 from ..task import Task
 
@@ -80,7 +81,7 @@ class VoiceTask(Task):
         match command:
             case Speak():  # the front end knows what the model can do, and has checked the rest
                 if len(self._queue) >= self.max_queued and not command.begun:
-                    text = f"{self.max_queued} requests are waiting already; please try again later"
+                    text = f"{requests_waiting(self.max_queued)}; please try again later"
                     raise TooManyRequests(text, retry_after_s=1)
                 if rate := SpeakParams(**command.params).sample_rate:
                     check_rate(self.voices.sample_rate, rate)

@@ -14,6 +14,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...types import Image, Json
 from ...util.budget import Budget, Lease
+from ...util.plurals import counted
 from ..file_slice import FileSlice
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
@@ -83,9 +84,8 @@ class ImageLoader:
         """
         limit = self._config.max_images
         if len(requested) > limit:
-            raise BadRequest(
-                f"{len(requested)} images are more than this server's limit: {limit}", param=requested[limit].param
-            )
+            many = counted(len(requested), "image is", "images are")
+            raise BadRequest(f"{many} more than this server's limit: {limit}", param=requested[limit].param)
         lease = await self._pixels.acquire(self._config.max_image_pixels)
         try:
             images = await self._load_all(requested, self._frame_limits(frames or {}))

@@ -155,8 +155,8 @@ def test_every_text_is_translated(language: str) -> None:
     ids=lambda path: path.name,
 )
 def test_what_a_handler_returns_has_no_effect(file: Path) -> None:
-    """A handler that is a property or an attribute and gives false cancels the key or the click: an arrow function whose
-    body is a comparison took every key from a field. One of `addEventListener` cancels only what it says."""
+    """A handler that is a property or an attribute and gives false cancels the key or the click: an arrow function that
+    gives a comparison took every key from a field. One of `addEventListener` cancels only what it says."""
     text = file.read_text("utf-8")
     assert re.findall(r"[\w\])]\.on[a-z]+ *=(?!=).*|\bon[a-z]+: .*|<[^>]* on[a-z]+=.*", text) == []
 

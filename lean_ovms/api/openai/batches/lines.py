@@ -81,7 +81,7 @@ def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int,
     for number, raw in read_lines(file):
         total += 1
         if total > most:
-            return total, [_error(None, "too_many_requests", f"There are more than {most} requests.")]
+            return total, [_error(None, "too_many_requests", f"There are more requests than {most}.")]
         try:
             custom_id = read_line(raw, urls).custom_id
             if custom_id in known:
