@@ -26,7 +26,7 @@ MAX_KEYS = 1000
 """Each request is compared with all keys: 0.2 ms."""
 LIMITS = ("rpm_limit", "tpm_limit", "max_parallel_requests")
 HASH_MEMBER = '"sha256"'
-MEMBERS = ("sha256", "roles", "models", *LIMITS)
+MEMBERS = ("sha256", "roles", "models", "cache_scope", *LIMITS)
 _NAME = re.compile(r"[A-Za-z0-9][-._@A-Za-z0-9]{0,63}")
 _HASH = re.compile(r"[0-9A-Fa-f]{64}")
 
@@ -34,12 +34,14 @@ _HASH = re.compile(r"[0-9A-Fa-f]{64}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySpec:
     """A key as the file has it. name: "" for the one key of all clients. models: patterns of names; (): every model.
-    rpm_limit, tpm_limit: requests and tokens a minute; limits: 0 for none."""
+    cache_scope: with the same one they share cached prompts; "" for all. rpm_limit, tpm_limit: requests and tokens a
+    minute; limits: 0 for none."""
 
     digest: bytes
     name: str = ""
     roles: tuple[str, ...] = (ADMIN, INFERENCE)
     models: tuple[str, ...] = ()
+    cache_scope: str = ""
     rpm_limit: int = 0
     tpm_limit: int = 0
     max_parallel_requests: int = 0
@@ -133,11 +135,21 @@ def _key(name: str, value: Any) -> KeySpec:
     models = _texts(name, value, "models")
     if models and ADMIN in roles:
         raise ValueError(f"{name}.models is for a key without the role {ADMIN}, which changes what all models do")
+    scope = value.get("cache_scope")
+    if scope is not None and not (isinstance(scope, str) and _NAME.fullmatch(scope)):
+        raise ValueError(f"{name}.cache_scope must be a name: 1 to 64 letters, digits and -._@")
     limits = {limit: value.get(limit, 0) for limit in LIMITS}
     for limit, number in limits.items():
         if type(number) is not int or not 0 <= number < 1 << 53:
             raise ValueError(f"{name}.{limit} must be a whole number, 0 for no limit")
-    return KeySpec(digest=bytes.fromhex(digest), name=name, roles=roles, models=models, **limits)
+    return KeySpec(
+        digest=bytes.fromhex(digest),
+        name=name,
+        roles=roles,
+        models=models,
+        cache_scope=f"key:{name}" if scope is None else f"scope:{scope}",
+        **limits,
+    )
 
 
 def _texts(name: str, value: dict[str, Any], member: str) -> tuple[str, ...]:

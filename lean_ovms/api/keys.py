@@ -8,13 +8,13 @@ import hmac
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..config import Config
 from ..errors import Forbidden, TooManyRequests, Unauthorized, WrongOptions
 from ..observability.logging import safe
-from ..observability.records import GenerationRecord, KeyUsage, RequestRecord
+from ..observability.records import GenerationRecord, KeyUsage, RequestRecord, permits
 from ..types import Request
 from ..util.files import file_stat
 from ..util.plurals import counted
@@ -85,6 +85,11 @@ class ApiKey:
     def models(self) -> tuple[str, ...]:
         """Patterns of the names of models that it may use; (): every model."""
         return self.spec.models
+
+    @property
+    def cache_scope(self) -> str:
+        """With which keys it shares cached prompts; "" for the one key of all clients."""
+        return self.spec.cache_scope
 
     def start_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
         """Counts a request for the limits, until its response is closed as running, and for the usage. Raises
@@ -158,6 +163,13 @@ class ApiKeys:
     def usage(self) -> list[KeyUsage]:
         """What was used with each named key of the file, by model."""
         return [usage for usage in self.usages.total().sums.values() if usage.name and usage.name in self._by_name]
+
+    def cache_scopes(self, names: Collection[str]) -> list[str]:
+        """Returns the scopes in which the prompts of a model are cached: those of the keys that may use one of its
+        names."""
+        specs = [key.spec for key in self._by_name.values() if INFERENCE in key.spec.roles]
+        found = {spec.cache_scope for spec in specs if any(permits(spec.models, name) for name in names)}
+        return sorted(found) if self._named else [""]
 
     def find(self, request: Request) -> ApiKey | None:
         """Returns the key of a request: a bearer token or, as Anthropic's clients send it, x-api-key. All keys are

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +21,7 @@ from ..engine_types import ModelInfo
 from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
-from ..observability.records import GenerationRecord, RequestRecord, current_record
+from ..observability.records import GenerationRecord, RequestRecord, current_record, own_salt
 from ..repository import gguf_names, model_config, model_dir, weights
 from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from .collect import collect
@@ -234,6 +235,8 @@ class TextModel(TokenModel):
             sampling, without_effect = model.chat_format.with_thinking(sampling, tail)
             if record is not None:
                 record.sampling = sampling
+            if not loading and "cache_salt" in model.info.capabilities:
+                sampling = replace(sampling, cache_salt=own_salt(sampling.cache_salt))
             submit = partial(
                 model.engine.submit,
                 text,

@@ -7,7 +7,7 @@ The record is found through a context variable, so that a handler need not pass 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -80,13 +80,17 @@ class KeyUsage:
 
 
 class Key(Protocol):
-    """The API key of a request. models: patterns of the names that it may use; (): every model."""
+    """The API key of a request. models: patterns of the names that it may use; (): every model. cache_scope: with
+    which keys it shares cached prompts."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def models(self) -> tuple[str, ...]: ...
+
+    @property
+    def cache_scope(self) -> str: ...
 
     def generation_finished(self, generation: GenerationRecord, model: str) -> None: ...
 
@@ -174,10 +178,27 @@ def current_client() -> str:
     return record.client if record is not None else ""
 
 
+def scoped_salt(scope: str, salt: str) -> str:
+    """Returns the salt of a prompt in the prefix cache, which is that of no other scope. scope: Key.cache_scope. salt:
+    the request's own; "" for none."""
+    return f"{scope}\n{salt}" if scope else salt
+
+
+def own_salt(salt: str) -> str:
+    """Returns `scoped_salt` for the API key of this task's request."""
+    record = current_record.get()
+    return scoped_salt(record.key.cache_scope, salt) if record is not None and record.key is not None else salt
+
+
 def may_use(model: str) -> bool:
     """Returns whether the API key of this task's request may use the model of this name; others do not exist for it."""
     record = current_record.get()
     patterns = record.key.models if record is not None and record.key is not None else ()
+    return permits(patterns, model)
+
+
+def permits(patterns: Sequence[str], model: str) -> bool:
+    """Returns whether a key with these patterns may use the model of this name."""
     return not patterns or any(fnmatchcase(model, pattern) for pattern in patterns)
 
 

@@ -484,7 +484,7 @@ HASH = "0" * 64
         ({"a": 1}, "a must be an object"),
         ({"a": {}}, "a.sha256 must be the SHA-256 hash of the key"),
         ({"a": {"sha256": "sk-secret"}}, "a.sha256 must be the SHA-256 hash of the key"),
-        ({"a": {"sha256": HASH, "rpm": 1}}, "a: 'rpm' is not one of sha256, roles, models, rpm_limit,"),
+        ({"a": {"sha256": HASH, "rpm": 1}}, "a: 'rpm' is not one of sha256, roles, models, cache_scope,"),
         ({"a b": {"sha256": HASH}}, "'a b' is not a name"),
         ({"a": {"sha256": HASH, "roles": ["root"]}}, "a.roles may have inference and admin"),
         ({"a": {"sha256": HASH, "roles": "admin"}}, "a.roles must be a list of texts, and not empty"),

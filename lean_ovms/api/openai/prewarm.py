@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...config import Config
@@ -18,7 +18,7 @@ from ...models import prewarm_file
 from ...models.generation import total_usage
 from ...models.registry import ModelRegistry
 from ...models.text_model import TextModel
-from ...observability.records import current_record
+from ...observability.records import current_record, scoped_salt
 from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
 from .. import response, schemas
 from ..fields import FieldSet, read
@@ -53,7 +53,7 @@ async def handle(request: Request, services: Services) -> Response:
             raise BadRequest("prompts of adapters are not computed ahead", param="model")
         if not (model.config.prewarm and model.info.prefix_caching):
             raise NotSupported("this needs a server with --prewarm, and a model with a prefix cache")
-        total = await _compute(model, generation, prompts)
+        total = await _compute(model, generation, prompts, services)
         try:
             saved = await asyncio.to_thread(prewarm_file.add, model.config.prewarm, body)
         except (OSError, WrongOptions) as error:
@@ -90,7 +90,8 @@ class RequestPrewarmer:
                     log.warning("--prewarm %s: [%d].model: not computed by %s", config.prewarm, index, model.name)
                     continue
                 try:
-                    usages.append(await _compute(model, *_parsed({**body, "model": model.name}, services)))
+                    parsed = _parsed({**body, "model": model.name}, services)
+                    usages.append(await _compute(model, *parsed, services))
                 except RequestError as error:
                     raise StartError(_text(config, index, error)) from None
         finally:
@@ -140,12 +141,20 @@ def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Pr
     return completion.generation, completion.prompts
 
 
-async def _compute(model: TextModel, generation: GenerationBody, prompts: Iterable[Prompt]) -> Usage:
-    """Computes prompts, and one token after each. Returns their tokens. Raises RequestError."""
-    sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=generation.sampling.cache_salt)
-    usages = [
-        await model.prefill(prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side)
-        for prompt in prompts
-    ]
+async def _compute(
+    model: TextModel, generation: GenerationBody, prompts: Sequence[Prompt], services: Services
+) -> Usage:
+    """Computes prompts, and one token after each, for each scope in which API keys share them. Returns their tokens.
+    Raises RequestError."""
+    own, usages = generation.sampling.cache_salt, []
+    salted = "cache_salt" in model.info.capabilities
+    for scope in services.keys.cache_scopes(model.config.served_names) if salted else ("",):
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=scoped_salt(scope, own))
+        usages += [
+            await model.prefill(
+                prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side
+            )
+            for prompt in prompts
+        ]
     total = total_usage(usages)
     return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)  # the tokens after them are not used
