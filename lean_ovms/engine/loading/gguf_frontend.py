@@ -19,7 +19,10 @@ from openvino.frontend import FrontEndManager
 from ...errors import StartError
 from ...repository import gguf, gguf_merge
 from ..errors import last_line
+from . import exact_positions
 
+POSITIONS = "inp_pos"
+"""The frontend's input with the position of each token."""
 WINDOWED = "self_kq_mask_swa"
 """The frontend's mask of layers with a sliding window."""
 EXACT_MINIMUMS = "OV_GGUF_Q4_K_ZP_F16", "1"
@@ -52,6 +55,8 @@ def replace_input(model: Any, name: str, values: Any) -> None:
     if found is None:
         raise StartError(f"its network has no input {name}")
     found.output(0).replace(shaped.output(0))
+    if name == POSITIONS:
+        exact_positions.keep(model, shaped.output(0))
 
 
 def logits(model: Any) -> list[Any]:
