@@ -81,7 +81,16 @@ def pytest_collection_finish() -> None:
 
 SLOW_FOLDERS = {
     Path(__file__).parent / name
-    for name in ("bench", "demo_model", "e2e", "engine/paged/disk_cache", "engine/paged/vision", "hub", "threats")
+    for name in (
+        "bench",
+        "demo_model",
+        "e2e",
+        "engine/paged/disk_cache",
+        "engine/paged/vision",
+        "hub",
+        "real",
+        "threats",
+    )
 }
 """Their tests start servers, test tools, or work with models and files."""
 

@@ -1,0 +1,49 @@
+"""Folders of real models; a test whose model is not in the cache is skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import real_models
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.real)
+
+
+def _folder(name: str) -> Path:
+    """Returns a model's folder; skips the test if it is not whole."""
+    folder = real_models.cache()
+    if not real_models.is_whole(folder, name):
+        pytest.skip(f"no {name} in {folder}: python -m tools.real_models {folder} {name}")
+    return folder / name
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct."""
+    return _folder("smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """The GGUF file of Gemma 3 270M, which has one head of keys."""
+    return _folder("gemma3") / "gemma-3-270m-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2, of sentence-transformers."""
+    return _folder("minilm")
+
+
+@pytest.fixture(scope="session")
+def whisper_ct2() -> Path:
+    """The folder of Whisper base, of CTranslate2."""
+    return _folder("whisper_ct2")

