@@ -23,7 +23,7 @@ from ..pooling.encoding import FLOATS
 from ..pooling.inputs import check_count
 from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import PoolingRequest, dimensions, parse
-from ..response import json, json_bytes, warning_headers
+from ..response import json, json_bytes
 from ..route_doc import RouteDoc
 from ..services import Services
 from . import names
@@ -117,5 +117,5 @@ def _request(
     name = names.find(values, services.registry, PoolingModel)
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}
     call = parse(given, services, fields=AS_EMBEDDINGS)
-    headers = call.headers + warning_headers(unsupported.warnings(fields, body))
-    return OllamaVectors(values["model"] or name, replace(call, headers=headers), texts)
+    call = replace(call, warnings=call.warnings + unsupported.warnings(fields, body))
+    return OllamaVectors(values["model"] or name, call, texts)

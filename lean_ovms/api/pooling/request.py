@@ -49,15 +49,24 @@ OTHER_INPUT_TYPES = ("classification", "clustering", "image")
 
 @dataclass(slots=True, kw_only=True)
 class PoolingRequest:
-    """The fields of a body, its model, and the Warning headers of the response. Not changed once it is built.
+    """The fields of a body, and its model. Not changed once it is built.
 
-    values: every field by name, defaults included.
+    values: every field by name, defaults included. warnings: of the body, for the response.
     """
 
     values: Values
     model: PoolingModel
     services: Services
-    headers: list[tuple[str, str]]
+    warnings: list[str]
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The Warning headers of the response, to which the model adds one where it may compute something else."""
+        info = self.model.info.pooling if self.model.known else None
+        if info is None or not info.pooling_assumed:
+            return warning_headers(self.warnings)
+        text = f"the model's files do not say how its vectors are pooled; {info.pooling} is assumed, which may be wrong"
+        return warning_headers([*self.warnings, text])
 
     def with_values(self, renamed: Json) -> PoolingRequest:
         """The same with other values of these fields."""
@@ -129,7 +138,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
         values=values,
         model=model,
         services=services,
-        headers=warning_headers(padding + unsupported.warnings(fields, body) + kept),
+        warnings=padding + unsupported.warnings(fields, body) + kept,
     )
 
 

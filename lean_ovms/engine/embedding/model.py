@@ -28,7 +28,7 @@ from ..paged.vision.pixels import SquareProcessor
 from ..paged.vision.qwen2_vl import Qwen2Vl
 from .network import SHORT, PoolingNetwork, properties
 from .pooler import Array, Batch, PoolingVision, Prompt
-from .recognize import Shape, recognize
+from .recognize import Shape, lost_limit, recognize
 from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
 from .vision import TRIAL, ImagesAlone, ImagesInText
 
@@ -78,7 +78,7 @@ class OpenVinoPooler:
         else:
             self._network.pool(shape.output, found.info.pooling, self._projection(files, found.info, shape))
         self._warm_up()
-        _report(config, found.info)
+        _report(config, found.info, lost_limit(files))
 
     # --- Pooler
 
@@ -221,7 +221,14 @@ def _content(token: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _report(config: EngineConfig, info: PoolingInfo) -> None:
+def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
+    """Says how vectors are made. limit: tokens of the model's own files that the export has lost, 0 for none."""
+    if 0 < limit < info.window:
+        text = (
+            "%s: inputs have up to %d tokens; the model's own sentence_bert_config.json, which the export has lost, "
+            "allows %d: --max_model_len %d sets it"
+        )
+        log.warning(text, config.served_name, info.window, limit, limit)
     if info.kind in VECTORS:
         how = "normalized" if info.normalize else "not normalized"
         level = logging.WARNING if info.pooling_assumed else logging.INFO

@@ -7,8 +7,9 @@ of PoolingInfo, for the log and for /v1/models.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...config import EngineConfig
 from ...errors import StartError
@@ -16,6 +17,7 @@ from ...pooling_types import CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIF
 from ...repository.pooling_dir import PoolingFiles
 from ...types import Json
 
+Value = TypeVar("Value")
 MODEL = "MODEL"
 """The pooling of a network that pools by itself."""
 ALL = "ALL"
@@ -35,13 +37,32 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta
 """Model types whose positions begin after that of the padding token."""
 DECODERS = ("qwen", "llama", "mistral", "gemma", "phi", "gpt")
 """Beginnings of model types that read from left to right: their last token has seen the whole text."""
-FAMILIES = (
-    (r"all-minilm|all-mpnet|all-distilroberta|paraphrase-|multi-qa|(^|[-_/])(multilingual-)?e5-|nomic-embed", "MEAN"),
-    (r"gte-(multilingual|.*-v1\.5)|gte-modernbert|bge-|snowflake-arctic|mxbai-embed", "CLS"),
-    (r"(^|[-_/])gte-(small|base|large|tiny)", "MEAN"),
-    (r"qwen3-embedding|gte-qwen2", "LAST"),
+DECODER_FAMILIES = (
+    (r"embeddinggemma|stella|gritlm|llm2vec|embed-nemotron|nv-embedqa", "MEAN"),
+    (r"sgpt", "WEIGHTED_MEAN"),
+    (r"gte-qwen", "LAST"),
 )
-"""The pooling of known families by the names that their models have."""
+"""The pooling of decoders that is not known by their architecture: some read in both directions."""
+FAMILIES = (
+    *DECODER_FAMILIES,
+    (r"qwen3-embedding|e5-mistral|bge-(en-icl|multilingual-gemma|code)|nomic-embed-code", "LAST"),
+    (r"sfr-embedding|linq-embed|jina-(code-embeddings|embeddings-v5)", "LAST"),
+    (r"multi-qa-.*-dot|tas-b|co-condensor|ance-firstp", "CLS"),
+    (r"all-(minilm|mpnet|distilroberta|roberta)|paraphrase-|multi-qa|msmarco-|distiluse|gtr-t5|sentence-t5", "MEAN"),
+    (r"bge-micro|mxbai-embed-xsmall|deepset-mxbai|modernbert-embed", "MEAN"),
+    (r"gte-(multilingual|.*-v1\.5)|gte-modernbert|bge-|snowflake-arctic|mxbai-embed|granite-embedding", "CLS"),
+    (r"labse|uae-large|scincl|specter|facebook-dpr", "CLS"),
+    (r"(^|[-_/])(multilingual-)?e5-|nomic-embed|jina-embedding|(^|[-_/])gte-(small|base|large|tiny)", "MEAN"),
+    (r"codesage|contriever|text2vec|(^|[-_/])m3e-", "MEAN"),
+)
+"""The pooling of known families by the names that their models have: that of their own 1_Pooling/config.json."""
+OWN_LIMITS = (
+    (r"all-minilm-l6|all-roberta-large|labse|gtr-t5|sentence-t5", 256),
+    (r"all-minilm-l12|paraphrase-(multilingual|minilm)|distiluse", 128),
+    (r"all-mpnet-base", 384),
+)
+"""Tokens of an input that known families' own sentence_bert_config.json allows, where it is less than their network's
+positions."""
 
 
 class Shape(NamedTuple):
@@ -115,16 +136,36 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
         return files.pooling[0], files.pooling_source, False
     if len(files.pooling) > 1:
         return "CLS", "nothing: 1_Pooling/config.json is ambiguous", True
-    names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()
-    for pattern, mode in FAMILIES:
-        if found := re.search(pattern, names):
-            return mode, f"the model's name ({found[0].strip('-_/ ')})", False
     kind = str(files.config.get("model_type", ""))
     if kind == "static":
         return "MEAN", "config.json (static token embeddings)", False
-    if kind.startswith(DECODERS) or files.config.get("is_causal") is True:
+    decoder = kind.startswith(DECODERS) or files.config.get("is_causal") is True
+    if named := _by_name(files, DECODER_FAMILIES if decoder else FAMILIES):
+        return named[1], f"the model's name ({named[0]})", False
+    if decoder and not _reads_both_ways(files.config, kind):
         return "LAST", f"the architecture ({kind or 'causal'})", False
-    return "CLS", "nothing: there is no 1_Pooling/config.json; --pooling sets it", True
+    return "MEAN" if decoder else "CLS", "nothing: there is no 1_Pooling/config.json; --pooling sets it", True
+
+
+def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:
+    """Returns the part of the model's name that a table knows, and its value."""
+    names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()
+    for pattern, value in table:
+        if found := re.search(pattern, names):
+            return found[0].strip("-_/ "), value
+    return None
+
+
+def _reads_both_ways(config: Json, kind: str) -> bool:
+    """Returns whether the last token of a decoder is like any other: each sees the whole text."""
+    wide = config.get("use_bidirectional_attention") or config.get("is_causal") is False
+    return bool(wide) or "bidirec" in kind
+
+
+def lost_limit(files: PoolingFiles) -> int:
+    """Returns the tokens of an input that the model's own files allow, if the export has lost them, else 0."""
+    named = None if files.max_seq_length or files.modules is not None else _by_name(files, OWN_LIMITS)
+    return named[1] if named else 0
 
 
 def _normalize(config: EngineConfig, files: PoolingFiles, mode: str) -> bool:

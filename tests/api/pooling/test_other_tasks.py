@@ -41,6 +41,32 @@ async def two_models() -> App:
     return App(text.config, [text, embed])
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *(case for case in POOLING if case[0] != "/classify"),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "bytes"}),
+        ("/v1/embed", {"texts": ["a"]}),
+        ("/embed", {"inputs": "a"}),
+        ("/api/embed", {"input": "a"}),
+        ("/api/embeddings", {"prompt": "a"}),
+        ("/embedding", {"content": "a"}),
+    ],
+)
+async def test_a_pooling_that_is_assumed_is_told_with_every_answer(path: str, body: dict[str, Any]) -> None:
+    text = "the model's files do not say how its vectors are pooled; CLS is assumed, which may be wrong"
+    for assumed in (True, False):
+        model, engine = await fake_model()
+        engine.describe(pooling="CLS", pooling_assumed=assumed)
+        await model.load()
+        app = App(model.config, [model])
+        response = await post(app, path, {"model": "e", **body})
+        assert response.status == 200
+        warnings = [value for name, value in response.headers if name == "Warning"]
+        assert any(text in value for value in warnings) is assumed
+        await close(app)
+
+
 @pytest.mark.parametrize(("path", "body"), CASES)
 async def test_an_embedding_model_does_not_chat(path: str, body: dict[str, Any]) -> None:
     app = await two_models()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.embedding.recognize import Shape, recognize
+from lean_ovms.engine.embedding.recognize import Shape, lost_limit, recognize
 from lean_ovms.errors import StartError
 from lean_ovms.pooling_types import PoolingInfo
 from lean_ovms.repository import pooling_dir
@@ -62,6 +62,64 @@ def test_pooling_is_decided_by_the_first_evidence(
     found = info(directory(tmp_path / "m", **files), **options)
     assert (found.pooling, found.pooling_assumed) == (mode, False)
     assert source in found.pooling_source
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "names"),
+    [
+        ("LAST", "mistral", "intfloat/e5-mistral-7b-instruct BAAI/bge-en-icl Salesforce/SFR-Embedding-Mistral"),
+        ("LAST", "gemma2", "BAAI/bge-multilingual-gemma2"),
+        ("LAST", "qwen2", "nomic-ai/nomic-embed-code BAAI/bge-code-v1 jinaai/jina-code-embeddings-0.5b"),
+        ("LAST", "qwen2", "Alibaba-NLP/gte-Qwen2-1.5B-instruct Alibaba-NLP/gte-Qwen1.5-7B-instruct"),
+        ("LAST", "qwen3", "Qwen/Qwen3-Embedding-0.6B jinaai/jina-embeddings-v5-text-small"),
+        ("LAST", "", "intfloat/e5-mistral-7b-instruct BAAI/bge-en-icl BAAI/bge-multilingual-gemma2 x/nomic-embed-code"),
+        ("MEAN", "gemma3_text", "google/embeddinggemma-300m"),
+        ("MEAN", "qwen2", "NovaSearch/stella_en_1.5B_v5"),
+        ("WEIGHTED_MEAN", "gpt_neo", "Muennighoff/SGPT-125M-weightedmean-nli-bitfit"),
+        ("CLS", "mpnet", "sentence-transformers/multi-qa-mpnet-base-dot-v1"),
+        ("CLS", "distilbert", "multi-qa-distilbert-dot-v1 sentence-transformers/msmarco-distilbert-base-tas-b"),
+        ("CLS", "bert", "BAAI/bge-large-zh-v1.5 mixedbread-ai/mxbai-embed-large-v1 Snowflake/snowflake-arctic-embed-m"),
+        ("CLS", "xlm-roberta", "BAAI/bge-m3 Snowflake/snowflake-arctic-embed-l-v2.0 ibm/granite-embedding-278m"),
+        ("CLS", "modernbert", "Alibaba-NLP/gte-modernbert-base"),
+        ("MEAN", "modernbert", "nomic-ai/modernbert-embed-base"),
+        ("MEAN", "bert", "sentence-transformers/all-MiniLM-L6-v2 multi-qa-MiniLM-L6-cos-v1 thenlper/gte-base"),
+        ("MEAN", "bert", "jinaai/jina-embeddings-v2-base-en jina-embedding-s-en-v1 msmarco-bert-base-dot-v5"),
+        ("MEAN", "roberta", "sentence-transformers/all-roberta-large-v1 sentence-transformers/all-distilroberta-v1"),
+        ("MEAN", "xlm-roberta", "jinaai/jina-embeddings-v3 intfloat/multilingual-e5-large-instruct"),
+        ("MEAN", "distilbert", "distiluse-base-multilingual-cased-v2 msmarco-distilbert-cos-v5"),
+        ("MEAN", "new", "NovaSearch/stella_en_400M_v5"),
+        ("MEAN", "nomic_bert", "nomic-ai/nomic-embed-text-v1.5"),
+        ("MEAN", "xlm-roberta", "mixedbread-ai/deepset-mxbai-embed-de-large-v1"),
+    ],
+)
+def test_known_families_are_pooled_as_their_own_files_say(tmp_path: Path, mode: str, kind: str, names: str) -> None:
+    for number, name in enumerate(names.split()):
+        path = directory(tmp_path / str(number), config={"model_type": kind, "_name_or_path": name})
+        found = info(path)
+        assert (name, found.pooling, found.pooling_assumed) == (name, mode, False)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"use_bidirectional_attention": True}, {"is_causal": False}, {"model_type": "llama_bidirec"}],
+)
+def test_a_decoder_that_reads_both_ways_is_not_taken_for_one_that_does_not(tmp_path: Path, config: Any) -> None:
+    found = info(directory(tmp_path / "m", config={"model_type": "gemma3_text", **config}))
+    assert (found.pooling, found.pooling_assumed) == ("MEAN", True)
+
+
+@pytest.mark.parametrize(
+    ("files", "lost"),
+    [
+        ({"config": {"_name_or_path": "sentence-transformers/all-MiniLM-L6-v2"}}, 256),
+        ({"config": {"_name_or_path": "all-MiniLM-L6-v2"}, "sentence_bert_config": {"max_seq_length": 128}}, 0),
+        ({"config": {"_name_or_path": "BAAI/bge-m3"}}, 0),
+    ],
+)
+def test_a_limit_that_the_export_has_lost_is_known_by_the_family(
+    tmp_path: Path, files: dict[str, Any], lost: int
+) -> None:
+    assert lost_limit(pooling_dir.read(directory(tmp_path / "m", **files))) == lost
 
 
 @pytest.mark.parametrize(("kind", "window"), [("clip", 77), ("siglip", 64)])
