@@ -163,6 +163,8 @@ class ChatPrompt:
     other_chars: int = field(init=False)
     shared_chars: int = field(init=False, default=0)
     has_parts: bool = field(init=False)
+    own_roles: frozenset[str] = frozenset()
+    """Roles of the server's own messages, which a template need not name."""
 
     def __post_init__(self) -> None:
         if self.tools or self.template_kwargs:

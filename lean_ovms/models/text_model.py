@@ -165,10 +165,6 @@ class TextModel(TokenModel):
         """ModelInfo.capabilities; none until they are known, when no request is served either."""
         return self.info.capabilities if self.known else ()
 
-    def shows(self, prompt: ChatPrompt, text: str) -> bool:
-        """Whether the rendering of a short prompt of our own contains this text. Raises RequestError."""
-        return text in self.serving().chat_format.template.render(prompt)
-
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt, those of its images included. Raises RequestError."""
         with await self.hold() as model:

@@ -86,8 +86,8 @@ def _add(found: list[Json], message: Any, param: str) -> None:
         raise BadRequest(f"{param}.role must be one of: {', '.join(ROLES)}", param=f"{param}.role")
     if role == "system":
         return _add_system(found, _system(content, f"{param}.content"))
-    if isinstance(content, str):
-        content = [_part(content)]
+    if isinstance(content, str) or (content is None and "content" in message):
+        content = [_part(content or "")]
     if not isinstance(content, list):
         raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
     add = _add_assistant if role == "assistant" else _add_user
@@ -162,7 +162,7 @@ def _tool_use(block: Json, param: str) -> Json:
     for name in ("id", "name"):
         if not isinstance(block.get(name), str) or not block[name]:
             raise BadRequest(f"{param}.{name}: Field required", param=f"{param}.{name}")
-    given = block.get("input")
+    given = block.get("input") or {}
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
     function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}

@@ -9,7 +9,6 @@ from typing import TypeVar
 from ...errors import BadRequest, RequestError
 from ...types import ChatPrompt, Json
 from ..fields import Values
-from ..generation.messages import map_late_system
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.tools import read_offer
 from ..response import warning_headers
@@ -56,7 +55,7 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
     values = reader.values
     reader.check_max_tokens("max_tokens")
     tools, (choice, parallel) = read_tools(values["tools"]), read_choice(values["tool_choice"])
-    messages = map_late_system(to_messages(values["system"], values["messages"]), reader.model)
+    messages = to_messages(values["system"], values["messages"])
     renamed = {
         "stop": values["stop_sequences"],
         "include_stop_str_in_output": False,

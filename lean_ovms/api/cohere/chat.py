@@ -9,7 +9,7 @@ from ...models.collect import collect
 from ...types import ChatPrompt, Json, Request, Response
 from .. import sse
 from ..generation.logprobs_request import LogprobsRequest
-from ..generation.messages import map_developer_role, read_messages
+from ..generation.messages import read_messages
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.tools import read_offer
 from ..response import json, warning_headers
@@ -41,7 +41,7 @@ def _parse(body: Json, services: Services) -> tuple[GenerationBody, ChatPrompt, 
     messages = fields.messages(values)
     reader.check_max_tokens("max_tokens")
     offer = read_offer(fields.tools(values), values["tool_choice"], parallel=True)
-    messages = map_developer_role(read_messages(messages), reader.model)
+    messages = read_messages(messages)
     logprobs = LogprobsRequest(chosen=values["logprobs"])
     generation = reader.generation(fields.named_as_chat(values), offer=offer, logprobs=logprobs)
     prompt = ChatPrompt(messages=messages, tools=offer.tools, template_kwargs=fields.template_variables(values))

@@ -8,11 +8,8 @@ https://platform.openai.com/docs/api-reference/chat.
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
-from ...models.model import Model
-from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..fields import Values
 from .audio_input import PARTS, check_audio
@@ -60,8 +57,8 @@ def _without_billing(message: Json) -> Json:
     return {**message, "content": parts}
 
 
-_CHAT_PARTS = {"input_text": "text", "output_text": "text", "input_image": "image_url"}
-"""Content parts of the Responses API, which vLLM takes in chat as well, and what they are in chat."""
+_CHAT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "text", "input_image": "image_url"}
+"""Content parts of the Responses API, which vLLM takes in chat as well, and refusals, and what they are in chat."""
 
 
 def _with_chat_parts(messages: list[Json]) -> list[Json]:
@@ -77,7 +74,7 @@ def _with_chat_parts(messages: list[Json]) -> list[Json]:
 def _chat_part(part: Json) -> Json:
     kind = _CHAT_PARTS.get(part["type"])
     if kind == "text":
-        return {"type": "text", "text": part["text"]}
+        return {"type": "text", "text": part["refusal" if part["type"] == "refusal" else "text"]}
     if kind is None:
         return part
     image = part["image_url"]
@@ -130,6 +127,8 @@ def _check_calls(message: Json, param: str) -> None:
             raise BadRequest("Each tool_call must be an object", param=f"{param}.tool_calls")
         if not isinstance(call.get("function"), dict):
             raise BadRequest("Each tool_call must have a 'function' object", param=f"{param}.tool_calls")
+        if not isinstance(call["function"].get("name"), str):
+            raise BadRequest("The function of each tool_call must have a name", param=f"{param}.tool_calls")
 
 
 def _check_part(part: Any, param: str) -> None:
@@ -186,52 +185,12 @@ def chat_prompt(
     )
 
 
-PROBE = "probe9needle"
-_USER: Json = {"role": "user", "content": "Hey"}
-_shown_roles: WeakKeyDictionary[TextModel, dict[str, bool]] = WeakKeyDictionary()
-
-
-def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
-    """The messages, those of role developer as system messages where the model's chat template does not show that role.
-
-    OpenAI's newer clients send system messages as developer messages. Many templates drop them silently, some refuse
-    them. Raises RequestError while the template is not known.
-    """
-    probe = [{"role": "developer", "content": PROBE}, _USER]
-    if not any(message["role"] == "developer" for message in messages) or _shows(model, "developer", probe):
-        return messages
-    return [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
-
-
-def map_late_system(messages: list[Json], model: TextModel) -> list[Json]:
-    """The messages, system messages behind the first place as a user's where the template does not show them there.
-
-    Claude Code sends them (mid-conversation-system). Raises RequestError while the template is not known.
-    """
-    late = any(message["role"] == "system" for message in messages[1:])
-    if not late or _shows(model, "late system", [_USER, {"role": "system", "content": PROBE}]):
-        return messages
-    return messages[:1] + [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[1:]]
-
-
-def _shows(model: TextModel, case: str, messages: list[Json]) -> bool:
-    known = _shown_roles.setdefault(model, {})
-    if case not in known:
-        try:
-            known[case] = model.shows(ChatPrompt(messages=messages), PROBE)
-        except BadRequest:
-            known[case] = False
-    return known[case]
-
-
-def text_conversation(values: Values, model: Model, no_images: str, *, add_special_tokens: bool = False) -> ChatPrompt:
+def text_conversation(values: Values, no_images: str, *, add_special_tokens: bool = False) -> ChatPrompt:
     """The conversation of values, which have messages and OF_TEMPLATE's fields, and generate nothing.
 
     no_images: the reason for the error if there is an image. Raises BadRequest.
     """
     tools, _ = read_tools(values["tools"], None)
     messages = read_messages(values["messages"])
-    if isinstance(model, TextModel):
-        messages = map_developer_role(messages, model)
     refuse_media(messages, no_images)
     return chat_prompt(values, messages, tools, add_special_tokens=add_special_tokens)

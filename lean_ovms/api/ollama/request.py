@@ -15,7 +15,7 @@ from ..generation import unsupported
 from ..generation.common_fields import KEEP_ALIVE
 from ..generation.fim import filled_in
 from ..generation.logprobs_request import LogprobsRequest
-from ..generation.messages import map_developer_role, read_messages
+from ..generation.messages import read_messages
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.sampling import PARSED
 from ..generation.token_fields import token_ids
@@ -166,7 +166,7 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
     if values["tools"] and not reader.model.parser_names[0]:
         raise BadRequest(f'"{values["model"]}" does not support tools', param="tools")
     offer = read_offer(values["tools"], None, True)
-    messages = map_developer_role(read_messages(to_messages(values["messages"])), reader.model)
+    messages = read_messages(to_messages(values["messages"]))
     generation = reader.generation(offer=offer, logprobs=_logprobs(values))
     prefill = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
     prompt = ChatPrompt(

@@ -15,7 +15,7 @@ from ...models.generation import Generation, GenerationGroup
 from ...types import ChatPrompt, Json, Request, Response
 from ..fields import FieldSet
 from ..generation import logprobs_request
-from ..generation.messages import map_developer_role, read_messages
+from ..generation.messages import read_messages
 from ..generation.request import check_sequences
 from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
 from ..route_doc import RouteDoc
@@ -78,7 +78,7 @@ def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
     if not place:
         return chat.prompt
     try:
-        return chat.prompt.with_messages(map_developer_role(read_messages(conversation), chat.generation.model))
+        return chat.prompt.with_messages(read_messages(conversation))
     except BadRequest as error:
         error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]"
         raise

@@ -29,7 +29,7 @@ from ..generation.common_fields import (
 )
 from ..generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, parsing, sampling_names
 from ..generation.logprobs_request import LogprobsRequest
-from ..generation.messages import chat_prompt, map_developer_role, read_messages
+from ..generation.messages import chat_prompt, read_messages
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
@@ -96,7 +96,6 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     if (most := values[MAX_TOKENS.name]) is not None:
         renamed["max_tokens"] = most
     functions, offer, messages = conversation(values)
-    messages = map_developer_role(messages, reader.model)
     generation = reader.generation(
         renamed,
         offer=offer,

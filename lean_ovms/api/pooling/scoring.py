@@ -199,7 +199,8 @@ async def _rendered(request: ScoreRequest) -> list[PoolingInput]:
     left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
     right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)
     kwargs = {**request.template_kwargs, **({"instruction": request.instruction} if request.instruction else {})}
-    base = ChatPrompt(messages=[], template_kwargs=kwargs, add_generation_prompt=False)
+    roles = frozenset(("query", "document"))
+    base = ChatPrompt(messages=[], template_kwargs=kwargs, add_generation_prompt=False, own_roles=roles)
     prompts = (
         base.with_messages([{"role": "query", "content": query}, {"role": "document", "content": document}])
         for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)

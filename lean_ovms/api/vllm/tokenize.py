@@ -131,9 +131,8 @@ def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, services)
         return values, None
-    return values, text_conversation(
-        values, _model(values, services), NO_IMAGES, add_special_tokens=bool(values["add_special_tokens"])
-    )
+    _model(values, services)
+    return values, text_conversation(values, NO_IMAGES, add_special_tokens=bool(values["add_special_tokens"]))
 
 
 def _tokens(body: Json, services: Services) -> Values:

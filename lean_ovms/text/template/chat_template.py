@@ -20,10 +20,13 @@ from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
 from ...util.concurrency import TooSlowInline
 from ...util.files import read_text
-from . import sandbox
+from . import limits, sandbox
+from .arrange import Arranger
 from .escape import SpecialTokenEscaper
 from .messages import Capabilities, prepare
-from .probe import probe
+from .probe import probe, probe_tools
+from .roles import Roles
+from .tools import NO_PARAMETERS, prepare_tools
 
 DEFAULT_RENDER_S = 10.0
 """CPU time of a rendering where no limit is given."""
@@ -181,26 +184,61 @@ class _CompiledTemplate:
             return self._call(messages, tools, add, kwargs, min(DEFAULT_RENDER_S, until - time.thread_time()))
 
         self.capabilities = probe(source, call, content_format)
+        self._tool_defaults, self._default_texts = probe_tools(call)
+        self._roles = Roles(source)
+        self._arranger = Arranger(self._call_example, self.capabilities)
+
+    def _call_example(self, messages: list[Json], tools: bool, add: bool) -> str:
+        """Returns the rendering of a short conversation of our own."""
+        return self._call(messages, self._prepared_tools([EXAMPLE_TOOL]) if tools else [], add, {}, EXAMPLE_S)
+
+    def _prepared_tools(self, tools: list[Json]) -> list[Json]:
+        return prepare_tools(tools, self._tool_defaults, texts=self._default_texts)
 
     def render(self, prompt: ChatPrompt, seconds: float, escaper: SpecialTokenEscaper | None) -> str:
         if self.error:
             raise BadRequest(self.error)
         add, kwargs = _arguments(prompt)
-        messages, tools = prepare(prompt.messages, self.capabilities), prompt.tools
+        self._roles.check(prompt.messages, prompt.own_roles, self._arranger.example)
+        messages, tools = prepare(prompt.messages, self.capabilities), self._prepared_tools(prompt.tools)
         if escaper is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
             messages, tools, kwargs = escaper.messages(messages), escaper.value(tools), escaper.value(kwargs)
-        if prompt.continue_final_message:
-            if add:
-                raise BadRequest(
-                    "continue_final_message and add_generation_prompt exclude each other",
-                    param="continue_final_message",
-                )
-            text = self._continued(messages, tools, kwargs, seconds)
-        else:
-            text = self._translate_errors(lambda: self._call(messages, tools, add, kwargs, seconds))
+        arranged = self._arranger.arrange(messages, tools=bool(tools), add=add)
+        try:
+            text = self._text(prompt, arranged, tools, kwargs, seconds, add=add)
+        except BadRequest as error:
+            exact = self._arranger.arrange_exactly(messages, tools=bool(tools), add=add)
+            if exact is None or exact == arranged or isinstance(error.__cause__, limits.LimitExceeded):
+                raise
+            text = self._text(prompt, exact, tools, kwargs, seconds, add=add)
         if not text:
             raise BadRequest("Final prompt after applying chat template is empty", param="messages")
         return text
+
+    def _text(
+        self, prompt: ChatPrompt, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float, *, add: bool
+    ) -> str:
+        """Returns the text of a prompt.
+
+        Args:
+            prompt: How it ends.
+            messages: Its conversation as the template reads it.
+            tools: Its tools, in the same way.
+            kwargs: The other template arguments.
+            seconds: CPU time.
+            add: Whether it ends with the beginning of an answer.
+
+        Raises:
+            BadRequest: The template fails.
+        """
+        if not prompt.continue_final_message:
+            return self._translate_errors(lambda: self._call(messages, tools, add, kwargs, seconds))
+        if add:
+            raise BadRequest(
+                "continue_final_message and add_generation_prompt exclude each other",
+                param="continue_final_message",
+            )
+        return self._continued(messages, tools, kwargs, seconds)
 
     def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float) -> str:
         """Returns the prompt up to the end of the last message's content, which a mark after the content finds."""
@@ -240,6 +278,13 @@ class _CompiledTemplate:
             seconds,
         )
 
+
+EXAMPLE_S = 0.2
+"""CPU time of the rendering of an example, which shows how a conversation must be arranged."""
+EXAMPLE_TOOL: Json = {
+    "type": "function",
+    "function": {"name": "example", "description": "", "parameters": NO_PARAMETERS},
+}
 
 _MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
 """Put after the content to be continued. The space shows whether the template trims content."""

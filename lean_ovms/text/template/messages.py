@@ -12,8 +12,14 @@ from itertools import dropwhile
 from typing import Any
 
 from ...types import Json
+from .call_ids import with_ids, with_short_ids
+from .markup import ReasoningMarks, taken_apart
 
 _TEXT_FIELDS = ("tool_call_id", "name", "reasoning_content")
+WRAPPER = "arguments"
+"""The name under which a template that needs an object gets arguments that are none."""
+_NESTED = 3
+"""How often an object of arguments may have been written as a JSON text in a JSON text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +27,7 @@ class Capabilities:
     """What a template can read, found by rendering probes.
 
     parts: the roles whose content it reads as a list of parts. strings: content as a string; if not, every content
-    must be parts. null: what stands for no content: "null" (None),
+    must be parts. null: what stands for no content beside calls: "null" (None),
     "missing" or "empty". arguments: the arguments of earlier tool calls as an "object", as a "string" (of JSON; what
     clients send), or "any". thinking: it reads reasoning from a field of that name.
     """
@@ -31,32 +37,60 @@ class Capabilities:
     null: str = "null"
     arguments: str = "any"
     thinking: bool = False
+    raw_arguments: bool = True
+    """Arguments that are no object are shown as they are; if not, they must be put into one."""
+    short_ids: bool = False
+    """Ids of calls must be nine letters and digits, as Mistral's are."""
+    several_calls: bool = True
+    """All calls of one message are shown."""
+    text_with_calls: bool = True
+    """The text beside calls and the calls are both shown."""
+    reasoning_with_text: bool = True
+    """A message with calls may have reasoning and a text."""
+    markup: tuple[ReasoningMarks, ...] = ()
+    """Notations of reasoning that it refuses in the text of an earlier answer."""
 
 
 def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
     """Returns the messages for one rendering."""
-    return [_message(message, capabilities) for message in messages]
+    messages = with_ids(messages)
+    if capabilities.short_ids:
+        messages = with_short_ids(messages)
+    prepared = [_message(message, capabilities) for message in messages]
+    if not capabilities.text_with_calls:
+        prepared = [part for message in prepared for part in _text_apart(message)]
+    return prepared if capabilities.several_calls else _one_call_each(prepared)
 
 
 def _message(message: Json, capabilities: Capabilities) -> Json:
-    role = message.get("role")
+    role, calls = message.get("role"), message.get("tool_calls")
+    calls = calls if isinstance(calls, list) and calls else None
     kept: Json = {"role": role}
-    content = _content(message.get("content", ""), role in capabilities.parts, capabilities.strings)
+    content = _content(_said(message), role in capabilities.parts, capabilities.strings)
+    if content is None and (calls is None or not capabilities.strings or capabilities.null == "empty"):
+        content = "" if capabilities.strings else [{"type": "text", "text": ""}]
     if content is not None or capabilities.null == "null":
         kept["content"] = content
-    elif capabilities.null == "empty":
-        kept["content"] = ""
     for name in _TEXT_FIELDS:
         if isinstance(message.get(name), str):
             kept[name] = message[name]
     if isinstance(message.get("reasoning"), str):  # vLLM's newer name
         kept.setdefault("reasoning_content", message["reasoning"])
+    if capabilities.markup and role == "assistant":
+        kept = taken_apart(kept, capabilities.markup)
+    if calls is not None:
+        kept["tool_calls"] = [_tool_call(call, capabilities) for call in calls]
+        if not capabilities.reasoning_with_text:
+            kept = _reasoning_in_text(kept)
     if capabilities.thinking and "reasoning_content" in kept:
         kept["thinking"] = kept["reasoning_content"]
-    calls = message.get("tool_calls")
-    if isinstance(calls, list) and calls:
-        kept["tool_calls"] = [_tool_call(call, capabilities.arguments) for call in calls]
     return kept
+
+
+def _said(message: Json) -> Any:
+    """Returns the content, or the refusal that OpenAI's clients send back in a field of its own instead of it."""
+    content, refusal = message.get("content", ""), message.get("refusal")
+    return refusal if not content and isinstance(refusal, str) else content
 
 
 def _content(content: Any, parts: bool, strings: bool) -> Any:
@@ -67,28 +101,102 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
         return content if strings else [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return ""
+    content = [_without_refusal(part) for part in content]
     if parts or not strings or not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return content
     return "\n".join(dropwhile(lambda text: not text, (str(part.get("text", "")) for part in content)))
 
 
-def _tool_call(call: Any, form: str) -> Any:
+def _without_refusal(part: Any) -> Any:
+    """Returns a part, a refusal as the text that it is: no template knows that type."""
+    if isinstance(part, dict) and part.get("type") == "refusal":
+        return {"type": "text", "text": str(part.get("refusal") or "")}
+    return part
+
+
+def _tool_call(call: Any, capabilities: Capabilities) -> Any:
     """Returns a tool call with its arguments in the form that the template reads; unchanged if that is impossible."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call
-    arguments = function.get("arguments")
-    if form == "object" and isinstance(arguments, str):
-        arguments = _parsed(arguments)
-    elif form == "string" and isinstance(arguments, dict):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return {**call, "function": {**function, "arguments": arguments}} if "arguments" in function else call
+    arguments = _arguments(function.get("arguments"), capabilities)
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _parsed(arguments: str) -> Any:
-    """Returns the object in JSON text; the text itself if it is none. Some clients send "" for no arguments."""
-    try:
-        value = json.loads(arguments) if arguments.strip() else {}
-    except (ValueError, RecursionError):
-        return arguments
-    return value if isinstance(value, dict) else arguments
+def _arguments(given: Any, capabilities: Capabilities) -> Any:
+    """Returns the arguments of a call. None and blanks are no arguments; what is no object stays the text that it is,
+    or is put into an object."""
+    found, form = _parsed(given), capabilities.arguments
+    if found is None:
+        raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        if capabilities.raw_arguments:
+            return raw
+        given = found = {WRAPPER: raw}
+    spelled = isinstance(given, dict) or (isinstance(given, str) and given.lstrip().startswith("{"))
+    if form == "any" or (form == "string" and isinstance(given, str)):
+        found = given if spelled else found
+    return json.dumps(found, ensure_ascii=False) if form == "string" and isinstance(found, dict) else found
+
+
+def _parsed(arguments: Any) -> Json | None:
+    """Returns the object that arguments stand for; None if there is none.
+
+    Some clients send null, "" or "null" for no arguments, and some write the text of an object as a JSON text again.
+    """
+    for _ in range(_NESTED):
+        if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+            return {}
+        if not isinstance(arguments, str):
+            break
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            break
+    if arguments is None:
+        return {}
+    return arguments if isinstance(arguments, dict) else None
+
+
+# --- messages that a template would show in part --------------------------------------------------------------------
+
+
+def _text_apart(message: Json) -> list[Json]:
+    """Returns a message with calls and a text as two: the text, and the calls."""
+    if not message.get("tool_calls") or not message.get("content"):
+        return [message]
+    text = {name: value for name, value in message.items() if name != "tool_calls"}
+    calls = {name: value for name, value in message.items() if name in ("role", "name", "tool_calls")}
+    return [text, calls | {"content": "" if isinstance(message["content"], str) else [{"type": "text", "text": ""}]}]
+
+
+def _one_call_each(messages: list[Json]) -> list[Json]:
+    """Returns the messages with one call in each, followed by the results that name it."""
+    found: list[Json] = []
+    place = 0
+    while place < len(messages):
+        message = messages[place]
+        place += 1
+        calls = message.get("tool_calls") or ()
+        if len(calls) < 2:
+            found.append(message)
+            continue
+        results = []
+        while place < len(messages) and messages[place].get("role") == "tool":
+            results.append(messages[place])
+            place += 1
+        for number, call in enumerate(calls):
+            head = message if number == 0 else {"role": message["role"], "content": ""}
+            own = [one for one in results if one.get("tool_call_id") == (call or {}).get("id")]
+            results = [one for one in results if one not in own]
+            found += [head | {"tool_calls": [call]}, *own]
+        found += results
+    return found
+
+
+def _reasoning_in_text(message: Json) -> Json:
+    """Returns a message with calls, its reasoning in front of its text."""
+    content = message.get("content")
+    if not isinstance(content, str) or not content or not message.get("reasoning_content"):
+        return message
+    kept = {name: value for name, value in message.items() if name != "reasoning_content"}
+    return kept | {"content": f"{message['reasoning_content']}\n\n{content}"}

@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable
 
 from ...types import Json
+from .markup import HARMONY, NOTATIONS, ReasoningMarks
 from .messages import Capabilities
+from .tools import NO_PARAMETERS
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
 """(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""
@@ -26,6 +28,8 @@ _TOOL: Json = {
 _DUMPED = re.compile(r"""['"]type['"]""")
 _TOOL_FIELDS: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
+_NOTHING = ("None", "null", "Undefined")
+"""What a template writes for a member that is missing or null."""
 _THINKING = re.compile(r"\.thinking\b|\[['\"]thinking['\"]\]|get\(['\"]thinking['\"]")
 _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
 """How the model families write an argument of a call that their template read as an object."""
@@ -41,12 +45,19 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
     hey: Json = {"role": "user", "content": "Hey" if strings else [{"type": "text", "text": "Hey"}]}
     arguments = _arguments(render, hey) if "tool_calls" in source else "any"
     calls = [_call(_ARGUMENTS["string" if arguments == "string" else "object"])]
+    talk = _Talk(render, hey, calls)
     return Capabilities(
         parts=_roles_with_parts(render, hey, calls) if parts else frozenset(),
         strings=strings,
         null=_null_form(render, hey, calls),
         arguments=arguments,
         thinking=_THINKING.search(source) is not None,
+        raw_arguments=arguments == "any" or talk.shows_raw_arguments(),
+        short_ids=talk.needs_short_ids(),
+        several_calls=talk.shows_several_calls(),
+        text_with_calls=talk.shows_text_with_calls(),
+        reasoning_with_text=talk.bears_reasoning_with_text(),
+        markup=tuple(one for one in NOTATIONS if (one.start in source or one.end in source) and talk.refuses(one)),
     )
 
 
@@ -114,6 +125,103 @@ def _arguments(render: Render, hey: Json) -> str:
         if len(understood) == 1:
             return understood[0]
     return "any"
+
+
+class _Talk:
+    """Probes of earlier calls and answers. calls: one call, in the form that the template reads."""
+
+    def __init__(self, render: Render, hey: Json, calls: list[Json]) -> None:
+        self._render, self._hey, self._calls = render, hey, calls
+        self._parts = isinstance(hey["content"], list)
+        self._tools = next((tools for tools in ([], [_TOOL]) if self._text(calls, tools=tools)), [])
+
+    def _text(self, calls: list[Json], content: str = "", *, tools: list[Json] | None = None, **more: object) -> str:
+        """Returns the text of a conversation with a message with these calls, and with their results."""
+        results = [
+            {
+                "role": "tool",
+                "content": self._content("15"),
+                "tool_call_id": call["id"],
+                "name": call["function"]["name"],
+            }
+            for call in calls
+        ]
+        asked = {"role": "assistant", "content": self._content(content), "tool_calls": calls, **more}
+        return _try(self._render, [self._hey, asked, *results], self._tools if tools is None else tools)
+
+    def _content(self, text: str) -> object:
+        return [{"type": "text", "text": text}] if self._parts else text
+
+    def shows_raw_arguments(self) -> bool:
+        """Returns whether arguments that are no object are shown, with no loss."""
+        raw = (f'{{"a": "{_NEEDLE}', f'["{_NEEDLE}"]', f'"{_NEEDLE}"', _NEEDLE)
+        return all(_NEEDLE in self._text([_call(text)]) for text in raw)
+
+    def needs_short_ids(self) -> bool:
+        """Returns whether it refuses ids of other forms than nine letters and digits."""
+        if not self._text(self._calls):
+            return False
+        return not all(self._text([{**self._calls[0], "id": given}]) for given in ("c1", "call_0123456789abcdef-0123"))
+
+    def shows_several_calls(self) -> bool:
+        """Returns whether it shows two calls of one message; also if it shows not even one."""
+        names = "first9probe", "second9probe"
+        first, second = [
+            {**self._calls[0], "id": f"call0000{i}", "function": {**self._calls[0]["function"], "name": name}}
+            for i, name in enumerate(names)
+        ]
+        if names[0] not in self._text([first]):
+            return True
+        text = self._text([first, second])
+        return all(name in text for name in names)
+
+    def shows_text_with_calls(self) -> bool:
+        """Returns whether it shows a text and the calls beside it; also if it shows no calls without one."""
+        name = self._calls[0]["function"]["name"]
+        text = self._text(self._calls, _NEEDLES[1])
+        return name not in self._text(self._calls) or (name in text and _NEEDLES[1] in text)
+
+    def bears_reasoning_with_text(self) -> bool:
+        """Returns whether it does not refuse a message with calls, a text, and reasoning."""
+        both = self._text(self._calls, "so", reasoning_content="because", thinking="because")
+        return bool(both) or not self._text(self._calls, "so")
+
+    def refuses(self, notation: ReasoningMarks) -> bool:
+        """Returns whether it refuses a notation of reasoning in the text of an earlier answer, or in its reasoning."""
+        answer = f"{notation.start}why{notation.end}so"
+        if notation is HARMONY:
+            answer = f"{notation.start}why{notation.end}<|start|>assistant<|channel|>final<|message|>so"
+        plain, marked = (
+            _try(self._render, [self._hey, {"role": "assistant", "content": self._content(text)}, self._hey])
+            for text in ("so", answer)
+        )
+        return bool(plain) and not marked
+
+
+def probe_tools(render: Render) -> tuple[Json, bool]:
+    """Returns the members that each function must have, and whether its default values must be texts."""
+    hey: list[Json] = [{"role": "user", "content": "Hey"}]
+    schema: Json = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1], "default": 1}}}
+    whole: Json = {"name": _NEEDLE, "description": "", "parameters": NO_PARAMETERS}
+
+    def text(function: Json) -> str:
+        return _try(render, hey, [{"type": "function", "function": function}])
+
+    full = text(whole)
+    if not full:
+        return {}, False
+    needed: Json = {}
+    less: tuple[tuple[str, Json], ...] = (
+        ("description", {"parameters": NO_PARAMETERS}),
+        ("parameters", {"description": ""}),
+        ("parameters", {"description": "", "parameters": {}}),
+        ("parameters", {"description": "", "parameters": {"type": "object"}}),
+    )
+    for name, members in less:
+        found = text({"name": _NEEDLE, **members})
+        if not found or any(found.count(word) > full.count(word) for word in _NOTHING):
+            needed[name] = whole[name]
+    return needed, not text(whole | {"parameters": schema})
 
 
 def _call(arguments: object) -> Json:

@@ -74,8 +74,8 @@ async def test_reasoning_and_calls_whole_and_streamed(make_app: MakeApp) -> None
 
 async def test_what_is_said_in_coheres_words(make_app: MakeApp) -> None:
     template = (
-        "{% for m in messages %}{{ m.role }}:{{ m.content }}|{{ m.reasoning_content }}|{{ m.tool_calls | length }};"
-        "{% endfor %}{{ documents }}{{ enable_thinking }}"
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}|{{ m.reasoning_content }}|"
+        "{% for call in m.tool_calls %}{{ call.function }}{% endfor %};{% endfor %}{{ documents }}{{ enable_thinking }}"
     )
     app, engine = await make_app(say("x"), chat_template=template)
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -91,7 +91,7 @@ async def test_what_is_said_in_coheres_words(make_app: MakeApp) -> None:
     response = await post(app, PATH, ask(messages=talk, documents=documents, thinking=thinking))
     assert response.status == 200
     prompt = engine.submitted[0][0]
-    assert '|I look.|1;tool:{"a":1}||0;assistant:So.|hm|0;user:hi||0;' in prompt
+    assert "|I look.|{'name': 'f', 'arguments': '{}'};tool:{\"a\":1}||;assistant:So.|hm|;user:hi||;" in prompt
     assert "[{'text': 'one'}, {'title': 'two', 'id': '2'}, {'text': 'three'}]False" in prompt
 
 

@@ -112,12 +112,16 @@ def test_the_prompt_ends_inside_the_final_message():
     assert render(trimmed, last, add_generation_prompt=False, continue_final_message=True) == "<Hi><It is"
 
 
+def test_no_content_is_an_empty_text_to_continue():
+    last = [*HI, {"role": "assistant", "content": None}]
+    assert render(PLAIN, last, add_generation_prompt=False, continue_final_message=True) == "[user]Hi[assistant]"
+
+
 @pytest.mark.parametrize(
     ("source", "messages", "says"),
     [
         ("{{ messages[0].content }}", [*HI, {"role": "assistant", "content": "x"}], "changes or drops"),
         ("{{ messages[-1].content | upper }}", HI, "changes or drops"),
-        (PLAIN, [*HI, {"role": "assistant", "content": None}], "no text to continue"),
         (PLAIN, [*HI, {"role": "assistant", "content": [{"type": "image_url"}]}], "no text to continue"),
         (PLAIN, [], "no text to continue"),
     ],

@@ -54,14 +54,13 @@ def prompt(role: str = "user") -> ChatPrompt:
         {"role": "user", "content": [{"type": "text", "text": FORGED}]},
         {"role": "assistant", "content": FORGED, "tool_calls": [call]},
         {"role": "tool", "content": FORGED, "tool_call_id": "1"},
-        {"role": FORGED, "content": "x"},
     ]
     return ChatPrompt(messages=messages, tools=[tool], template_kwargs={"extra": FORGED})
 
 
 def test_only_the_templates_own_special_texts_are_left() -> None:
     text = rendered(prompt(), WORDS)
-    assert text.count("<|im_start|>") == text.count("<|im_end|>") == 5
+    assert text.count("<|im_start|>") == text.count("<|im_end|>") == 4
     plain = rendered(prompt(), [])
     assert plain.count("<|im_start|>") > 10
     assert text.replace(ZERO_WIDTH_SPACE, "").replace("\\u200b", "") == plain
@@ -69,7 +68,7 @@ def test_only_the_templates_own_special_texts_are_left() -> None:
 
 def test_what_the_application_says_stays() -> None:
     text = rendered(prompt("system"), WORDS)
-    assert text.count("<|im_start|>") == 6
+    assert text.count("<|im_start|>") == 5
 
 
 def test_what_is_given_is_not_changed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from lean_ovms.text.template.chat_template import ChatTemplate
@@ -53,8 +55,9 @@ def test_known_fields_are_kept_and_others_dropped():
     [
         ("text", "text"),
         ("", ""),
-        (None, None),
-        ([], None),
+        (None, ""),
+        ([], ""),
+        ([{"type": "refusal", "refusal": "no"}, part("b")], "no\nb"),
         (5, ""),
         ({"a": 1}, ""),
         ([part("a")], "a"),
@@ -79,13 +82,23 @@ def test_content_for_a_template_that_reads_parts():
     only = Capabilities(strings=False)
     assert one({"role": "user", "content": [part("a"), part("b")]}, only)["content"] == [part("a"), part("b")]
     assert one({"role": "user", "content": "a"}, only)["content"] == [part("a")]
-    assert one({"role": "user", "content": None}, only)["content"] is None
+    assert one({"role": "user", "content": None}, only)["content"] == [part("")]
+    assert one({"role": "user", "content": [{"type": "refusal", "refusal": "no"}]}, both)["content"] == [part("no")]
 
 
 def test_no_content_is_said_as_the_template_bears_it():
-    message = {"role": "assistant", "content": None}
-    assert one(message, Capabilities(null="missing")) == {"role": "assistant"}
-    assert one(message, Capabilities(null="empty")) == {"role": "assistant", "content": ""}
+    for nothing in (None, []):
+        message = {"role": "assistant", "content": nothing, "tool_calls": [{"function": "x"}]}
+        assert one(message)["content"] is None
+        assert "content" not in one(message, Capabilities(null="missing"))
+        assert one(message, Capabilities(null="empty"))["content"] == ""
+        assert one(message, Capabilities(null="empty", strings=False))["content"] == [part("")]
+
+
+def test_a_refusal_beside_no_content_is_the_content():
+    for nothing in ({"content": None}, {"content": ""}, {}):
+        assert one({"role": "assistant", "refusal": "no", **nothing})["content"] == "no"
+    assert one({"role": "assistant", "refusal": "no", "content": "x"})["content"] == "x"
 
 
 def test_tool_calls_are_copied_verbatim_and_empty_ones_removed():
@@ -94,34 +107,54 @@ def test_tool_calls_are_copied_verbatim_and_empty_ones_removed():
     assert "tool_calls" not in one({"role": "assistant", "content": "", "tool_calls": []})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "given"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        ("", {}),
-        (" ", {}),
-        ("{", "{"),
-        ("[1]", "[1]"),
-        ("5", "5"),
-        ("[" * 100_000, "[" * 100_000),
-        ({"a": 1}, {"a": 1}),
-        (None, None),
-    ],
-)
-def test_arguments_become_objects_where_they_must(arguments, given):
-    message = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
-    kept = one(message, Capabilities(arguments="object"))
-    assert kept["tool_calls"][0]["function"]["arguments"] == given
-    assert one(message)["tool_calls"] == message["tool_calls"]
+CUT = '{"a": "x'
+ARGUMENTS = [
+    (None, {}),
+    ("", {}),
+    (" ", {}),
+    ("null", {}),
+    ('""', {}),
+    ('{"a": 1}', {"a": 1}),
+    ('"{\\"a\\": 1}"', {"a": 1}),
+    ({"a": "é"}, {"a": "é"}),
+    (CUT, CUT),
+    ("{", "{"),
+    ("[1]", "[1]"),
+    ([1], "[1]"),
+    ("5", "5"),
+    (5, "5"),
+    ("words", "words"),
+    ("[" * 100_000, "[" * 100_000),
+]
+"""Arguments as clients send them, and what they stand for: an object, or a text that is none."""
 
 
-def test_arguments_become_text_where_they_must():
-    message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": "é"}}}]}
-    kept = one(message, Capabilities(arguments="string"))
-    assert kept["tool_calls"][0]["function"]["arguments"] == '{"a": "é"}'
+def arguments_of(given, **capabilities):
+    call = {"function": {"name": "f"} if given == "absent" else {"name": "f", "arguments": given}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return one(message, Capabilities(**capabilities))["tool_calls"][0]["function"]["arguments"]
 
 
-@pytest.mark.parametrize("call", ["x", {"function": "x"}, {"function": {"name": "f"}}, {}, None])
+@pytest.mark.parametrize(("arguments", "meant"), [("absent", {}), *ARGUMENTS])
+def test_arguments_get_the_form_that_the_template_reads(arguments, meant):
+    wrapped = meant if isinstance(meant, dict) else {"arguments": meant}
+    assert arguments_of(arguments, arguments="object") == meant
+    assert arguments_of(arguments, arguments="object", raw_arguments=False) == wrapped
+    text = arguments_of(arguments, arguments="string", raw_arguments=False)
+    assert isinstance(text, str)
+    assert json.loads(text) == wrapped
+    text = arguments_of(arguments, arguments="string")
+    assert text == meant if isinstance(meant, str) else json.loads(text) == meant
+    kept = arguments_of(arguments, arguments="any")
+    assert kept == (arguments if isinstance(arguments, str) and arguments.startswith("{") else meant)
+
+
+def test_the_spelling_of_arguments_is_kept_where_text_is_read():
+    assert arguments_of('{"a":1.0}', arguments="string") == '{"a":1.0}'
+    assert arguments_of({"a": "é"}, arguments="string") == '{"a": "é"}'
+
+
+@pytest.mark.parametrize("call", ["x", {"function": "x"}, {}, None])
 def test_malformed_calls_pass_as_they_are(call):
     message = {"role": "assistant", "content": "", "tool_calls": [call]}
     for form in ("object", "string", "any"):

@@ -45,6 +45,31 @@ def ours(template: ChatTemplate, case: Case) -> str | None:
         return None
 
 
+LOST_CALLS = {"gpt_oss": "two calls", "phi4_mini": "text and a call"}
+"""Conversations of which transformers loses a call."""
+
+
+def texts(case: Case) -> list[str]:
+    """What a prompt should have of a conversation: all but reasoning, which templates drop in earlier turns."""
+    found = []
+    for message in case.messages:
+        content = message.get("content") or ""
+        parts = [content] if isinstance(content, str) else [part["text"] for part in content]
+        found += [part.rpartition("</think>")[2].strip() for part in parts]
+    return found
+
+
+def check(family: str, name: str, case: Case, rendered: str | None) -> None:
+    """What transformers renders, or all that it loses or refuses."""
+    recorded = RECORDED[family][name]
+    whole = recorded is not None and LOST_CALLS.get(family) != name
+    if whole and all(text in recorded for text in texts(case)):
+        assert rendered == recorded, name
+    else:
+        assert rendered is not None, name
+        assert all(text in rendered for text in texts(case)), name
+
+
 @pytest.fixture(scope="module", params=list(TEMPLATES))
 def family(request):
     return request.param
@@ -64,7 +89,7 @@ def template(family):
 def test_renders_what_transformers_recorded(family, template):
     assert list(RECORDED[family]) == list(cases_for(family))
     for name, case in cases_for(family).items():
-        assert ours(template, case) == RECORDED[family][name], name
+        check(family, name, case, ours(template, case))
 
 
 @pytest.mark.parametrize("family", [name for name in TEMPLATES if name not in STRING_ARGUMENTS])
@@ -72,12 +97,12 @@ def test_arguments_as_json_text_render_like_objects(family):
     """OpenAI's clients send text; transformers' users give what the template wants."""
     template = compiled(family)
     for name, case in cases_for(family).items():
-        assert ours(template, with_string_arguments(case)) == RECORDED[family][name], name
+        check(family, name, case, ours(template, with_string_arguments(case)))
 
 
 def test_arguments_as_objects_render_like_json_text(family, template):
     for name, case in CASES.items():
-        assert ours(template, case) == RECORDED[family][name], name
+        check(family, name, case, ours(template, case))
 
 
 @pytest.mark.slow

@@ -51,6 +51,8 @@ def _item(value: Any, param: str) -> Json:
     if kind is None and "role" not in given and isinstance(given.get("id"), str):
         kind = REFERENCE
     if kind is None or kind == "message":
+        if "content" in value:  # an empty answer comes back from some clients as null
+            given.setdefault("content", [])
         return _message(given, param)
     read = _READERS.get(kind) if isinstance(kind, str) else None
     if read is None:
@@ -70,8 +72,6 @@ def _message(given: Json, param: str) -> Json:
         content = [{"type": "output_text" if role == "assistant" else "input_text", "text": content}]
     if not isinstance(content, list):
         raise BadRequest("input item content must be a string or array", param=f"{param}.content")
-    if not content:
-        raise BadRequest("input item content array must not be empty", param=f"{param}.content")
     parts = [
         _part(part, role, f"{param}.content[{i}]")
         for i, part in enumerate(content)
@@ -143,7 +143,7 @@ def _call(given: Json, param: str) -> Json:
     call_id = given.get("call_id", given.get("id"))
     if not isinstance(call_id, str):
         raise BadRequest("function_call item is missing required call_id (or id) field", param=param)
-    return _read_call(given | {"call_id": call_id}, "arguments", "fc", param)
+    return _read_call({"arguments": "", **given, "call_id": call_id}, "arguments", "fc", param)
 
 
 def _read_call(given: Json, content: str, prefix: str, param: str) -> Json:

@@ -16,7 +16,7 @@ from ....types import ChatPrompt, Json, Request
 from ...fields import Values
 from ...generation.common_fields import template_kwargs
 from ...generation.logprobs_request import LogprobsRequest
-from ...generation.messages import map_developer_role, read_messages
+from ...generation.messages import read_messages
 from ...generation.request import BodyReader, GenerationBody
 from ...generation.tools import read_offer, read_tools
 from ...response import warning_headers
@@ -88,7 +88,6 @@ class ResponsesRequest:
         messages = to_messages(items)
         if self.values["instructions"]:
             messages.insert(0, {"role": "system", "content": self.values["instructions"]})
-        messages = map_developer_role(messages, self.generation.model)
         try:
             read_messages(messages)
         except BadRequest as error:

@@ -103,6 +103,16 @@ def test_a_reference_is_one_with_or_without_its_type() -> None:
     assert read_input([{"id": "msg_1"}, reference]) == [reference, reference]
 
 
+def test_no_content_and_no_arguments_come_back_from_clients() -> None:
+    for role in ("user", "assistant", "system", "developer"):
+        for content in (None, []):
+            [item] = read_input([{"type": "message", "role": role, "content": content}])
+            assert to_messages([item]) == [{"role": role, "content": []}]
+    for call in ({**CALL, "arguments": None}, {name: value for name, value in CALL.items() if name != "arguments"}):
+        [message] = to_messages(read_input([call]))
+        assert message["tool_calls"][0]["function"]["arguments"] == ""
+
+
 @pytest.mark.parametrize(
     ("item", "words"),
     [
@@ -111,9 +121,7 @@ def test_a_reference_is_one_with_or_without_its_type() -> None:
         ({"content": "x"}, "input item role is missing or invalid"),
         ({"role": 1, "content": "x"}, "input item role is missing or invalid"),
         ({"role": "user"}, "input item is missing required content field"),
-        ({"role": "user", "content": None}, "input item is missing required content field"),
         ({"role": "user", "content": 1}, "input item content must be a string or array"),
-        ({"role": "user", "content": []}, "input item content array must not be empty"),
         ({"role": "user", "content": ["x"]}, "input content items must be objects"),
         ({"role": "user", "content": [{}]}, "input content item type is missing or invalid"),
         ({"role": "user", "content": [{"type": "input_text"}]}, "input_text requires a valid text field"),

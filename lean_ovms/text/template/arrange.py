@@ -1,0 +1,393 @@
+"""Arrange a conversation so that a chat template shows all of it.
+
+Templates refuse or drop messages by their roles and places: a second system message, one behind the first turn, the
+role developer, two users in a row, a result without its call. For each order of roles a short conversation of that
+order is rendered, with a word of its own in each message; if some are missing, changes are looked for with which all
+are there. Orders are remembered, and long ones are shortened by the turns that they repeat. Knows no jinja2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby, takewhile
+from typing import Any
+
+from ...types import Json
+from ...util.concurrency import TooSlowInline
+from .messages import Capabilities, prepare
+
+Render = Callable[[list[Json], bool, bool], str]
+"""(messages, with a tool, add_generation_prompt) to text; may raise anything."""
+Change = Callable[[list[Json]], list[Json]]
+
+ORDERS = 512
+"""Orders that are remembered of one template: a client's next turn is a new one at most."""
+MAX_ORDER = 64
+"""Messages of the conversation that is rendered for an order: some templates take the square of their number in time.
+Of a longer one the middle is left out."""
+MAX_EXACT_ORDER = 1000
+"""Messages of the longest conversation whose own order is rendered if the shortened one has not helped."""
+_FIRST = ("system", "developer")
+
+
+class Arranger:
+    """Arranges the conversations of one template. render: of short conversations, without media."""
+
+    def __init__(self, render: Render, capabilities: Capabilities) -> None:
+        self._render = render
+        self._capabilities = capabilities
+        self._changes = lru_cache(ORDERS)(self._find_changes)
+
+    def arrange(self, messages: list[Json], *, tools: bool, add: bool) -> list[Json]:
+        """Returns the messages with the changes that the template needs. Raises TooSlowInline.
+
+        Args:
+            messages: The conversation as `prepare` returns it.
+            tools: Whether the request has tools.
+            add: Whether the prompt ends with the beginning of an answer.
+        """
+        for change in self._changes(_order(messages), tools, add):
+            messages = change(messages)
+        return messages
+
+    def arrange_exactly(self, messages: list[Json], *, tools: bool, add: bool) -> list[Json] | None:
+        """Returns what `arrange` returns, by an example as long as the conversation; None if it was by such a one.
+
+        For a conversation that the template refuses after `arrange`. Raises TooSlowInline.
+        """
+        order = tuple(_kinds(messages))
+        if len(order) > MAX_EXACT_ORDER or order == _order(messages):
+            return None
+        for change in self._find_changes(order, tools, add):
+            messages = change(messages)
+        return messages
+
+    def example(self, messages: list[Json]) -> str:
+        """Returns the rendering of a short conversation as it is; "" if that fails. Raises TooSlowInline."""
+        return self._try(prepare(messages, self._capabilities), False, True)
+
+    def _find_changes(self, order: tuple[str, ...], tools: bool, add: bool) -> tuple[Change, ...]:
+        """Returns changes with which most messages of this order are shown, and none of which can be left out."""
+        messages, words = _example(order)
+        trial = _Trial(lambda changed: self._try(changed, tools, add), prepare(messages, self._capabilities), words)
+        return trial.needed(trial.best())
+
+    def _try(self, messages: list[Json], tools: bool, add: bool) -> str:
+        try:
+            return self._render(messages, tools, add)
+        except TooSlowInline:
+            raise
+        except Exception:  # a template is a program: it can fail in every way that Python can
+            return ""
+
+
+class _Trial:
+    """Renderings of one example. render: of its changed messages. words: those that its rendering should have."""
+
+    def __init__(self, render: Callable[[list[Json]], str], messages: list[Json], words: list[str]) -> None:
+        self._render = render
+        self._messages = messages
+        self._words = words
+        self._known: list[tuple[list[Json], int]] = []
+
+    def best(self) -> tuple[Change, ...]:
+        """Returns changes with which most words are shown; none if they show no more than without."""
+        best: tuple[Change, ...] = ()
+        most = self._shown(best)
+        for candidate in (CHANGES, *((change,) for change in CHANGES)):
+            if most == len(self._words):
+                break
+            if (number := self._shown(candidate)) > most:
+                best, most = candidate, number
+        return best
+
+    def needed(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Returns those changes without which fewer words are shown."""
+        most, before = self._shown(changes), len(changes) + 1
+        while len(changes) < before:  # one that has to stay may be needless without another one
+            before = len(changes)
+            for change in NEEDLESS_FIRST:
+                less = tuple(one for one in changes if one is not change)
+                if self._shown(less) == most:
+                    changes = less
+        return changes
+
+    def _shown(self, changes: tuple[Change, ...]) -> int:
+        """Returns the number of words that are shown with these changes."""
+        messages = self._messages
+        for change in changes:
+            messages = change(messages)
+        for known, number in self._known:
+            if known == messages:
+                return number
+        text = self._render(messages)
+        self._known.append((messages, sum(word in text for word in self._words)))
+        return self._known[-1][1]
+
+
+# --- orders of roles ------------------------------------------------------------------------------------------------
+
+
+def _order(messages: list[Json]) -> tuple[str, ...]:
+    """Returns the kinds of the messages, without turns and steps of turns that repeat an earlier one."""
+    order: list[str] = []
+    for turn in _different(_pieces(_kinds(messages), "user")):
+        for step in _different(_pieces(turn, "calls")):
+            for kind, run in groupby(step):
+                order += [kind] * min(2, len(list(run)))
+    if len(order) > MAX_ORDER:
+        order[MAX_ORDER // 2 : -MAX_ORDER // 2] = []
+    return tuple(order)
+
+
+def _pieces(kinds: Sequence[str], start: str) -> list[tuple[str, ...]]:
+    """Returns the kinds in pieces, each of which but the first begins with this kind."""
+    pieces: list[list[str]] = [[]]
+    for kind in kinds:
+        if kind == start and pieces[-1] and pieces[-1][-1] != start:
+            pieces.append([])
+        pieces[-1].append(kind)
+    return list(map(tuple, pieces))
+
+
+def _different(pieces: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns the pieces that differ, in their order, and the last one, at which templates look most closely."""
+    return [*dict.fromkeys(pieces[:-1]), pieces[-1]]
+
+
+def _kinds(messages: list[Json]) -> list[str]:
+    """Returns the kind of each message: its role, "calls", or "stray" for a result behind calls of other ids."""
+    kinds = []
+    ids: list[Any] = []
+    for message in messages:
+        kind = _kind(message)
+        if kind != "tool":
+            ids = [call.get("id") for call in message.get("tool_calls") or () if isinstance(call, dict)]
+        elif ids and message.get("tool_call_id") not in ids:
+            kind = "stray"
+        kinds.append(kind)
+    return kinds
+
+
+def _kind(message: Json) -> str:
+    role = message.get("role")
+    return "calls" if role == "assistant" and message.get("tool_calls") else str(role)
+
+
+def _example(order: tuple[str, ...]) -> tuple[list[Json], list[str]]:
+    """Returns a conversation of this order, and the words that its rendering should have."""
+    messages: list[Json] = []
+    words = [f"word{place}probe" for place in range(len(order))]
+    calls: list[Json] = []
+    answered = 0
+    for kind, word in zip(order, words, strict=True):
+        message: Json = {"role": kind, "content": word}
+        if kind == "calls":
+            calls, answered = [_call(word)], 0
+            message = {"role": "assistant", "content": "", "tool_calls": calls}
+        elif kind == "stray":
+            message |= {"role": "tool", "tool_call_id": f"id{word}"}
+        elif kind == "tool":
+            if calls and answered == len(calls):
+                calls.append(_call(f"{word}s"))
+            message["tool_call_id"] = calls[answered]["id"] if calls else "nocall001"
+            answered += 1
+        else:
+            calls, answered = [], 0
+        messages.append(message)
+    return messages, words
+
+
+def _call(name: str) -> Json:
+    return {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": json.dumps({"a": name})}}
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+def _with_role(message: Json, role: str) -> Json:
+    return {"role": role, "content": message.get("content")}
+
+
+def _names_in_results(messages: list[Json]) -> list[Json]:
+    """Returns the messages, each result with the name of the function that was called: the last one for other ids."""
+    names: dict[str, Any] = {}
+    last = None
+    found = []
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            if isinstance(call, dict) and isinstance(call.get("function"), dict):
+                names[str(call.get("id"))] = last = call["function"].get("name")
+        name = names.get(str(message.get("tool_call_id")), last) if message.get("role") == "tool" else None
+        found.append({"name": name, **message} if isinstance(name, str) else message)
+    return found
+
+
+def _developer_as_system(messages: list[Json]) -> list[Json]:
+    """Returns the messages of developers as system messages: OpenAI's newer clients send the former."""
+    return [_with_role(m, "system") if m["role"] == "developer" else m for m in messages]
+
+
+def _first_joined(messages: list[Json]) -> list[Json]:
+    """Returns the system and developer messages at the beginning as one."""
+    number = _number_of_first(messages)
+    if number < 2:
+        return messages
+    first = messages[:number]
+    role = "system" if any(message["role"] == "system" for message in first) else "developer"
+    return [_joined([_with_role(message, role) for message in first]), *messages[number:]]
+
+
+def _late_as_user(messages: list[Json]) -> list[Json]:
+    """Returns system and developer messages behind the first turn as a user's: Claude Code and Codex send such."""
+    number = _number_of_first(messages)
+    return messages[:number] + _first_as_user(messages[number:])
+
+
+def _first_as_user(messages: list[Json]) -> list[Json]:
+    """Returns all system and developer messages as a user's."""
+    return [_with_role(m, "user") if m["role"] in _FIRST else m for m in messages]
+
+
+def _texts_behind_calls(messages: list[Json]) -> list[Json]:
+    """Returns the assistant's texts before calls within the next text of the same turn, behind the results: Mistral's
+    templates take one text in a turn."""
+    found: list[Json] = []
+    held: list[Json] = []
+    for place, message in enumerate(messages):
+        turn = [message]
+        if _kind(message) == "assistant":
+            later = [one for one in _until_user(messages[place + 1 :]) if _kind(one) == "assistant"]
+            if later and messages[place + 1].get("tool_calls"):
+                held.append(message)
+                continue
+            turn, held = [_joined([*held, message])], []
+        found += turn
+    return found
+
+
+def _until_user(messages: list[Json]) -> Iterator[Json]:
+    return takewhile(lambda message: message["role"] != "user", messages)
+
+
+def _turns_joined(messages: list[Json]) -> list[Json]:
+    """Returns messages of a user, or of the assistant, that follow each other as one."""
+    found: list[Json] = []
+    for message in messages:
+        if found and message["role"] in ("user", "assistant") and found[-1]["role"] == message["role"]:
+            found[-1] = _joined([found[-1], message])
+        else:
+            found.append(message)
+    return found
+
+
+def _opened_by_user(messages: list[Json]) -> list[Json]:
+    """Returns the messages with an empty one of a user before an assistant's first."""
+    number = _number_of_first(messages)
+    if number == len(messages) or messages[number]["role"] == "user":
+        return messages
+    return [*messages[:number], _like(messages[number], "user"), *messages[number:]]
+
+
+def _calls_closed(messages: list[Json]) -> list[Json]:
+    """Returns the messages with an empty answer where a user speaks behind calls or their results."""
+    found: list[Json] = []
+    for message in messages:
+        last = found[-1] if found else {}
+        if message["role"] == "user" and (last.get("role") == "tool" or last.get("tool_calls")):
+            found.append(_like(message, "assistant"))
+        found.append(message)
+    return found
+
+
+def _strays_as_user(messages: list[Json]) -> list[Json]:
+    """Returns results that follow no call as a user's texts: a client may have cut the conversation there."""
+    found: list[Json] = []
+    called = False
+    for message in messages:
+        called = bool(message.get("tool_calls")) or (called and message["role"] == "tool")
+        found.append(_with_role(message, "user") if message["role"] == "tool" and not called else message)
+    return found
+
+
+def _calls_as_text(messages: list[Json]) -> list[Json]:
+    """Returns calls as texts of the assistant."""
+    return [_call_as_text(m) if m.get("tool_calls") else m for m in messages]
+
+
+def _results_as_user(messages: list[Json]) -> list[Json]:
+    """Returns the results of calls as a user's texts."""
+    return [_with_role(m, "user") if m["role"] == "tool" else m for m in messages]
+
+
+def _call_as_text(message: Json) -> Json:
+    functions = [call.get("function") if isinstance(call, dict) else call for call in message["tool_calls"]]
+    text = {"role": "assistant", "content": "\n".join(json.dumps(one, ensure_ascii=False) for one in functions)}
+    kept = {name: value for name, value in message.items() if name != "tool_calls"}
+    return _joined([kept, text])
+
+
+CHANGES: tuple[Change, ...] = (
+    _names_in_results,
+    _developer_as_system,
+    _first_joined,
+    _late_as_user,
+    _strays_as_user,
+    _results_as_user,
+    _calls_as_text,
+    _first_as_user,
+    _texts_behind_calls,
+    _turns_joined,
+    _opened_by_user,
+    _calls_closed,
+)
+"""What may be changed, in the order in which it is done."""
+NEEDLESS_FIRST: tuple[Change, ...] = (
+    _calls_as_text,
+    _results_as_user,
+    _strays_as_user,
+    _first_as_user,
+    _calls_closed,
+    _opened_by_user,
+    _turns_joined,
+    _texts_behind_calls,
+    _late_as_user,
+    _first_joined,
+    _developer_as_system,
+    _names_in_results,
+)
+"""The same, those first that change the conversation most: they are left out if another one helps as well."""
+
+
+def _number_of_first(messages: list[Json]) -> int:
+    """Returns the number of system and developer messages at the beginning."""
+    return next((place for place, m in enumerate(messages) if m["role"] not in _FIRST), len(messages))
+
+
+def _like(message: Json, role: str) -> Json:
+    """Returns an empty message, with the form of content of another one."""
+    return {"role": role, "content": [{"type": "text", "text": ""}] if isinstance(message.get("content"), list) else ""}
+
+
+def _joined(messages: list[Json]) -> Json:
+    """Returns messages of one role as one: texts with an empty line between them, and all calls."""
+    contents = [message.get("content") for message in messages]
+    whole: Json = {}
+    for message in messages:
+        whole |= message
+    if all(isinstance(content, str | None) for content in contents):
+        whole["content"] = "\n\n".join(filter(None, contents))
+    else:
+        whole["content"] = [part for content in contents for part in _parts(content)]
+    for name in ("reasoning_content", "thinking"):
+        if texts := [message[name] for message in messages if message.get(name)]:
+            whole[name] = "\n\n".join(texts)
+    if calls := [call for message in messages for call in message.get("tool_calls") or ()]:
+        whole["tool_calls"] = calls
+    return whole
+
+
+def _parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []

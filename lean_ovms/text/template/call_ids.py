@@ -1,0 +1,119 @@
+"""Ids of calls: every call has one, its result the same, and nine letters and digits where a template asks for them.
+
+Such a short id is derived from the client's, so that it is the same in the next turn; ids that have this form stay.
+Knows no templates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...types import Json
+
+_FITS = re.compile(r"[0-9A-Za-z]{9}", re.ASCII)
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def with_ids(messages: list[Json]) -> list[Json]:
+    """Returns the messages, each call with an id that is a text, and each result with that of its call.
+
+    A call without an id gets one of its place. A result that names none of the calls before it answers the first one of
+    them that no other result names, of its own name if it has one. Where there is none, or no call, its id stays.
+    """
+    found: list[Json] = []
+    number = 0
+    calls: list[tuple[str, Any]] = []
+    waiting: list[tuple[str, Any]] = []
+    for place, message in enumerate(messages):
+        given = message.get("tool_calls")
+        if isinstance(given, list) and given:
+            message = {**message, "tool_calls": [_with_id(call, number + i) for i, call in enumerate(given, 1)]}
+            number += len(given)
+            named = {_text(result.get("tool_call_id")) for result in _results(messages, place + 1)}
+            calls = [call for call in map(_called, message["tool_calls"]) if call[0]]
+            waiting = [call for call in calls if call[0] not in named]
+        elif message.get("role") == "tool":
+            message = _answering(message, calls, waiting)
+        else:
+            calls, waiting = [], []
+        found.append(message)
+    return found
+
+
+def _with_id(call: Any, number: int) -> Any:
+    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+        return call
+    given = call.get("id")
+    return call if isinstance(given, str) and given else {**call, "id": _text(given) or f"call_{number}"}
+
+
+def _answering(result: Json, calls: list[tuple[str, Any]], waiting: list[tuple[str, Any]]) -> Json:
+    """Returns a result with the id of the call that it answers, which no longer waits then."""
+    given, name = _text(result.get("tool_call_id")), result.get("name")
+    if calls and not any(call[0] == given for call in calls):
+        fitting = [call for call in waiting if not name or call[1] == name] or waiting or ([] if given else calls[-1:])
+        given = fitting[0][0] if fitting else given
+        waiting[:] = [call for call in waiting if call[0] != given]
+    return {**result, "tool_call_id": given} if given and given != result.get("tool_call_id") else result
+
+
+def _results(messages: list[Json], place: int) -> Iterator[Json]:
+    """Yields the results from a place on that follow each other."""
+    while place < len(messages) and messages[place].get("role") == "tool":
+        yield messages[place]
+        place += 1
+
+
+def _called(call: Any) -> tuple[str, Any]:
+    """Returns the id and the name of a call."""
+    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+        return "", None
+    return call["id"], call["function"].get("name")
+
+
+def _text(given: Any) -> str:
+    """Returns an id as a text; some servers number their calls."""
+    return "" if given is None else str(given)
+
+
+def with_short_ids(messages: list[Json]) -> list[Json]:
+    """Returns messages of with_ids with ids of nine letters and digits, different ones for different ids."""
+    taken = {given for given in _given(messages) if _FITS.fullmatch(given)}
+    known: dict[str, str] = {}
+
+    def short(given: str) -> str:
+        if _FITS.fullmatch(given):
+            return given
+        if given not in known:
+            known[given] = next(one for one in _derived(given) if one not in taken)
+            taken.add(known[given])
+        return known[given]
+
+    return [_renamed(message, short) for message in messages]
+
+
+def _given(messages: list[Json]) -> Iterator[str]:
+    for message in messages:
+        yield _text(message.get("tool_call_id"))
+        for call in message.get("tool_calls") or ():
+            yield _called(call)[0]
+
+
+def _renamed(message: Json, rename: Callable[[str], str]) -> Json:
+    if calls := message.get("tool_calls"):
+        return {**message, "tool_calls": [{**c, "id": rename(c["id"])} if _called(c)[0] else c for c in calls]}
+    if message.get("role") == "tool":
+        return {**message, "tool_call_id": rename(_text(message.get("tool_call_id")))}
+    return message
+
+
+def _derived(given: str) -> Iterator[str]:
+    """Yields short ids of an id, the first one of them for wherever no other id has it."""
+    attempt = 0
+    while True:
+        digest = hashlib.sha256(f"{attempt}:{given}".encode("utf-8", "surrogatepass")).digest()
+        yield "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:9])
+        attempt += 1

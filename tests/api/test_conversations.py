@@ -1,0 +1,171 @@
+"""Conversations that chat templates refuse or cut, by every API: they go on, and all their texts are in the prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.types import Json
+from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
+from tests.text.template.template_cases import TEMPLATES
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+OLLAMA, COHERE, LLAMA_CPP = "/api/chat", "/v2/chat", "/apply-template"
+CODEX = Path(__file__).parent / "agents" / "codex.json"
+STRICT_TEMPLATES = ("qwen36", "gpt_oss", "mistral7b_v03", "phi4_mini", "qwen3", "gemma")
+PARAMETERS: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CALL = '<tool_call>{"name": "look_up", "arguments": {"a": 7}}</tool_call>'
+
+
+def template(name: str) -> dict[str, Any]:
+    return {"chat_template": str(TEMPLATES[name]), "tool_parser": "hermes3"}
+
+
+async def prompt_of(make_app: MakeApp, name: str, path: str, body: Json) -> str:
+    """The prompt of a request to a model with this template."""
+    app, engine = await make_app(lambda *_: say("x"), **template(name))
+    response = await post(app, path, {"model": "m", **body})
+    assert response.status == 200, response.body
+    if path == LLAMA_CPP:
+        return str((await whole(response))["prompt"])
+    await response.aclose()
+    return str(engine.submitted[0][0])
+
+
+def message(role: str, content: Any) -> Json:
+    return {"role": role, "content": content}
+
+
+TALK = [message("system", "SYS1"), message("developer", "DEV1"), message("user", "USER1"),
+        message("assistant", "SAID1"), message("system", "LATE1"), message("user", "USER2")]  # fmt: skip
+WITHOUT_DEVELOPER = [one for one in TALK if one["role"] != "developer"]
+SEVERAL: dict[str, Json] = {
+    CHAT: {"messages": TALK},
+    RESPONSES: {"instructions": "INS1", "input": TALK},
+    MESSAGES: {"system": "SYS0", "messages": WITHOUT_DEVELOPER, "max_tokens": 5},
+    OLLAMA: {"messages": TALK, "stream": False},
+    COHERE: {"messages": TALK},
+    LLAMA_CPP: {"messages": TALK},
+}
+
+
+@pytest.mark.parametrize("path", list(SEVERAL))
+async def test_all_texts_of_system_and_developer_are_in_the_prompt(make_app: MakeApp, path: str) -> None:
+    sent = orjson.dumps(SEVERAL[path]).decode()
+    words = [word for word in ("INS1", "SYS0", "SYS1", "DEV1", "USER1", "SAID1", "LATE1", "USER2") if word in sent]
+    for name in STRICT_TEMPLATES:
+        prompt = await prompt_of(make_app, name, path, SEVERAL[path])
+        assert [word for word in words if word not in prompt] == [], (name, prompt)
+
+
+async def test_what_codex_sends_first_is_whole(make_app: MakeApp) -> None:
+    body = orjson.loads(CODEX.read_bytes())["requests"][0]["body"]
+    texts = [part["text"] for item in body["input"] for part in item.get("content", ())]
+    for name in STRICT_TEMPLATES:
+        prompt = await prompt_of(make_app, name, RESPONSES, {**body, "model": "m", "stream": False, "tools": []})
+        assert [text[:40] for text in texts if text.strip() not in prompt] == [], name
+
+
+def chat_turn(answer: Json) -> Json:
+    said = answer["choices"][0]["message"]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "FOUND"} for call in said["tool_calls"]]
+    return {"messages": [message("user", "A"), said, *results]}
+
+
+def cohere_turn(answer: Json) -> Json:
+    said = answer["message"]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "FOUND"} for call in said["tool_calls"]]
+    return {"messages": [message("user", "A"), {"role": "assistant", **said}, *results]}
+
+
+def ollama_turn(answer: Json) -> Json:
+    result = {"role": "tool", "tool_name": "look_up", "content": "FOUND"}
+    return {"messages": [message("user", "A"), answer["message"], result]}
+
+
+def messages_turn(answer: Json) -> Json:
+    used = [block for block in answer["content"] if block["type"] == "tool_use"]
+    results = [{"type": "tool_result", "tool_use_id": block["id"], "content": "FOUND"} for block in used]
+    talk = [message("user", "A"), message("assistant", answer["content"])]
+    return {"messages": [*talk, message("user", [*results, {"type": "text", "text": "GO ON"}])]}
+
+
+def responses_turn(answer: Json) -> Json:
+    called = [item for item in answer["output"] if item["type"] == "function_call"]
+    items = [{"type": "function_call_output", "call_id": item["call_id"], "output": "FOUND"} for item in called]
+    return {"input": items, "previous_response_id": answer["id"]}
+
+
+FUNCTION: Json = {"name": "look_up", "parameters": PARAMETERS}
+NESTED: Json = {"tools": [{"type": "function", "function": FUNCTION}]}
+ASK: Json = {"messages": [message("user", "A")]}
+LOOPS: dict[str, tuple[Json, Any]] = {
+    CHAT: (NESTED | ASK, chat_turn),
+    RESPONSES: ({"tools": [{"type": "function", **FUNCTION}], "input": "A"}, responses_turn),
+    MESSAGES: ({"tools": [{"name": "look_up", "input_schema": PARAMETERS}], "max_tokens": 99} | ASK, messages_turn),
+    OLLAMA: (NESTED | ASK | {"stream": False}, ollama_turn),
+    COHERE: (NESTED | ASK, cohere_turn),
+}
+
+
+@pytest.mark.parametrize("path", list(LOOPS))
+async def test_a_loop_of_tools_gets_to_its_second_turn(make_app: MakeApp, path: str) -> None:
+    """The tools have no description; the ids are the server's own."""
+    body, following = LOOPS[path]
+    for name in ("mistral7b_v03", "gpt_oss", "onyx"):
+        app, engine = await make_app(lambda *_: say(CALL), **template(name))
+        first = await whole(await post(app, path, {"model": "m", **body}))
+        response = await post(app, path, {"model": "m", **body, **following(first)})
+        assert response.status == 200, (name, response.body)
+        await response.aclose()
+        prompt = engine.submitted[1][0]
+        assert all(word in prompt for word in ("look_up", "7", "FOUND")), name
+        assert ("GO ON" in prompt) == (path == MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [message("user", None), message("assistant", []), message("user", "B")]}),
+        (RESPONSES, {"input": [message("assistant", None), message("assistant", []), message("user", "B")]}),
+        (MESSAGES, {"messages": [message("user", None), message("assistant", []), message("user", "B")],
+                    "max_tokens": 5}),
+        (OLLAMA, {"messages": [message("user", None), message("assistant", None), message("user", "B")],
+                  "stream": False}),
+        (COHERE, {"messages": [message("user", None), message("assistant", []), message("user", "B")]}),
+        (LLAMA_CPP, {"messages": [message("system", None), message("assistant", []), message("user", "B")]}),
+    ],
+)  # fmt: skip
+async def test_nothing_said_is_an_empty_text(make_app: MakeApp, path: str, body: Json) -> None:
+    for name in STRICT_TEMPLATES:
+        prompt = await prompt_of(make_app, name, path, body)
+        assert "B" in prompt
+        assert "None" not in prompt
+
+
+@pytest.mark.parametrize(
+    "path", [CHAT, RESPONSES, OLLAMA, COHERE, LLAMA_CPP, "/tokenize", "/v1/chat/completions/batch"]
+)
+async def test_an_unknown_role_is_refused_with_those_that_are_known(make_app: MakeApp, path: str) -> None:
+    talk: list[Any] = [message("robot", "x")]
+    body: Json = {"input": talk} if path == RESPONSES else {"messages": [talk] if path.endswith("batch") else talk}
+    for options in ({}, template("qwen3")):
+        app, _ = await make_app(lambda *_: say("x"), **options)
+        response = await post(
+            app, path, {"model": "m", "stream": False, **body} if path == OLLAMA else {"model": "m", **body}
+        )
+        assert response.status == 400
+        text = bytes(response.body).decode()
+        assert "must be one of system, developer, user, assistant, tool, not 'robot'" in text
+
+
+async def test_a_call_needs_a_name(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    said = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {}}]}
+    response = await post(app, CHAT, {"model": "m", "messages": [said, message("user", "A")]})
+    assert response.status == 400
+    assert (await whole(response))["error"]["param"] == "messages[0].tool_calls"
