@@ -4,6 +4,9 @@
 <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
 The recipient may also stand in <|start|>assistant to=functions.NAME<|channel|>…. commentary without one is answer.
 Pieces of the answer are joined with a space, as OVMS does.
+
+Models misspell this: a tool of the request may be addressed without `functions.`; a channel of another name, or none, is
+answer; and a message to somebody else is what its channel says.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", 
 ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _HEADER = Tags([START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS])
 _BODY = Tags([START, CHANNEL, *ENDS])
-_FUNCTIONS = "to=functions."
-_RECIPIENT = re.compile(r"to=functions\.([\w.\-]+)(?![^\s<])")
-_CHANNELS = ("analysis", "commentary", "final")
+_TO, _FUNCTIONS = "to=", "functions."
+_RECIPIENT = re.compile(r"to=([\w.\-]+)(?![^\s<])")
+_CHANNEL = re.compile(r"[A-Za-z_\-]{0,24}")
+_ANALYSIS = "anal"
+"""How the name of the channel of reasoning begins, also in its misspellings."""
 
 
 class Harmony(Syntax):
@@ -41,16 +46,20 @@ class Harmony(Syntax):
         role = ""
         if tag == START:
             role, end = yield from self.scanner.head(_HEADER)
-            if end != CHANNEL or not role.startswith("assistant"):
+            if not role.startswith("assistant"):
                 return False
-        return (yield from self._message(role))
+            if end == MESSAGE:
+                return (yield from self._addressed(role.removeprefix("assistant"), ""))
+            if end != CHANNEL:
+                return False
+        return (yield from self._message(role.removeprefix("assistant")))
 
     def start(self) -> Steps[bool]:
         """A prompt that ends with <|start|>assistant lets the text begin inside the header."""
-        if not (yield from self.scanner.literal(_FUNCTIONS)):
+        if not (yield from self.scanner.literal(_TO)):
             return False
         role, end = yield from self.scanner.head(_HEADER)
-        return end == CHANNEL and (yield from self._message(_FUNCTIONS + role))
+        return end == CHANNEL and (yield from self._message(_TO + role))
 
     def resume(self) -> Steps[None]:
         yield from self._body("analysis", self.out.reasoning)
@@ -60,26 +69,30 @@ class Harmony(Syntax):
         return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
-        """Reads a message from its channel on. role: what stood before the channel."""
+        """Reads a message from its channel on. role: what stood between the author and the channel."""
         header, end = yield from self.scanner.head(_HEADER)
         if end == CONSTRAIN:
             kind, end = yield from self.scanner.head(_HEADER)
             header += " " + kind
-        if end != MESSAGE:
-            return False
-        channel, *kinds = header.split() or [""]
-        if channel not in _CHANNELS:
-            return False
-        name = recipient(header) or recipient(role)
-        if name and self.tools and channel != "final":
-            yield from self._call(name)
-            return True
-        if len(kinds) > 1 or "to=" in header or "to=" in role:
-            return False
-        if channel == "analysis" and not self.thinking:
+        return end == MESSAGE and (yield from self._addressed(role, header))
+
+    def _addressed(self, role: str, header: str) -> Steps[bool]:
+        """Reads the text of a message to whom its role or its header says."""
+        to = recipient(header) or recipient(role)
+        channel, *kinds = _RECIPIENT.sub(" ", header).split() or [""]
+        known = _CHANNEL.fullmatch(channel) is not None and not _RECIPIENT.sub(" ", role).strip()
+        name = to.removeprefix(_FUNCTIONS)
+        if name != to or name in self.out.schemas:
+            if self.tools and known:
+                yield from self._call(name)
+                return True
+            if name != to:
+                return False
+        reasons = channel.lower().startswith(_ANALYSIS)
+        if not known or len(kinds) > 1 or (reasons and not self.thinking):
             return False
         self.scanner.forget()
-        if channel == "analysis":
+        if reasons:
             yield from self._body("analysis", self.out.reasoning)
         else:
             yield from self._body("final", self.out.text)
@@ -115,7 +128,7 @@ class Harmony(Syntax):
 
 
 def recipient(header: str) -> str:
-    """Returns the function that a header addresses, or ""."""
+    """Returns whom a header addresses, or ""."""
     found = _RECIPIENT.search(header)
     return found.group(1) if found else ""
 
