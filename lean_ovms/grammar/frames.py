@@ -138,13 +138,14 @@ def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
         whole = flat(tool.parameters, tool.parameters)
         needed = whole.get("required", ()) if isinstance(whole, dict) else ()
         members = []
+        before_key, closing = parameter.partition("KEY")[0].rstrip("\"'"), tail.strip().partition("\n")[0]
         for name, schema in _properties(tool).items():
             if not name or re.search(r'[<>"\n]|^\s|\s$', name):
                 raise CannotEnforce(f"an argument called {name!r}")
             value = _Value(tool, schema)
             kind = "true" if value.is_text else "false"
             start = parameter.replace("IS_TEXT", kind).replace("TYPE", value.type).replace("KEY", name)
-            member = formats.sequence(formats.text(start), value.until(end.replace("KEY", name)))
+            member = formats.sequence(formats.text(start), value.until(end.replace("KEY", name), (before_key, closing)))
             members.append(member if name in needed else formats.optional(member))
         if isinstance(whole, dict):
             unnamed = {word for word in ("anyOf", "oneOf") if word in whole}
@@ -188,8 +189,12 @@ class _Value:
         kind = next((k for k in kinds if k != "null"), "null")
         return "number" if kind == "integer" else str(kind)
 
-    def until(self, end: str) -> Json:
-        """Returns the format of a value and of the end of its element."""
+    def until(self, end: str, followers: tuple[str, str]) -> Json:
+        """Returns the format of a value and of the end of its element.
+
+        followers: the begin of another parameter and the end of the call. Before one of them an end tag in the text
+        would be that of the value, and the begin of a parameter in a line of its own ends a value, too.
+        """
         if not self.is_text:
             return formats.sequence(formats.json_value(self._alone()), formats.text(end))
         if self._words:
@@ -198,7 +203,9 @@ class _Value:
         self._tool.ignored.update(word for word in ("pattern", "oneOf") if word in whole)
         least, most = whole.get("minLength", 0), whole.get("maxLength")
         if not least and most is None:
-            return formats.until(end, formats.ANY_VALUE)
+            tag, (key, _) = end.strip(), followers
+            ends = [f"\n{key}", *(tag + blank + after for blank in ("", " ", "\n") for after in followers)]
+            return formats.until(end, formats.ANY_VALUE if tag == end else {**formats.ANY_VALUE, "excludes": ends})
         counted = formats.regex(f"[^<]{{{int(least)},{'' if most is None else int(most)}}}")
         return formats.sequence(counted, formats.text(end))
 

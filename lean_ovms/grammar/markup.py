@@ -35,9 +35,13 @@ def markup(tag: Any) -> Markup:
         elif isinstance(one, dict):
             todo += [part for key, part in one.items() if key != "json_schema"]
             literals.update(text for key in _LITERALS for text in _texts(one.get(key)))
-            ends.update(_texts(one.get("end")) if one.get("content") == formats.ANY_VALUE else ())
+            ends.update(_texts(one.get("end")) if _is_value(one.get("content")) else ())
             ends.update(_texts(quote(one.get("style"))))
     return Markup(frozenset(literals | ends), frozenset(ends))
+
+
+def _is_value(form: Any) -> bool:
+    return isinstance(form, dict) and form.items() >= formats.ANY_VALUE.items()
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -183,7 +183,7 @@ class CombinedParser(Parser):
 
     def finish(self, ended_by: str = "") -> list[Event]:
         self.scanner.feed(ended_by)
-        self.scanner.ended = True
+        self.scanner.ended, self.scanner.last = True, ended_by
         next(self._steps, None)
         if self._blanks and not self.count:
             self._push(Text, "".join(self._blanks))

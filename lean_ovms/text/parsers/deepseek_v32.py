@@ -68,7 +68,7 @@ def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ..
             block_end=end,
             keys={value: ""},
             value_end=value_end,
-            value_breaks=("\n" + value, "\n" + call_end),
+            open_ended=True,
             ends=(call_end,),
         ),
         thinking=ThinkTags.variant(breaks=breaks, noise=(END_OF_TEXT,)),

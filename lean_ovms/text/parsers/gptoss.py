@@ -5,8 +5,8 @@
 The recipient may also stand in <|start|>assistant to=functions.NAME<|channel|>…. commentary without one is answer.
 Pieces of the answer are joined with a space, as OVMS does.
 
-Models misspell this: a tool of the request may be addressed without `functions.`; a channel of another name, or none, is
-answer; and a message to somebody else is what its channel says.
+Models misspell this: a tool of the request may be addressed without `functions.`; a channel of another name, or none,
+is answer; and a message to somebody else is what its channel says.
 """
 
 from __future__ import annotations

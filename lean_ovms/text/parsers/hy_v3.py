@@ -47,6 +47,7 @@ def suffixes(prompt_tail: str) -> list[str]:
 @cache
 def _reader(suffix: str) -> type[KeyValueCalls]:
     return KeyValueCalls.variant(
+        tags=(f"<tool_call{suffix}>",),
         keys={f"<arg_key{suffix}>": f"</arg_key{suffix}>"},
         value_end=f"</arg_value{suffix}>",
         ends=(f"</tool_call{suffix}>", f"</tool_calls{suffix}>"),

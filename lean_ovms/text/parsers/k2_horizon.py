@@ -30,6 +30,7 @@ _TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object",
 class K2HorizonElements(KeyValueCalls):
     """A call in elements."""
 
+    tags = (CALL,)
     keys: ClassVar = {"<ifm|arg_key>": "</ifm|arg_key>"}
     value_end = "</ifm|arg_value>"
     ends = (CALL_END, CALLS_END)

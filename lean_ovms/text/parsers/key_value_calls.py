@@ -15,7 +15,7 @@ _NAME = re.compile(r"[\w.\-]*")
 class KeyValueCalls(XmlCalls):
     """NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with blanks between any two of them.
 
-    keys: the family's spelling of <arg_key>; that of <arg_value> has the other word in the same place.
+    keys: the family's spelling of <arg_key>; that of <arg_value> has the other word in the same place. It may be missing.
     separator: a tag that may follow the name.
     """
 
@@ -27,7 +27,9 @@ class KeyValueCalls(XmlCalls):
             key = yield from super().name(after)
             yield from self.before_value()
             value = after.replace("</", "<", 1).replace("arg_key", "arg_value")
-            return key if (yield from self.scanner.literal(value)) else ""
+            if key and not (yield from self.scanner.literal(value)):
+                return key if (yield from self.scanner.ahead(self.followers)) < 0 else ""
+            return key
         yield from self.scanner.space()
         name = yield from self.scanner.word(_NAME)
         if not name or (yield from self.scanner.space()) != "<":

@@ -26,7 +26,10 @@ FAMILIES = {
             noise=_NOISE,
             keep_special_tokens=True,
             elements=KeyValueCalls.variant(
-                keys={"<longcat_arg_key>": "</longcat_arg_key>"}, value_end="</longcat_arg_value>", ends=(CALL_END,)
+                tags=(CALL,),
+                keys={"<longcat_arg_key>": "</longcat_arg_key>"},
+                value_end="</longcat_arg_value>",
+                ends=(CALL_END,),
             ),
         ),
         thinking=ThinkTags.variant(

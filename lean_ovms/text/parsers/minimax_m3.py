@@ -30,6 +30,8 @@ MAX_DEPTH = 64
 
 _NOISE = ("[e~[",)
 _TAG = Tags([OPEN])
+_NEXT = Tags([OPEN, *_NOISE])
+"""What follows the end of a string; before anything else it is text."""
 _NAME = re.compile(r"[^<>\"'\n]*")
 _KEY = re.compile(r"[^<>/\"'\s\]]*")
 
@@ -126,9 +128,14 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
     def _string(self, key: str, sink: Sink) -> Steps[bool]:
         """Pass on the text of a value; whether its end came. Other tags in it are text, but not the call's end."""
         while (yield from self.scanner.until(_TAG, sink)):
-            if (yield from self.scanner.literal(f"/{key}>")) or (yield from self._end()):
+            if (yield from self.scanner.literal(f"/{key}>")):
+                if (yield from self.scanner.ahead(_NEXT)) >= 0:
+                    return True
+                sink(f"{OPEN}/{key}>")
+            elif (yield from self._end()):
                 return True
-            sink(OPEN)
+            else:
+                sink(OPEN)
         return False
 
     def _element(self, key: str) -> Steps[Element | None]:

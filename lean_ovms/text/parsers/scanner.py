@@ -41,7 +41,7 @@ _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 class Tags:
     """A set of tags to look for together. None may be the beginning of another."""
 
-    __slots__ = ("_first", "_prefixes", "all", "longest", "search")
+    __slots__ = ("_first", "_prefixes", "all", "longest", "match", "search")
 
     def __init__(self, tags: Iterable[str]) -> None:
         self.all = tuple(dict.fromkeys(tags))
@@ -50,7 +50,12 @@ class Tags:
         self._prefixes = frozenset(tag[:end] for tag in self.all for end in range(1, len(tag)))
         never = r"(?!)"
         self._first = re.compile("|".join(sorted({re.escape(tag[0]) for tag in self.all})) or never).search
-        self.search = re.compile("|".join(map(re.escape, self.all)) or never).search
+        pattern = re.compile("|".join(map(re.escape, self.all)) or never)
+        self.search, self.match = pattern.search, pattern.match
+
+    def begins(self, text: str) -> bool:
+        """Tells whether a text, which may be empty, may become one of the tags."""
+        return not text or text in self._prefixes
 
     def hold(self, text: str, pos: int) -> int:
         """Tells where the tail of text[pos:] begins that may still become a tag; len(text) if there is none."""
@@ -64,14 +69,18 @@ class Tags:
 
 
 class Scanner:
-    """The text that has arrived and has not been read: text[pos:]. ended: no more will arrive."""
+    """The text that has arrived and has not been read: text[pos:].
 
-    __slots__ = ("_kept", "_mark", "ended", "pos", "text")
+    ended: no more will arrive. last: the token at its end that ended it; "" for none.
+    """
+
+    __slots__ = ("_kept", "_mark", "ended", "last", "pos", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.pos = 0
         self.ended = False
+        self.last = ""
         self._kept: list[str] | None = None
         self._mark = 0
 
@@ -141,6 +150,40 @@ class Scanner:
             self.pos = self._match(_BLANK)
             if self.pos < len(self.text):
                 return self.text[self.pos]
+            if self.ended:
+                return ""
+            yield
+
+    def ahead(self, tags: Tags, at: int = 0) -> Steps[int]:
+        """Finds, without reading, where one of the tags ends that comes next, behind blanks.
+
+        Args:
+            tags: What may come.
+            at: Where to look, counted from the next character.
+
+        Returns:
+            The place, counted alike. 0 at the end of the text (or behind more blanks than MAX_NAME), -1 where
+            something else comes.
+        """
+        while True:
+            found = _BLANK.match(self.text, self.pos + at, self.pos + at + MAX_NAME)
+            end = found.end() if found else self.pos + at
+            if tag := tags.match(self.text, end):
+                return tag.end() - self.pos
+            if end >= self.pos + at + MAX_NAME or (self.ended and self.text[end:].strip() in ("", self.last)):
+                return 0
+            if self.ended or not tags.begins(self.text[end:]):
+                return -1
+            yield
+
+    def ahead_in(self, inside: re.Pattern[str]) -> Steps[str]:
+        """Shows, without reading, the character behind what `inside` (one repeated class) matches; "" if it matches
+        nothing, more than MAX_NAME characters, or all up to the end."""
+        while True:
+            found = inside.match(self.text, self.pos, self.pos + MAX_NAME)
+            end = found.end() if found else self.pos
+            if end < len(self.text):
+                return self.text[end] if self.pos < end < self.pos + MAX_NAME else ""
             if self.ended:
                 return ""
             yield

@@ -6,7 +6,7 @@ A string is emitted while it is written, other values when they are complete. A 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from .base import Syntax
@@ -15,6 +15,7 @@ from .values import STRING, kinds_of, quoted, typed
 
 _IN_NAME = re.compile(r'[^<>"\n]*')
 _IN_QUOTED_NAME = re.compile(r"[^<>'\n]*")
+_IN_KEY = re.compile(r"[^<>\n]*")
 _CDATA = "<![CDATA["
 _CDATA_END = Tags(["]]>"])
 
@@ -25,7 +26,8 @@ class XmlCalls(Syntax):
     call_tag: the begin of a call, up to its name; a call must follow each of the other tags. "": every tag is one.
     block_end: the last tag of a block of calls, which ends a call too, and may be missing; "": there are no blocks.
     any_quotes: names and keys may stand in either quotes, or in none.
-    keys: each key_tag with its after_key. value_breaks: markup that ends a value without its end, and is read on.
+    keys: each key_tag with its after_key. open_ended: a value needs no end before the next parameter or the end of its
+    call, if these begin a line.
     trim: a value loses one newline at each side. cdata: a value may be a CDATA section, and is then taken as it is.
     python: a list or an object of Python is one even where the schema does not say what the parameter is.
     """
@@ -36,7 +38,7 @@ class XmlCalls(Syntax):
     keys: ClassVar[Mapping[str, str]]
     after_name: ClassVar[str] = ">"
     value_end: ClassVar[str]
-    value_breaks: ClassVar[tuple[str, ...]] = ()
+    open_ended: ClassVar[bool] = False
     ends: ClassVar[tuple[str, ...]]
     trim: ClassVar[bool] = True
     cdata: ClassVar[bool] = False
@@ -46,10 +48,15 @@ class XmlCalls(Syntax):
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "ends"):
             cls.between = Tags([*cls.keys, *cls.ends, *filter(None, [cls.block_end])])
-            cls.value_ends = Tags([cls.value_end, *cls.value_breaks])
+            breaks = [f"\n{tag}" for tag in (*cls.keys, *cls.ends)] if cls.open_ended else []
+            cls.value_ends = Tags([cls.value_end, *breaks, *cls.ends])
+            cls.followers = Tags([*cls.between.all, *cls.noise])
+            cls.after_call = Tags([*cls.tags, *cls.noise, *filter(None, [cls.call_tag, cls.block_end])])
 
     between: ClassVar[Tags]
     value_ends: ClassVar[Tags]
+    followers: ClassVar[Tags]
+    after_call: ClassVar[Tags]
 
     def read(self, tag: str) -> Steps[bool]:
         if tag == self.block_end:
@@ -82,6 +89,21 @@ class XmlCalls(Syntax):
         self._open = tag != self.block_end
         call.finish(complete=bool(tag))
         return True
+
+    def ends_value(self, tag: str) -> Steps[bool]:
+        """Tells whether a tag of `value_ends`, just read, ends the value, or is text in it.
+
+        The end of a value counts where the next parameter or the end of the call follows. A parameter without the end
+        of the one before has to be whole; the end of a call has to be followed by another one, or by nothing.
+        """
+        if tag == self.value_end:
+            return (yield from self.scanner.ahead(self.followers)) >= 0
+        if tag[1:] in self.keys:  # after a line end
+            return (yield from self.scanner.ahead_in(_IN_KEY)) == ">"
+        at = yield from self.scanner.ahead(self.after_call)
+        if at > 0 and self.block_end and self.scanner.text[: self.scanner.pos + at].endswith(self.block_end):
+            at = yield from self.scanner.ahead(self.after_call, at)
+        return at >= 0
 
     def kinds(self, schema: Any) -> frozenset[str]:
         """Returns the JSON types that the value may have of which the name was just read; empty: any."""
@@ -141,25 +163,45 @@ class _TypedParameters(Parameters[XmlCalls]):
         trim = self.syntax.trim and not cdata
         if kinds == STRING:
             value = _StringValue(self.out.arguments, trim)
-            value.finish((yield from self._inside(value.add, cdata=cdata)))
+            value.finish(bool((yield from self._inside(value.add, cdata=cdata))))
             return
         pieces: list[str] = []
-        whole = yield from self._inside(pieces.append, cdata=cdata)
+        end = yield from self._inside(pieces.append, cdata=cdata)
         text = "".join(pieces)
+        if end != self.syntax.value_end and not cdata:  # one before it did not count, for the text that came between
+            text, _, stray = text.partition(self.syntax.value_end)
+            self.strays.append(stray)
         if trim:
             text = text.removeprefix("\n").removesuffix("\n")
-        self.out.arguments(typed(text, kinds, python=self.syntax.python) if whole else quoted(text)[:-1])
+        self.out.arguments(typed(text, kinds, python=self.syntax.python) if end else quoted(text)[:-1])
 
-    def _inside(self, sink: Sink, *, cdata: bool) -> Steps[bool]:
-        """Pass on the text of a value; whether its end came."""
-        if cdata:
-            if not (yield from self.scanner.until(_CDATA_END, sink)):
-                return False
-            sink = self.strays.append
-        tag = yield from self.scanner.until(self.syntax.value_ends, sink)
-        if tag in self.syntax.value_breaks:
-            self.scanner.pos -= len(tag)
-        return bool(tag)
+    def _inside(self, sink: Sink, *, cdata: bool) -> Steps[str]:
+        """Pass on the text of a value; the end that came, which is read if it is the value's own, or ""."""
+        if not cdata:
+            return (yield from self._until(self.syntax.value_ends, self.syntax.ends_value, sink))
+        if not (yield from self._until(_CDATA_END, self._ends_cdata, sink)):
+            return ""
+        end = yield from self.scanner.until(self.syntax.value_ends, self.strays.append)
+        if end != self.syntax.value_end:
+            self.scanner.pos -= len(end)
+        return end
+
+    def _until(self, ends: Tags, counts: Callable[[str], Steps[bool]], sink: Sink) -> Steps[str]:
+        """Pass on all text before an end that counts; that end, or ""."""
+        while tag := (yield from self.scanner.until(ends, sink)):
+            self.scanner.record(tag)
+            if (yield from counts(tag)):
+                if tag in (self.syntax.value_end, *_CDATA_END.all):
+                    self.scanner.forget()
+                else:
+                    self.scanner.unread()
+                return tag
+            self.scanner.forget()
+            sink(tag)
+        return ""
+
+    def _ends_cdata(self, tag: str) -> Steps[bool]:
+        return (yield from self.scanner.ahead(self.syntax.value_ends)) >= 0
 
 
 class _StringValue:

@@ -20,7 +20,7 @@ class InvokeCalls(XmlCalls):
     any_quotes = True
     keys: ClassVar = {"<parameter name=": ">"}
     value_end = "</parameter>"
-    value_breaks = ("\n<parameter name=", "\n</invoke>")
+    open_ended = True
     ends = ("</invoke>",)
     trim = False
     keep_special_tokens = True
@@ -58,7 +58,7 @@ class FunctionCalls(XmlCalls):
     call_tag = "<function="
     keys: ClassVar = {"<parameter=": ">"}
     value_end = "</parameter>"
-    value_breaks = ("\n<parameter=", "\n</function>")
+    open_ended = True
     ends = ("</function>",)
 
 

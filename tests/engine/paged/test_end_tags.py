@@ -1,0 +1,53 @@
+"""What grammars let a model write in the values of XML-like calls: nothing that the parser would read otherwise."""
+
+import json
+
+import pytest
+
+from lean_ovms.engine.paged.grammar.guidance import Guidance
+from lean_ovms.grammar.constraint import GrammarContext, build
+from lean_ovms.text import parsers
+from lean_ovms.types import OutputConstraint
+from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, fits
+from tests.engine.paged.xgrammar_library import xgrammar_library
+from tests.text.parsers.test_end_tags import FAMILIES, TOOL, read, syntax, values_with_markup, written
+
+
+@pytest.fixture(scope="module", params=["guidance", pytest.param("xgrammar", marks=pytest.mark.slow)])
+def library(request):
+    if request.param == "guidance":
+        yield Guidance(PIECES, WIDTH, [EOS, 0])
+    else:
+        with xgrammar_library(PIECES, WIDTH, [EOS, 0]) as found:
+            yield found
+
+
+def tag_of(family):
+    context = GrammarContext(form=parsers.output_form(family, None), prompt_tail="", tools=(TOOL,))
+    return build(OutputConstraint(tool_calls="required", parallel=False), context).tag
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_value_that_may_be_written_is_read_as_it_is(library, family):
+    tag, reader = tag_of(family), syntax(family)
+    assert fits(library, tag, written(family, "a", "b"))
+    key, call_end = next(iter(reader.keys)), reader.ends[0]
+    values = [
+        *values_with_markup(family).values(),
+        *(f"a{reader.value_end}{blank}{after}" for after in (key, call_end) for blank in ("", " ", "\n")),
+        f'a\n{key}"b">c',
+        f"a\n{key}b>c",
+    ]
+    for value in values:
+        text = written(family, value, "x")
+        if fits(library, tag, text):
+            assert json.loads(read(family, text).calls[0][1]) == {"a": value, "b": "x"}
+
+
+@pytest.mark.parametrize("family", ["qwen3coder", "glm4_moe", "minimax_m2", "seed_oss", "deepseek_v32", "hy_v3"])
+def test_an_end_tag_before_text_may_be_written(family):
+    library = Guidance(PIECES, WIDTH, [EOS, 0])
+    assert fits(library, tag_of(family), written(family, f"a {syntax(family).value_end} b", "x"))
+    ended = f"a {syntax(family).value_end}{syntax(family).ends[0]}"
+    assert not fits(library, tag_of(family), written(family, ended, "x"))
