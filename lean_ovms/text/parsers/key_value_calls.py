@@ -15,7 +15,7 @@ _NAME = re.compile(r"[\w.\-]*")
 class KeyValueCalls(XmlCalls):
     """NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with blanks between any two of them.
 
-    keys: the family's spelling of <arg_key>; that of <arg_value> has the other word in the same place. It may be missing.
+    keys: the family's spelling of <arg_key>; that of <arg_value> has the other word there. It may be missing.
     separator: a tag that may follow the name.
     """
 
