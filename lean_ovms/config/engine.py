@@ -64,9 +64,11 @@ class EngineOptions(Options):
     kv_cache_precision: str = _engine(
         "", "precision of the KV cache: u4, u8, f16, bf16 or f32; empty: the device's default"
     )
-    key_cache_precision: str = _engine("", "precision of the keys in the KV cache; empty: that of kv_cache_precision")
+    key_cache_precision: str = _engine(
+        "", "precision of the keys in the KV cache; empty: that of kv_cache_precision, or what goes with that of values"
+    )
     value_cache_precision: str = _engine(
-        "", "precision of the values in the KV cache; empty: that of kv_cache_precision"
+        "", "precision of the values in the KV cache; empty: that of kv_cache_precision, or what goes with that of keys"
     )
     max_num_batched_tokens: int = _engine(
         256,

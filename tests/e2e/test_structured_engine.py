@@ -30,6 +30,7 @@ from tests.streams import pieces
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 WORDS = {"type": "string", "maxLength": 12}
+# No value is longer than the token limit, whatever is babbled: a number without bounds may have digits to the end.
 TOOL: Json = {
     "type": "object",
     "properties": {
@@ -37,10 +38,10 @@ TOOL: Json = {
         "unit": {"enum": ["celsius", "fahrenheit"]},
         "days": {"type": "integer", "minimum": 1, "maximum": 14},
         "precise": {"type": "boolean"},
-        "tags": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+        "tags": {"type": "array", "items": {"type": "integer", "minimum": -99, "maximum": 999}, "maxItems": 3},
         "place": {
             "type": "object",
-            "properties": {"lat": {"type": "number", "minimum": -90, "maximum": 90}, "name": {"enum": ["a", None]}},
+            "properties": {"lat": {"enum": [-89.5, 0, 0.25, 90]}, "name": {"enum": ["a", None]}},
             "required": ["lat", "name"],
         },
     },

@@ -25,6 +25,7 @@ from ..errors import last_line
 log = logging.getLogger(__name__)
 
 TEXT_MODEL = "openvino_model.xml"
+CACHE_OPTIONS = ("kv_cache_precision", "key_cache_precision", "value_cache_precision")
 _EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
 _MEMORY = (
     *("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory"),
@@ -68,6 +69,8 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
     for option, names in _properties_of(config).items():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return f"--{option}: {text.removeprefix('NotFound: ')}"
+    if cache := [f"--{option}" for option in CACHE_OPTIONS if getattr(config, option) and "kvcache type" in text]:
+        return f"{', '.join(cache)}: this CPU has no such cache ({text}); every CPU has u8, u4 and f32"
     if config.draft_eagle3_mode and "eagle3" in whole:
         return f"--draft_eagle3_mode: {text}"
     if config.cache_eviction_config and any(word in whole for word in _EVICTION):

@@ -21,7 +21,7 @@ from ...repository.model_dir import MTP_HEAD, weights_bytes
 from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
-from . import devices
+from . import cache_precision, devices
 from .load_errors import network
 
 log = logging.getLogger(__name__)
@@ -234,10 +234,8 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     if config.target_device == "CPU" and is_small(network(config.model_dir)):
         properties["INFERENCE_NUM_THREADS"] = 1
     properties.update({key: value for name, key in PROPERTIES.items() if (value := getattr(config, name))})
-    if config.kv_cache_precision == "f32" and config.target_device == "CPU":
-        # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
-        properties["INFERENCE_PRECISION_HINT"] = "f32"
-    return properties | read_object("plugin_config", config.plugin_config)
+    properties.update(read_object("plugin_config", config.plugin_config))
+    return properties | (cache_precision.completed(properties) if config.target_device == "CPU" else {})
 
 
 def is_small(file: Path) -> bool:

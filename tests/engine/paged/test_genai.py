@@ -27,6 +27,7 @@ from tools.make_lora import make
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
 pytestmark = pytest.mark.model
 QUESTION = chat("Count from 1 to 9.")
+F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
 BEAMS = replace(GREEDY, beams=4, n=4, ignore_eos=False)
 
@@ -94,7 +95,7 @@ def test_greedy_tokens_are_the_same_in_small_chunks_and_under_preemption(genai):
 
 @pytest.mark.slow
 def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
-    """With a compressed cache, and bf16 where there is AMX, answers depend on what is computed together; the same
+    """With a compressed cache, and bf16 where the CPU has it, answers depend on what is computed together; the same
     requests in the same order are computed together in both.
     """
     config = Config()
@@ -150,7 +151,7 @@ def test_choices_share_a_prompt_whose_keys_and_values_are_packed(keys, values):
 @pytest.mark.parametrize("precision", ["u4", "u8", "f32"])
 def test_a_block_is_copied_whole(precision):
     """Two values of u4 are in one byte, in an array without the tensor's shape."""
-    network = PagedModel(LLAMA / "openvino_model.xml", "CPU", {"KV_CACHE_PRECISION": precision})
+    network = PagedModel(LLAMA / "openvino_model.xml", "CPU", F32 | {"KV_CACHE_PRECISION": precision})
     network.allocate(3, 0)
     tables = [tensor.data.reshape(3, -1) for tensor in network._caches]
     for table in tables:
