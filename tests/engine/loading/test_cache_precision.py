@@ -41,7 +41,10 @@ def test_what_is_not_named_goes_with_what_is(kinds, found):
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
-        (("", "f16", "u8", ""), "--key_cache_precision f16, --value_cache_precision u8: .* what goes together is u8 or u4"),
+        (
+            ("", "f16", "u8", ""),
+            "--key_cache_precision f16, --value_cache_precision u8: .* what goes together is u8 or u4",
+        ),
         (("u8", "f16", "", ""), "--kv_cache_precision u8, --key_cache_precision f16"),
         (("", "f32", "f16", ""), "keys would be in f32 and values in f16"),
         (("f32", "", "", "bf16"), "--kv_cache_precision f32: .*INFERENCE_PRECISION_HINT of --plugin_config is bf16"),
